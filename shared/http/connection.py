@@ -16,8 +16,7 @@ from typing import Any, NoReturn, cast
 
 import httptools
 
-from .exchange import Application, Exchange
-from .head import HeadReader
+from .exchange import Application, Exchange, HeadReader
 from .limits import KnownHead, Refusal, Traffic
 
 __all__ = ["Connection"]

@@ -14,6 +14,10 @@ from .limits import Traffic
 __all__ = ["Listener"]
 
 _BACKLOG = 2048
+_ACCEPTED_AT_ONCE = 8
+"""Connections accepted in one turn of the event loop: uvloop accepts one per turn and descriptor of a socket.
+
+With one, a busy loop accepts connections more slowly than they arrive, and the operating system drops the rest."""
 _TICK_S = 1.0
 _CHECKED_AT_ONCE = 500
 _HANDSHAKE_S = 15.0
@@ -55,8 +59,9 @@ class Listener:
         """
         create = self._loop.create_unix_server if sock.family == socket.AF_UNIX else self._loop.create_server
         timeout_s = _HANDSHAKE_S if tls else None
-        server = await create(self.connect, sock=sock, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=timeout_s)
-        self._servers.append(server)
+        for each in (sock, *(sock.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))):
+            server = await create(self.connect, sock=each, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=timeout_s)
+            self._servers.append(server)
 
     async def drain(self, *, grace_s: float, timeout_s: float) -> bool:
         """Stop gracefully: close idle connections, and close each other connection after its next answer.

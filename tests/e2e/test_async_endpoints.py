@@ -104,7 +104,7 @@ def test_accepted_requests_survive_a_kill_and_are_answered_in_s3(saved_model: Pa
         failed = _invoke(service, b"bad")
         failure_body = _body(service, failed["FailureLocation"])
         assert json.loads(failure_body) == {
-            "error": 'Received client error (500) from primary with message "{"error": "bad is no number"}"'
+            "error": 'Received server error (500) from primary with message "{"error": "bad is no number"}"'
         }
         missing = _invoke(service, None, RequestTTLSeconds=60, InvocationTimeoutSeconds=5)
         assert b"of InputLocation does not exist" in _body(service, missing["FailureLocation"])

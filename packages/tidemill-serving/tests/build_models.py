@@ -151,6 +151,17 @@ def save_classifier(directory: Path) -> None:
         builder.save()
 
 
+def save_regressor(directory: Path) -> None:
+    """Save a model whose default signature regresses."""
+    with v1.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, [None], name="examples")
+        features = v1.parse_example(serialized, {"inputs": v1.FixedLenFeature([1], tf.float32)})
+        signature = v1.saved_model.regression_signature_def(serialized, 0.5 * features["inputs"] + 2.0)
+        builder = v1.saved_model.Builder(str(directory / "1"))
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map={"serving_default": signature})
+        builder.save()
+
+
 def main(directory: Path) -> None:
     words = directory / "words.txt"
     words.write_text("ebb\nflow\nslack\n")
@@ -177,6 +188,7 @@ def main(directory: Path) -> None:
     save_mlp(directory / "mlp")
     save_tensorflow_1(directory / "tensorflow_1")
     save_classifier(directory / "classifier")
+    save_regressor(directory / "regressor")
     save_exported(directory, words)
     words.unlink()  # the SavedModel has its own copy
 

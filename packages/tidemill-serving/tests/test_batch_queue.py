@@ -12,6 +12,7 @@ from tidemill_serving.batching import BatchThreads, Job
 from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import RequestError
+from tidemill_serving.metrics import Metrics
 
 DEADLINE_S = 20
 NEVER_S = 3600.0
@@ -37,7 +38,9 @@ class SummingModel:
         pass
 
 
-def answers(feeds: Sequence[Any], **parameters: Any) -> tuple[list[list[float] | str], list[tuple[int, ...]]]:
+def answers(
+    feeds: Sequence[Any], *, metrics: Metrics | None = None, **parameters: Any
+) -> tuple[list[list[float] | str], list[tuple[int, ...]]]:
     """Submit all feeds in one turn of the loop; return the answers, and the shapes of the runs."""
     model = SummingModel()
     settings = {"max_batch_size": 4, "timeout_s": 0.0, "max_enqueued_batches": 9, "threads": 1, **parameters}
@@ -53,6 +56,7 @@ def answers(feeds: Sequence[Any], **parameters: Any) -> tuple[list[list[float] |
             threads=threads,
             loop=loop,
             parameters=BatchingParameters(**settings),
+            metrics=metrics or Metrics(),
         )
         futures = []
         for feed in feeds:
@@ -61,7 +65,7 @@ def answers(feeds: Sequence[Any], **parameters: Any) -> tuple[list[list[float] |
             queue.submit(Job([np.array(feed, np.float32)], future.set_result))
         async with asyncio.timeout(DEADLINE_S):
             results = await asyncio.gather(*futures)
-            await queue.settled()
+            await queue.drained()
         threads.close()
         return [f"{r.code.name}: {r.message}" if isinstance(r, RequestError) else r[0].tolist() for r in results]
 
@@ -105,3 +109,13 @@ def test_inputs_of_other_lengths_share_a_run_if_they_may_be_filled_up() -> None:
     feeds = [[[0, 1, 2]], [[5]]]
     assert answers(feeds, timeout_s=0.01)[1] == [(1, 3), (1, 1)]
     assert answers(feeds, timeout_s=0.01, pad_variable_length=True) == ([[3], [15]], [(2, 3)])
+
+
+def test_metrics_have_the_waits_of_requests_and_the_runs() -> None:
+    metrics = Metrics()
+    answers([[[1]] * 5, [[2]]], metrics=metrics, split_large=True, max_execution_size=2, thread_pool_name="mine")
+    lines = metrics.text().decode().splitlines()
+    prefix = ":tensorflow:serving:batching_session:"
+    assert f"{prefix}wrapped_run_count 4" in lines
+    assert f'{prefix}queuing_latency_count{{thread_pool_name="mine"}} 2' in lines
+    assert f'{prefix}queuing_latency_bucket{{thread_pool_name="mine",le="100"}}' in "\n".join(lines)

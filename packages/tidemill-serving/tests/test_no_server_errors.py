@@ -7,7 +7,9 @@ values generated from fixed seeds. Several clients send at the same time, so tha
 import base64
 import itertools
 import json
+import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,6 +23,7 @@ import pytest
 Server = Any  # a ServerProcess of conftest.py
 Value = Any
 CLIENTS = 4
+FUZZ_S = float(os.environ.get("FUZZ_S", "0"))
 FLOAT_TYPES: dict[str, Any] = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,
@@ -298,12 +301,16 @@ BODIES = (
     b'{"signature_name": "float32", "instances": [' + b",".join(b"[%d, 0.25]" % n for n in range(60)) + b"]}",
     b'{"x": 1.5}\n{"x": 2}\n[3]\n',
     b'1,2.5,"a ""b""",\xc3\xa9\r\n+7,.5,,-1e3\n',
+    b"\x93NUMPY\x01\x00\x38\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}\n\x00\x00\x80?\x00\x00\x00@",
 )
 TARGETS = (
     *("/invocations", "/invocations", "/v1/models/examples:regress", "/v1/models/examples:classify"),
     *("/v1/models/types/versions/1:predict", "/v1/models/types:predict", "/v1/models/mixed:predict"),
 )
-CONTENT_TYPES = ("application/json", "application/jsonlines", "application/jsons", "text/csv", "text/plain", "")
+CONTENT_TYPES = (
+    *("application/json", "application/jsonlines", "application/jsons", "text/csv", "text/plain", ""),
+    "application/x-npy",
+)
 ACCEPTS = ("", "*/*", "application/json", ",application/json", "application/jsonlines, x", "text/csv;q=0")
 ATTRIBUTES = ("", "tfs-model-name=types", "tfs-method=regress", "tfs-model-version=" + "9" * 30, "tfs-model-name=\xff")
 
@@ -321,9 +328,14 @@ def damaged(body: bytes, source: random.Random) -> bytes:
 
 
 def test_damaged_bodies_are_answered_or_refused_on_every_route(server: Server) -> None:
+    """They are damaged at random for ``FUZZ_S`` seconds, but at least 600 times by each client."""
+    end_s = time.monotonic() + FUZZ_S
+
     def client(connection: HTTPConnection, seed: int) -> None:
         source = random.Random(seed)
-        for _ in range(600):
+        turns = 0
+        while turns < 600 or time.monotonic() < end_s:
+            turns += 1
             body = damaged(source.choice(BODIES), source)
             post(
                 connection,

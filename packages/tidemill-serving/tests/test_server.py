@@ -385,9 +385,10 @@ def test_custom_attributes_choose_the_model_and_the_method(server: Server) -> No
 def test_errors_of_invocations_have_status_and_text(server: Server) -> None:
     empty = server.invoke("")
     assert (empty.status, empty.error) == (400, "JSON Parse error: The document is empty")
-    other = server.invoke(b"\x93NUMPY", "application/x-npy")
-    assert (other.status, other.error) == (415, "Unsupported Media Type: application/x-npy")
-    assert other.headers["accept-post"] == "application/json, application/jsonlines, application/jsons, text/csv"
+    other = server.invoke(b"GIF89a", "image/gif")
+    assert (other.status, other.error) == (415, "Unsupported Media Type: image/gif")
+    taken = "application/json, application/jsonlines, application/jsons, text/csv, application/x-npy"
+    assert other.headers["accept-post"] == taken
     named = server.invoke('{"instances": 5}', Accept="application/json")
     assert (named.status, "'instances'" in named.body.decode()) == (400, True)
 
@@ -543,6 +544,7 @@ def test_the_log_names_the_loaded_models(start: Any, models: Path) -> None:
         ({"SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": "mine"}, (), "the server gets no keys for S3"),
         ({"SAGEMAKER_SAFE_PORT_RANGE": "9000"}, (), "SAGEMAKER_SAFE_PORT_RANGE='9000' is not a range of ports"),
         ({}, ("--host", "203.0.113.1"), "cannot listen on 203.0.113.1"),
+        ({}, ("--tensorflow-inter-op-parallelism=-1",), "--tensorflow-inter-op-parallelism -1: expected at least 0"),
     ],
 )
 def test_a_setting_that_cannot_be_followed_fails_the_start(

@@ -29,10 +29,10 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="listen on this port; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address of the port")
     _add_models(parser)
-    _add_switch(parser, "--enable-batching", help="batch by the parameters of a file")
-    batching = "file of batching parameters: BatchingParameters in text form"
+    _add_switch(parser, "--enable-batching", help="let requests wait for each other, by parameters")
+    batching = "file of batching parameters: BatchingParameters in text form (default: TF Serving's defaults)"
     _add(parser, "--batching-parameters-file", type=Path, help=batching)
-    own = "batch versions that hold a batching_params.pbtxt by its parameters"
+    own = "batch the versions that hold a batching_params.pbtxt by its parameters, and no others by parameters"
     _add_switch(parser, "--enable-per-model-batching-parameters", help=own)
     timeout = "longest time from a request of REST to its answer, in milliseconds (default: 60,000)"
     _add(parser, "--rest-api-timeout-in-ms", type=int, help=timeout)
@@ -46,6 +46,10 @@ def command_line() -> argparse.ArgumentParser:
     _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * (os.cpu_count() or 1), help=threads)
     content = "answer Predict of gRPC with tensor_content instead of typed values"
     _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)
+    inter = "operations of a model that run at the same time; 0: TensorFlow chooses (default: the container's variable)"
+    _add(parser, "--tensorflow-inter-op-parallelism", type=int, help=inter)
+    intra = "threads inside an operation; 0: TensorFlow chooses (default: the container's variable)"
+    _add(parser, "--tensorflow-intra-op-parallelism", type=int, help=intra)
     engine = f"how models are run (default: the environment variable {ENGINE_VARIABLE}, else auto)"
     parser.add_argument("--engine", choices=ENGINE_NAMES, help=engine)
     parser.add_argument(

@@ -7,9 +7,11 @@ allowed are padded with copies of the first row; the padding's outputs are dropp
 
 import asyncio
 import itertools
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,14 @@ from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
 from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.metrics import Metrics
 
 __all__ = ["BatchQueue", "BatchingParameters"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingParameters:
-    """TF Serving's parameters of batching.
+    """TF Serving's parameters of batching, with its defaults.
 
     Attributes:
         max_batch_size: Maximum rows of a batch, and of a request unless `split_large` is set.
@@ -35,16 +38,18 @@ class BatchingParameters:
         pad_variable_length: Pad inputs whose other dimensions differ to the largest in the batch.
         split_large: Split requests of more than ``max_batch_size`` rows.
         max_execution_size: Maximum rows of one run.
+        thread_pool_name: Label of the metrics.
     """
 
-    max_batch_size: int
-    timeout_s: float
-    max_enqueued_batches: int
-    threads: int
+    max_batch_size: int = 1000
+    timeout_s: float = 0.0
+    max_enqueued_batches: int = 10
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
     allowed_sizes: tuple[int, ...] = ()
     pad_variable_length: bool = False
     split_large: bool = False
     max_execution_size: int = 0
+    thread_pool_name: str = "batch_threads"
 
     @property
     def run_rows(self) -> int:
@@ -62,6 +67,7 @@ class BatchQueue(Runner):
         threads: The batch threads.
         loop: The event loop on which `submit` and every ``done`` are called.
         parameters: See `BatchingParameters`.
+        metrics: Records how long requests wait for their batch, and the runs.
         unshared: As `Runner`'s.
     """
 
@@ -74,12 +80,14 @@ class BatchQueue(Runner):
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         parameters: BatchingParameters,
+        metrics: Metrics,
         unshared: Callable[[str], None] = report_nothing,
     ) -> None:
-        sized = _SizedModel(model, parameters)
+        sized = _SizedModel(model, parameters, metrics)
         on_thread = replace(placement, on_loop=False)
         super().__init__(sized, signature, placement=on_thread, threads=threads, loop=loop, unshared=unshared)
         self._parameters = parameters
+        self._metrics = metrics
         self._open: _Batch | None = None
         self._closed: deque[_Batch] = deque()
 
@@ -92,8 +100,9 @@ class BatchQueue(Runner):
         if self._open is not None and not self._fits(self._open, job):
             self._close()
         if self._open is None:
-            self._open = _Batch([], 0, self._loop.call_later(self._parameters.timeout_s, self._close))
+            self._open = _Batch([], [], 0, self._loop.call_later(self._parameters.timeout_s, self._close))
         self._open.jobs.append(job)
+        self._open.since_s.append(time.monotonic())
         self._open.rows += job.rows
         if self._open.rows >= self._parameters.max_batch_size:
             self._close()
@@ -101,7 +110,9 @@ class BatchQueue(Runner):
     def next_task(self) -> Callable[[], None] | None:
         if not self._closed:
             return None
-        jobs = self._closed.popleft().jobs
+        batch = self._closed.popleft()
+        jobs, now_s = batch.jobs, time.monotonic()
+        self._metrics.batch(self._parameters.thread_pool_name, waits_s=[now_s - since_s for since_s in batch.since_s])
         if self._parameters.pad_variable_length:
             _pad(jobs)
         return lambda: self._run_on_thread(jobs)
@@ -145,6 +156,7 @@ class BatchQueue(Runner):
 @dataclass(slots=True)
 class _Batch:
     jobs: list[Job]
+    since_s: list[float]
     rows: int
     timer: asyncio.TimerHandle
 
@@ -152,9 +164,10 @@ class _Batch:
 class _SizedModel:
     """A model whose runs have an allowed number of rows: smaller runs are padded, larger ones are split."""
 
-    def __init__(self, model: LoadedModel, parameters: BatchingParameters) -> None:
+    def __init__(self, model: LoadedModel, parameters: BatchingParameters, metrics: Metrics) -> None:
         self._model = model
         self._parameters = parameters
+        self._metrics = metrics
         self.signatures: Mapping[str, Signature] = model.signatures
         self.unusable: Mapping[str, str] = model.unusable
         self.signature_defs: Mapping[str, Any] = model.signature_defs
@@ -163,7 +176,7 @@ class _SizedModel:
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         rows = feeds[0].shape[0] if feeds[0].ndim else 1
         if any(not feed.ndim or feed.shape[0] != rows for feed in feeds):
-            return self._model.run(signature, feeds, pooled=pooled)  # the model raises its own error
+            return self._run(signature, feeds, pooled=pooled)  # the model raises its own error
         most = self._parameters.run_rows
         parts = [
             self._run_part(signature, [feed[begin : begin + most] for feed in feeds], pooled=pooled)
@@ -178,10 +191,14 @@ class _SizedModel:
         rows = feeds[0].shape[0]
         size = next((size for size in self._parameters.allowed_sizes if size >= rows), rows) if rows else 0
         if size == rows:
-            return self._model.run(signature, feeds, pooled=pooled)
+            return self._run(signature, feeds, pooled=pooled)
         filled = [np.concatenate([feed, np.repeat(feed[:1], size - rows, axis=0)]) for feed in feeds]
-        outputs = self._model.run(signature, filled, pooled=pooled)
+        outputs = self._run(signature, filled, pooled=pooled)
         return [output[:rows] if output.ndim and output.shape[0] == size else output for output in outputs]
+
+    def _run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        self._metrics.batch_run()
+        return self._model.run(signature, feeds, pooled=pooled)
 
 
 def _pad(jobs: Sequence[Job]) -> None:

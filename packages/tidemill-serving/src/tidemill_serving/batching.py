@@ -132,18 +132,18 @@ class Runner:
         self._slow_runs: list[float] = []
         self._unshared: Callable[[str], None] | None = unshared
         self._unfinished = 0
-        self._settled: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
 
     @property
     def placement(self) -> Placement:
         """The thread that runs the signature: the loop's or a batch thread."""
         return self._placement
 
-    async def settled(self) -> None:
+    async def drained(self) -> None:
         """Wait until every job is done; called after the last submit."""
         if self._unfinished:
-            self._settled = self._loop.create_future()
-            await self._settled
+            self._drained = self._loop.create_future()
+            await self._drained
 
     def submit(self, job: Job) -> None:
         """Enqueue or run a job; its ``done`` may be called before this returns."""
@@ -234,8 +234,8 @@ class Runner:
         self._unfinished -= len(jobs)
         for job, result in zip(jobs, results, strict=True):
             job.done(result)
-        if self._settled is not None and not self._unfinished and not self._settled.done():
-            self._settled.set_result(None)
+        if self._drained is not None and not self._unfinished and not self._drained.done():
+            self._drained.set_result(None)
 
     def _take(self, jobs: deque[Job]) -> list[Job]:
         """Pop the first job and the following ones that fit into its run."""

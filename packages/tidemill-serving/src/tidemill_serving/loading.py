@@ -11,6 +11,7 @@ from tidemill_serving.batch_queue import BatchingParameters, BatchQueue
 from tidemill_serving.batching import DEFAULT_MAX_ROWS, BatchThreads, Runner
 from tidemill_serving.engine import Engine, LoadedModel
 from tidemill_serving.engine.placement import measure
+from tidemill_serving.metrics import Metrics
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.registry import Servable
 
@@ -31,6 +32,7 @@ class Loader:
         loaded: Called with each loaded version, on the thread that loaded it.
         unshared: Called once for each signature that cannot be batched, with the version, the signature's key and the
             reason, on any thread.
+        metrics: Records batches.
     """
 
     engine: Engine
@@ -41,6 +43,7 @@ class Loader:
     warm_up: Callable[[Servable], None]
     loaded: Callable[[Servable], None]
     unshared: Callable[[ModelVersion, str, str], None]
+    metrics: Metrics
 
     def load(self, version: ModelVersion) -> Servable:
         """Load a version on the calling thread.
@@ -70,7 +73,7 @@ class Loader:
         unshared = functools.partial(self.unshared, version, key)
         kind: Callable[..., Runner] = functools.partial(Runner, max_rows=self.max_rows)
         if batching is not None and signature.batchable:
-            kind = functools.partial(BatchQueue, parameters=batching)
+            kind = functools.partial(BatchQueue, parameters=batching, metrics=self.metrics)
         return kind(model, signature, placement=placement, threads=self.threads, loop=self.loop, unshared=unshared)
 
     async def load_beside(self, versions: Sequence[ModelVersion]) -> list[Servable]:

@@ -14,6 +14,7 @@ DEFAULT_PATH = "/monitoring/prometheus/metrics"
 PROMETHEUS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = ":tensorflow:serving:"
 _LATENCY_BOUNDS = tuple(10 * 1.8**power for power in range(33))  # microseconds
+_QUEUE_BOUNDS = tuple(100 * 1.2**power for power in range(52))  # microseconds
 _EXAMPLE_BOUNDS = tuple(float(2**power) for power in range(15))
 _RUNTIME = "TF1"
 _Labels = tuple[tuple[str, str], ...]
@@ -111,6 +112,24 @@ class Metrics:
             self._histogram("model_warmup_latency", labels, _LATENCY_BOUNDS).add(latency_s * 1e6)
             self._counter("model_warmup_records_read", (("model_path", path),)).value += requests
 
+    def batch(self, thread_pool: str, *, waits_s: Sequence[float]) -> None:
+        """Record a batch that starts.
+
+        Args:
+            thread_pool: Name of the batching parameters' thread pool.
+            waits_s: Time that each of its requests waited.
+        """
+        with self._lock:
+            labels = (("thread_pool_name", thread_pool),)
+            waits = self._histogram("batching_session:queuing_latency", labels, _QUEUE_BOUNDS)
+            for wait_s in waits_s:
+                waits.add(wait_s * 1e6)
+
+    def batch_run(self) -> None:
+        """Record a run of a model for a batch, or for a part of one."""
+        with self._lock:
+            self._counter("batching_session:wrapped_run_count", ()).value += 1
+
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         with self._lock:
@@ -154,6 +173,8 @@ class Metrics:
 
 
 def _braces(labels: _Labels) -> str:
+    if not labels:
+        return ""
     return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels) + "}"
 
 

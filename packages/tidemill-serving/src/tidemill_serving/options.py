@@ -1,6 +1,7 @@
 """Options of the server, read from its command line and from SageMaker's environment variables."""
 
 import argparse
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +27,22 @@ _OP_LIBRARIES = "TIDEMILL_SERVING_OP_LIBRARIES"
 _MOST_WORKERS = 4  # default limit: each worker may import TensorFlow
 _HANDLER_TIMEOUT_S = 60
 _LOAD_TIMEOUT_S = 300
+_MODEL_TIMEOUT_S, _ACCELERATED_TIMEOUT_S = 10, 30
+_WAIT_TIME = "SAGEMAKER_TFS_WAIT_TIME_SECONDS"
 _GRPC_PORT = "TIDEMILL_GRPC_PORT"
 _NO_BUCKET = "the server gets no keys for S3: put the script into code/ of each model, or into code/ beside the models"
 _REFUSED = {
     "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": _NO_BUCKET,
     "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX": _NO_BUCKET,
+}
+_NO_NGINX, _NO_GUNICORN = "the server has no nginx", "the server has no gunicorn"
+_WITHOUT_EFFECT = {
+    "SAGEMAKER_GUNICORN_LOGLEVEL": _NO_GUNICORN,
+    "SAGEMAKER_GUNICORN_WORKER_CLASS": _NO_GUNICORN,
+    "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": _NO_NGINX,
+    "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN": "one process serves the models, so no GPU is divided",
+    "SAGEMAKER_TFS_INSTANCE_COUNT": "one process serves the models",
+    "SAGEMAKER_TFS_NGINX_LOGLEVEL": _NO_NGINX,
 }
 
 
@@ -77,7 +89,7 @@ class Options:
         max_rows: Maximum rows of a shared run; 1 disables batching.
         batching: TF Serving's batching parameters; None batches only requests that arrive together.
         batching_file: File of batching parameters; takes precedence over ``batching``.
-        model_batching: Whether a version may contain its own batching parameters.
+        model_batching: Whether each version is batched by its own file of parameters, if it has one, and by no other.
         drain_grace_s: Seconds from SIGTERM until new connections are refused.
         drain_timeout_s: Maximum seconds for requests in progress at SIGTERM.
         handlers: Number of processes and time limit of user code.
@@ -90,6 +102,9 @@ class Options:
         monitoring_config: TF Serving's monitoring configuration file, which enables metrics and sets their path; None
             serves metrics at the default path.
         load_timeout_s: Maximum seconds for loading a model on request.
+        start_timeout_s: Maximum seconds for loading the models at the start; None sets no limit.
+        model_timeout_s: Maximum seconds that the model of a ``python`` endpoint takes for a call.
+        without_effect: Variables of SageMaker's container that are set but have no effect, with the reasons.
         archives: Directory of the archives that load requests may name; None refuses all archives.
         overlay_request: File for the packages that the user's code needs, for a starter that installs them.
     """
@@ -121,6 +136,9 @@ class Options:
     cors: bool = False
     monitoring_config: Path | None = None
     load_timeout_s: float = 300.0
+    start_timeout_s: float | None = None
+    model_timeout_s: float = _MODEL_TIMEOUT_S
+    without_effect: Mapping[str, str] = field(default_factory=dict)
     archives: Path | None = None
 
 
@@ -151,12 +169,9 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         tensor_content=given.enable_serialization_as_tensor_content,
         engine=given.engine or environment.get(ENGINE_VARIABLE) or "auto",
         op_libraries=tuple(model_dir.absolute() / path for path in _paths(environment, _OP_LIBRARIES)),
-        parallelism=Parallelism(
-            inter_op=_number(environment, "SAGEMAKER_TFS_INTER_OP_PARALLELISM", default=0, minimum=0),
-            intra_op=_number(environment, "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", default=0, minimum=0),
-        ),
+        parallelism=_parallelism(given, environment),
         max_rows=_max_rows(environment),
-        batching=_batching(environment),
+        batching=BatchingParameters() if given.enable_batching else _batching(environment),
         batching_file=_batching_file(given),
         model_batching=given.enable_per_model_batching_parameters,
         limits=_limits(given),
@@ -170,7 +185,10 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         archives=given.archives,
         cors=given.rest_api_enable_cors_support,
         monitoring_config=given.monitoring_config_file,
-        load_timeout_s=_number(environment, "SAGEMAKER_TFS_WAIT_TIME_SECONDS", default=_LOAD_TIMEOUT_S, minimum=1),
+        load_timeout_s=_number(environment, _WAIT_TIME, default=_LOAD_TIMEOUT_S, minimum=1),
+        start_timeout_s=_number(environment, _WAIT_TIME, default=0, minimum=1) or None,
+        model_timeout_s=_model_timeout_s(environment),
+        without_effect={name: reason for name, reason in _WITHOUT_EFFECT.items() if environment.get(name)},
     )
 
 
@@ -201,9 +219,21 @@ def _limits(given: argparse.Namespace) -> Limits:
     return Limits(body_bytes=given.max_body_bytes, answer_timeout_s=given.rest_api_timeout_in_ms / 1000)
 
 
+def _parallelism(given: argparse.Namespace, environment: Mapping[str, str]) -> Parallelism:
+    """Return the thread counts: those of the command line, else those of the environment."""
+    counts: dict[str, int] = {}
+    for kind in ("inter_op", "intra_op"):
+        count = getattr(given, f"tensorflow_{kind}_parallelism")
+        if count is None:
+            count = _number(environment, f"SAGEMAKER_TFS_{kind.upper()}_PARALLELISM", default=0, minimum=0)
+        elif count < 0:
+            option = f"--tensorflow-{kind.replace('_', '-')}-parallelism"
+            raise StartFailed(f"{option} {count}: expected at least 0")
+        counts[kind] = count
+    return Parallelism(**counts)
+
+
 def _batching_file(given: argparse.Namespace) -> Path | None:
-    if given.enable_batching and given.batching_parameters_file is None:
-        raise StartFailed("--enable-batching needs --batching-parameters-file")
     if given.batching_parameters_file is not None and not given.enable_batching:
         raise StartFailed("--batching-parameters-file needs --enable-batching")
     file: Path | None = given.batching_parameters_file
@@ -228,6 +258,21 @@ def _pool_size(environment: Mapping[str, str], *, multi_model: bool, kind: str) 
         threads=_number(environment, "SAGEMAKER_GUNICORN_THREADS", default=1, minimum=1),
         timeout_s=_number(environment, "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", default=_HANDLER_TIMEOUT_S, minimum=1),
     )
+
+
+def _model_timeout_s(environment: Mapping[str, str]) -> float:
+    name = "SAGEMAKER_TFS_GRPC_REQUEST_TIMEOUT"
+    text = environment.get(name, "")
+    if not text:
+        accelerated = _switch(environment, "SAGEMAKER_INFERENCE_ACCELERATOR_PRESENT")
+        return _ACCELERATED_TIMEOUT_S if accelerated else _MODEL_TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if 0 < seconds < math.inf:
+        return seconds
+    raise StartFailed(f"{name}={text!r} is not a number of seconds above 0")
 
 
 def _paths(environment: Mapping[str, str], name: str) -> list[Path]:

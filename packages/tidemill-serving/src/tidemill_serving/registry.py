@@ -103,7 +103,7 @@ class Servable:
         """Free the model when its last run has ended; called when it can no longer be found."""
         await self.leases.ended()
         for runner in self.runners.values():
-            await runner.settled()
+            await runner.drained()
         await asyncio.to_thread(self.model.close)
 
 

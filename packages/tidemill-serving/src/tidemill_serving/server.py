@@ -62,8 +62,10 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
     loop = asyncio.get_running_loop()
     stop = _stop_on_signals(loop)
     np.seterr(over="ignore")  # a JSON number above float32's range becomes Infinity, as in TF Serving
+    for name, reason in options.without_effect.items():
+        _event("variable.ignored", name=name, value=json.dumps(environment[name]), reason=json.dumps(reason))
     has_archive = not options.multi_model and options.managed is None
-    code = None if not has_archive else find_code(options, environment, event=_event, say=_say)
+    code = None if not has_archive else find_code(options, environment, event=_event, warn=_print_line)
     parallelism = _parallelism(options) if has_archive else options.parallelism
     engine = open_engine(options.engine, parallelism=parallelism, op_libraries=options.op_libraries)
     _report_json()
@@ -72,11 +74,11 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
     slots = max(1, (os.cpu_count() or 1) // _CORES_PER_SLOT) if batching is None else batching.threads
     threads = BatchThreads(slots=min(slots, _MAX_SLOTS))
     if batching is not None:
-        _say_batching(batching)
+        _print_batching(batching)
     async with contextlib.AsyncExitStack() as cleanup:
         cleanup.callback(threads.close)
         served = _Served(options, environment, engine, threads, batching, cleanup)
-        if not await _unless_stopped(served.load(), stop):
+        if not await _unless_stopped(_in_time(served.load(), options.start_timeout_s), stop):
             return 0
         limits = options.limits
         if options.multi_model or code is not None:
@@ -94,7 +96,7 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
         gc.collect()
         gc.freeze()  # loaded objects stay alive: exclude them from later collections
         _event("server.ready", seconds=f"{time.monotonic() - begin:.2f}", address=",".join(addresses))
-        _say("Entering the event loop")
+        _print_line("Entering the event loop")
         await stop.wait()
         served.api.ready = False
         _event("server.draining")
@@ -120,6 +122,7 @@ class _Served:
         self._batching = batching
         self._environment = environment
         self._cleanup = cleanup
+        self._metrics = Metrics()
         self._loader = Loader(
             engine=engine,
             threads=threads,
@@ -129,9 +132,9 @@ class _Served:
             warm_up=self._warm_up,
             loaded=_report,
             unshared=_report_unshared,
+            metrics=self._metrics,
         )
         self._registry = Registry([], default_name="")
-        self._metrics = Metrics()
         self._manager: ModelManager | None = None
         self.api = Api(self._registry, self._metrics, metrics_path=_metrics_path(options), cors=options.cors)
         self.application: Application = self.api
@@ -178,10 +181,10 @@ class _Served:
         return self._grpc is None or await self._grpc.drain(timeout_s=self._options.drain_timeout_s)
 
     def _batching_of(self, version: ModelVersion) -> BatchingParameters | None:
+        if not self._options.model_batching:
+            return self._batching
         file = version.path / MODEL_FILE
-        if self._options.model_batching and self._options.batching_file is None and file.is_file():
-            return read_batching_file(file)
-        return self._batching
+        return read_batching_file(file) if file.is_file() else None
 
     def _warm_up(self, servable: Servable) -> None:
         begin = time.monotonic()
@@ -239,7 +242,7 @@ def _metrics_path(options: Options) -> str | None:
     return path if config.enable else None
 
 
-def _say_batching(batching: BatchingParameters) -> None:
+def _print_batching(batching: BatchingParameters) -> None:
     """Log the parameters as SageMaker's container does."""
     for name, value in (
         ("max_batch_size", batching.max_batch_size),
@@ -247,7 +250,20 @@ def _say_batching(batching: BatchingParameters) -> None:
         ("num_batch_threads", batching.threads),
         ("max_enqueued_batches", batching.max_enqueued_batches),
     ):
-        _say(f"{name} {{ value: {value} }}")
+        _print_line(f"{name} {{ value: {value} }}")
+
+
+async def _in_time(loading: Coroutine[Any, Any, None], timeout_s: float | None) -> None:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            await loading
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise StartFailed(
+            f"the models were not loaded within {timeout_s} s: allow more by SAGEMAKER_TFS_WAIT_TIME_SECONDS"
+        ) from error
 
 
 async def _unless_stopped(starting: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
@@ -354,8 +370,8 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 
 def _event(name: str, /, **fields: object) -> None:
-    _say(" ".join([name, *(f"{key}={value}" for key, value in fields.items())]))
+    _print_line(" ".join([name, *(f"{key}={value}" for key, value in fields.items())]))
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stdout, flush=True)  # noqa: T201  # standard output is the endpoint's log

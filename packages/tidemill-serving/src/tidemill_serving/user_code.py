@@ -62,7 +62,7 @@ class ModelPort:
 
 
 def find_code(
-    options: Options, environment: Mapping[str, str], *, event: Callable[..., None], say: Callable[[str], None]
+    options: Options, environment: Mapping[str, str], *, event: Callable[..., None], warn: Callable[[str], None]
 ) -> UserCode | None:
     """Find the archive's code and check that its packages are installed; return None if there is no code.
 
@@ -73,7 +73,7 @@ def find_code(
     if options.kind == PYTHON:
         code: UserCode | None = find_python_code(options.code_dir, environment)
     else:
-        code = find_inference_code(options.model_dir / "code", note=say)
+        code = find_inference_code(options.model_dir / "code", note=warn)
     if code is None:
         return None
     if code.requirements is not None:
@@ -133,6 +133,7 @@ async def start_handlers(
         grpc_port=ports.grpc,
         default_model=default_model,
         model_dir=str(options.model_dir),
+        model_timeout_s=options.model_timeout_s,
     )
     pool = HandlerPool(code, setup, size=options.handlers, event=event)
     await pool.start()

@@ -59,6 +59,8 @@ def test_a_handler_calls_the_model_over_its_loopback_port(scripted: Server) -> N
 
 def test_a_handler_calls_the_model_by_grpc(scripted: Server) -> None:
     assert scripted.invoke("grpc [1.0, 2.0, 5.0]").json == ["half_plus", 124, "serving_default", [3.5, 4.0, 5.5]]
+    large = scripted.invoke(f"grpc {json.dumps([1.0] * 1_100_000)}").json  # more than the 4 MB of grpcio's default
+    assert large == ["half_plus", 124, "serving_default", [3.5] * 1_100_000]
     attributes = "tfs-model-name=other"
     unknown = scripted.invoke("grpc [1.0]", X_Amzn_SageMaker_Custom_Attributes=attributes)
     assert unknown.json == ["NOT_FOUND", "Servable not found for request: Latest(other)"]

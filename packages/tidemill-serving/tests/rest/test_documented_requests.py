@@ -197,6 +197,7 @@ def test_options_of_rest_have_their_effect(start: Any, models: Path, tmp_path: P
         "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS": "500",
         "SAGEMAKER_TFS_NUM_BATCH_THREADS": "2",
         "SAGEMAKER_BATCH": "true",
+        "SAGEMAKER_TFS_INSTANCE_COUNT": "3",
     }
     server = start(models / "half_plus", arguments=arguments, environment=environment)
     target = "/v1/models/model:predict"
@@ -213,8 +214,9 @@ def test_options_of_rest_have_their_effect(start: Any, models: Path, tmp_path: P
     ):
         assert (answer.status, {**answer.headers, **allowed}) == (status, answer.headers)
     assert server.request("OPTIONS", target).error == "Origin header is missing in CORS preflight"
-    assert server.get("/numbers").body.startswith(b"# TYPE :tensorflow:serving:request_count counter\n")
+    assert b"# TYPE :tensorflow:serving:request_count counter\n" in server.get("/numbers").body
     assert server.get("/monitoring/prometheus/metrics").status == 400
+    assert b":tensorflow:serving:batching_session:wrapped_run_count 1\n" in server.get("/numbers").body
     large = server.predict("model", json.dumps({"instances": [1] * 17}))
     assert (large.status, large.error[:62]) == (400, "Task size 17 is larger than maximum input batch size 16; send ")
     started = server.log[: server.log.index(next(line for line in server.log if line.startswith("server.ready")))]
@@ -225,3 +227,5 @@ def test_options_of_rest_have_their_effect(start: Any, models: Path, tmp_path: P
         "max_enqueued_batches { value: 100000000 }",
     ):
         assert started.count(line) == 1
+    ignored = 'variable.ignored name=SAGEMAKER_TFS_INSTANCE_COUNT value="3" reason="one process serves the models"'
+    assert started.count(ignored) == 1

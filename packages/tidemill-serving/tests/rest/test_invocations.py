@@ -68,7 +68,7 @@ def test_another_content_type_is_415_with_the_list_of_accepted_types(content_typ
         to_predict_body(b"1", content_type)
     shown = name.decode() if isinstance(name, bytes) else name
     assert (refused.value.http_status, refused.value.message) == (415, f"Unsupported Media Type: {shown}")
-    types = "application/json, application/jsonlines, application/jsons, text/csv"
+    types = "application/json, application/jsonlines, application/jsons, text/csv, application/x-npy"
     assert refused.value.headers == (("Accept-Post", types),)
 
 

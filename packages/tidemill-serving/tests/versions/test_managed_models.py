@@ -21,6 +21,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from tidemill_serving.batch_queue import BatchingParameters
+from tidemill_serving.options import read_options
+
 Server = Any  # a ServerProcess of conftest.py
 DEADLINE_S = 60
 SWAPS = 12
@@ -119,6 +122,11 @@ def test_a_new_version_replaces_the_old_one_and_a_broken_one_does_not(
     shutil.rmtree(base / "3")  # back to the previous version, since the broken one is not retried
     shutil.rmtree(base / "2")
     until(lambda: server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]})
+    shutil.rmtree(base / "1")
+    until(lambda: server.predict("half", {"instances": [2.0]}).status == 404)
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=DEADLINE_S)
+    assert health == b"\x08\x02"  # NOT_SERVING
 
 
 def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> dict[int, int]:
@@ -256,11 +264,15 @@ def write_records(file: Path, records: list[bytes]) -> None:
 
 
 def warmup_log(values: list[float]) -> bytes:
+    tensor = tensor_pb2.TensorProto(dtype=1, float_val=values)
+    tensor.tensor_shape.dim.add(size=len(values))
+    return warmup_record("x", tensor)
+
+
+def warmup_record(name: str, tensor: tensor_pb2.TensorProto) -> bytes:
     log = prediction_log_pb2.PredictionLog()
     log.predict_log.request.model_spec.name = "as it was called elsewhere"
-    tensor = log.predict_log.request.inputs["x"]
-    tensor.CopyFrom(tensor_pb2.TensorProto(dtype=1, float_val=values))
-    tensor.tensor_shape.dim.add(size=len(values))
+    log.predict_log.request.inputs[name].CopyFrom(tensor)
     return log.SerializeToString()
 
 
@@ -287,3 +299,34 @@ def test_a_version_is_warmed_up_with_its_recorded_requests(managed: Any, models:
     (base / ".6").rename(base / "6")
     until(lambda: states(server, "checked").get(6) == "AVAILABLE")
     assert server.line("model.warmed_up", "version=6", "requests=3")
+
+
+def test_models_that_are_not_loaded_in_time_fail_the_start(start: Any, models: Path, tmp_path: Path) -> None:
+    version = tmp_path / "spin" / "1"
+    shutil.copytree(models / "spin" / "1", version)
+    turns = tensor_pb2.TensorProto(dtype=3, int_val=[1_000_000])
+    write_records(version / "assets.extra/tf_serving_warmup_requests", [warmup_record("turns", turns)])
+    with pytest.raises(AssertionError, match="exit status 1") as failure:
+        start(tmp_path, environment={"SAGEMAKER_TFS_WAIT_TIME_SECONDS": "1"})
+    assert "the models were not loaded within 1 s: allow more by SAGEMAKER_TFS_WAIT_TIME" in str(failure.value)
+
+
+def test_batching_parameters_come_from_a_file_for_all_models_or_from_each_version(
+    start: Any, models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "common.pbtxt").write_text("max_batch_size { value: 2 }")
+    archive = tmp_path / "archive"
+    shutil.copytree(models / "half_plus" / "123", archive / "own" / "1")
+    (archive / "plain").symlink_to(models / "half_plus")
+    (archive / "own" / "1" / "batching_params.pbtxt").write_text("max_batch_size { value: 4 }")
+    common = ("--enable_batching=true", f"--batching_parameters_file={tmp_path / 'common.pbtxt'}")
+    for arguments, most in (
+        (common, {"own": 2, "plain": 2}),
+        ((*common, "--enable_per_model_batching_parameters"), {"own": 4, "plain": 9}),
+    ):
+        server = start(archive, arguments=arguments)
+        for name, rows in most.items():
+            assert server.predict(name, {"instances": [1.0] * rows}).status == 200
+        refused = server.predict("own", {"instances": [1.0] * (most["own"] + 1)})
+        assert (refused.status, f"maximum input batch size {most['own']};" in refused.error) == (400, True)
+    assert read_options(["--enable_batching", "--model-dir", "m"], {}).batching == BatchingParameters()

@@ -40,6 +40,10 @@ def test_without_an_sdk_of_aws_the_published_imports_work_and_load_nothing_heavy
         "from sagemaker.tensorflow import TensorFlow, TensorFlowModel, TensorFlowPredictor\n"
         "from sagemaker.tensorflow.serving import Model, Predictor\n"
         "from sagemaker.serializers import JSONSerializer\n"
+        "from sagemaker.content_types import CONTENT_TYPE_JSON\n"
+        "from sagemaker.tensorflow.predictor import tf_deserializer, tf_json_serializer, tf_serializer\n"
+        "assert tf_json_serializer.content_type == CONTENT_TYPE_JSON\n"
+        "assert tf_serializer.content_type == tf_deserializer.accept == 'application/octet-stream'\n"
         "assert again is TrainingInput and first is s3_input and Model is TensorFlowModel\n"
         "heavy = sorted({'boto3', 'botocore', 'tensorflow'} & set(sys.modules))\n"
         "print(json.dumps([TensorFlow.__module__, Predictor.__name__, heavy]))",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill.control.credentials import Credentials, end_keys
-from tidemill.control.resources import job_record
+from tidemill.control.jobs import job_record
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.training import SecondaryStatus, TrainingJob

@@ -13,8 +13,9 @@ from separate_executor import SeparateExecutor
 
 from tidemill.control.credentials import Credentials
 from tidemill.control.driver import TrainingDriver
+from tidemill.control.jobs import job_record
 from tidemill.control.plan import DataMissing, instances_of
-from tidemill.control.resources import TRAINING_JOB, job_record
+from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.slots import Slots
 from tidemill.control.training import Training
 from tidemill.core.clock import SystemClock

@@ -113,7 +113,7 @@ def test_a_capacity_that_has_grown_lets_the_next_one_in() -> None:
         await run_ready_tasks()
         assert not waiting.done()
         room[0] = 2
-        slots.look()
+        slots.grant_waiting()
         await waiting
 
     asyncio.run(run())

@@ -8,7 +8,8 @@ import pytest
 from separate_executor import SeparateExecutor
 
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.resources import endpoint_record, job_record, removal_record, transform_record
+from tidemill.control.jobs import job_record, transform_record
+from tidemill.control.resources import endpoint_record, removal_record
 from tidemill.control.sweep import sweep
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, Instance, Variant

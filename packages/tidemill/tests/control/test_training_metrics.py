@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill.control import metric_process
-from tidemill.control.resources import job_record
+from tidemill.control.jobs import job_record
 from tidemill.control.training_metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import SystemClock
 from tidemill.core.segments import SegmentWriter, create_stream

@@ -7,8 +7,17 @@ import string
 
 import pytest
 
-from tidemill.core.globs import Sign, compile_glob
-from tidemill.core.policy import ActionPattern, Effect, Permission, Policy, ResourcePattern, Ruling, Statement
+from tidemill.core.policy import (
+    ActionPattern,
+    Effect,
+    Permission,
+    Policy,
+    ResourcePattern,
+    Ruling,
+    Sign,
+    Statement,
+    compile_glob,
+)
 
 GET = Permission("s3:GetObject", "arn:aws:s3:::bucket/key")
 

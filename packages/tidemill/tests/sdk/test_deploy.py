@@ -13,6 +13,7 @@ from tidemill.errors import EndpointFailed
 from tidemill.sdk import DataCaptureConfig, Model, Predictor, Session, TensorFlow, TensorFlowModel, TensorFlowPredictor
 from tidemill.sdk import serializers as s
 from tidemill.sdk.endpoint import new_variants
+from tidemill.sdk.tensorflow_serializers import tf_deserializer, tf_json_deserializer
 
 PEERS = Path(__file__).parents[4] / ".venvs/peers/bin/python"
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -120,6 +121,17 @@ def test_the_python_kind_gets_the_training_code_by_default(aws: Any, trained: Te
         trained.deploy(endpoint_type="tfs")
 
 
+@pytest.mark.parametrize(
+    ("endpoint_type", "variable"),
+    [("python", "SAGEMAKER_MODEL_SERVER_WORKERS"), ("tensorflow-serving", "SAGEMAKER_GUNICORN_WORKERS")],
+)
+def test_the_number_of_workers_is_a_variable_of_the_server(session: Session, endpoint_type: str, variable: str) -> None:
+    model = TensorFlowModel(MODEL, endpoint_type=endpoint_type, model_server_workers=3, sagemaker_session=session)
+    assert model.container("local")["Environment"][variable] == "3"
+    with pytest.raises(ValueError, match="model_server_workers=0: expected at least 1"):
+        TensorFlowModel(MODEL, model_server_workers=0, sagemaker_session=session)
+
+
 def test_an_accelerator_is_ignored_with_a_warning(trained: TensorFlow) -> None:
     with pytest.warns(UserWarning, match="accelerator_type='ml.eia1.medium' is ignored"):
         trained.deploy(accelerator_type="ml.eia1.medium", wait=False)
@@ -198,6 +210,40 @@ def test_method_model_and_version_travel_as_custom_attributes(aws: Any, session:
         TensorFlowPredictor("digits", session, s.CSVSerializer()).classify([])
 
 
+def test_a_plain_predictor_sends_and_returns_bytes_until_its_attributes_change(aws: Any, session: Session) -> None:
+    predictor = Predictor("digits", session)
+    aws.reply = ("text/csv", b"1,2\n")
+    assert predictor.predict(b"[1]") == b"1,2\n"
+    predictor.content_type = predictor.accept = "text/csv"
+    predictor.serializer = predictor.deserializer = None
+    assert predictor.predict("3,4") == b"1,2\n"
+    predictor.serializer, predictor.deserializer = s.csv_serializer, s.csv_deserializer
+    predictor.content_type = predictor.accept = None
+    assert predictor.predict([5, 6]) == [["1", "2"]]
+    sent = [(body, headers["Content-Type"], headers["Accept"]) for _, headers, body in aws.invocations]
+    assert sent == [
+        (b"[1]", "application/octet-stream", "*/*"),
+        (b"3,4", "text/csv", "text/csv"),
+        (b"5,6", "text/csv", "text/csv"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [Predictor, TensorFlowPredictor])
+def test_the_endpoint_may_be_given_by_its_earlier_name(session: Session, kind: Any) -> None:
+    assert kind(endpoint="digits", sagemaker_session=session).endpoint_name == "digits"
+    for names in ({}, {"endpoint_name": "a", "endpoint": "b"}):
+        with pytest.raises(ValueError, match="are two names of one argument; give one"):
+            kind(sagemaker_session=session, **names)
+
+
+def test_messages_of_tensorflow_serving_need_their_package() -> None:
+    """With the package: tests of `tidemill-serving`, against a server."""
+    assert tf_json_deserializer.deserialize(io.BytesIO(b"[1]")) == [1]
+    for deserializer in (tf_json_deserializer, tf_deserializer):
+        with pytest.raises(ImportError, match="install tensorflow-serving-api, or use json_deserializer"):
+            deserializer.deserialize(io.BytesIO(b"{}"), "application/json")
+
+
 def test_serializers_may_be_objects_or_functions(aws: Any, session: Session) -> None:
     aws.reply = ("text/csv", b"1,2\n3,4\n")
     predictor = Predictor("digits", session, s.CSVSerializer(), s.CSVDeserializer())
@@ -225,6 +271,26 @@ def test_serializers_may_be_objects_or_functions(aws: Any, session: Session) -> 
 )
 def test_each_serializer_makes_its_body(serializer: Any, data: Any, body: Any) -> None:
     assert serializer.serialize(data) == body
+
+
+def test_a_client_may_derive_serializers_from_the_base_classes(aws: Any, session: Session) -> None:
+    class Image(s.SimpleBaseSerializer):
+        def serialize(self, data: str) -> bytes:
+            return f"image {data}".encode()
+
+    class Upper(s.BaseDeserializer):
+        ACCEPT = "text/mine"
+
+        def deserialize(self, stream: Any, content_type: str = "") -> str:
+            return stream.read().decode().upper()
+
+    aws.reply = ("text/mine", b"cat")
+    assert Predictor("digits", session, Image("image/png"), Upper()).predict("x") == "CAT"
+    ((_, headers, body),) = aws.invocations
+    assert (body, headers["Content-Type"], headers["Accept"]) == (b"image x", "image/png", "text/mine")
+    assert Image().CONTENT_TYPE == "application/json"
+    with pytest.raises(TypeError, match="abstract"):
+        s.SimpleBaseSerializer()
 
 
 def test_each_deserializer_reads_its_body() -> None:

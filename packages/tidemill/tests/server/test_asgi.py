@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
 
 import toys
 
-from tidemill.server.asgi import AsgiServer, lifespan
+from tidemill.server.asgi import AsgiServer
 
 DEADLINE_S = 20
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n"
@@ -217,26 +217,6 @@ def test_the_shutdown_waits_for_answers_in_progress_up_to_its_time_limit(log: Lo
     waiting: dict[str, asyncio.Event] = {}
     run(held, test)
     assert [(entry["event"], entry["requests"]) for entry in log.entries] == [("http.requests_cut", 1)]
-
-
-def test_an_exception_of_a_lifespan_is_raised_where_it_is_entered_or_left() -> None:
-    async def failing(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        assert (await receive())["type"] == "lifespan.startup"
-        if when == "startup":
-            raise ValueError(when)
-        await send({"type": "lifespan.startup.complete"})
-        assert (await receive())["type"] == "lifespan.shutdown"
-        raise ValueError(when)
-
-    async def live() -> None:
-        async with lifespan(failing):
-            entered.append(when)
-
-    entered: list[str] = []
-    for when in ("startup", "shutdown"):
-        with pytest.raises(ValueError, match=when):
-            asyncio.run(live())
-    assert entered == ["shutdown"]
 
 
 def test_nothing_is_left_to_the_event_loop_to_report(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,8 @@ from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.credentials import Credentials
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT, Hosting
-from tidemill.control.resources import TRAINING_JOB, endpoint_record, job_record
+from tidemill.control.jobs import job_record
+from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
 from tidemill.control.training_metrics import TrainingMetrics

@@ -147,7 +147,9 @@ def test_an_error_of_the_model_is_a_model_error_with_its_status_and_text(runtime
     assert response["OriginalStatusCode"] == status
     assert response["OriginalMessage"] == "no such signature \ufffd"
     assert response["LogStreamArn"].endswith(":log-group:/aws/sagemaker/Endpoints/digits")
-    assert "no such signature" in response["Error"]["Message"]
+    side = "client" if status < 500 else "server"
+    wanted = f'Received {side} error ({status}) from primary with message "no such signature'
+    assert response["Error"]["Message"].startswith(wanted)
 
 
 def test_a_model_that_dies_of_a_request_is_a_model_error(runtime, endpoint, serve_model, refusal):

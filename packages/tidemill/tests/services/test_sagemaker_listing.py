@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tidemill.control.hosting import ENDPOINT_CONFIG, MODEL
-from tidemill.control.resources import endpoint_record, job_record, resource_record
+from tidemill.control.jobs import job_record
+from tidemill.control.resources import endpoint_record, resource_record
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.store.records.base import Record

@@ -17,7 +17,7 @@ from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 from tidemill.store.objects.errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
-from tidemill.store.objects.rows import ObjectAttributes
+from tidemill.store.objects.index import ObjectAttributes
 from tidemill.store.objects.schema import objects as object_table
 from tidemill.store.objects.store import ObjectStore
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tidemill.core.clock import SystemClock
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
-from tidemill.store.objects.rows import ObjectAttributes
+from tidemill.store.objects.index import ObjectAttributes
 from tidemill.store.objects.store import ObjectStore
 
 BUCKET = "bucket"

@@ -4,29 +4,22 @@ If this directory is on the path of a child process, the module is imported at i
 `/healthz` and the few operations that the command line uses, from `toy.json` in the state directory.
 """
 
+import contextlib
 import gc
 import json
 import os
 import sys
 import types
-from pathlib import Path
 
 ENDED = ("Completed", "Failed", "Stopped")
 
 
-def create_app(settings, *, state, keys, url, public_url, relay):
-    return Toy(state.root / "toy.json", stop_at_once=os.environ.get("TOY_NEVER_STOPS") is None)
-
-
 class Toy:
-    def __init__(self, file: Path, *, stop_at_once: bool) -> None:
-        self.file = file
-        self.stop_at_once = stop_at_once
+    def __init__(self, settings, *, state, keys, url, public_url, relay) -> None:
+        self.file = state.root / "toy.json"
+        self.stop_at_once = os.environ.get("TOY_NEVER_STOPS") is None
 
     async def __call__(self, scope, receive, send) -> None:
-        if scope["type"] == "lifespan":
-            await self.live(receive, send)
-            return
         body = b""
         more = True
         while more:
@@ -42,8 +35,8 @@ class Toy:
     def end_waits(self) -> None:
         """No request waits."""
 
-    async def live(self, receive, send) -> None:
-        await receive()
+    @contextlib.asynccontextmanager
+    async def opened(self):
         failure = os.environ.get("TOY_FAILS")
         if failure == "refuses":
             from tidemill.errors import ConfigurationError
@@ -51,10 +44,8 @@ class Toy:
             raise ConfigurationError("the toy refuses to start; wind it up")
         if failure == "crashes":
             raise RuntimeError("a spring broke")
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+        yield self
         (self.file.parent / "toy-closed").touch()
-        await send({"type": "lifespan.shutdown.complete"})
 
     def answer(self, path: str, target: str, body: bytes):
         if path == "/healthz":
@@ -144,5 +135,5 @@ class Toy:
 
 
 module = types.ModuleType("tidemill.server.app")
-module.create_app = create_app
+module.Application = Toy
 sys.modules["tidemill.server.app"] = module

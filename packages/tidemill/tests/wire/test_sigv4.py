@@ -7,9 +7,8 @@ import pytest
 
 from tidemill.errors import AwsError
 from tidemill.wire.request import Request
-from tidemill.wire.signing.canonical import canonical_query, path_candidates
 from tidemill.wire.signing.credentials import Credential
-from tidemill.wire.signing.sigv4 import Claim, Verifier, signing_key
+from tidemill.wire.signing.sigv4 import Claim, Verifier, canonical_query, path_candidates, signing_key
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

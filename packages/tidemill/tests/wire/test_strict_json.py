@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import AwsError
-from tidemill.wire.protocols.strict_json import MAX_DEPTH, loads
+from tidemill.wire.protocols.parse_json import MAX_DEPTH, load_json
 
 VALUES = st.recursive(
     st.none()
@@ -25,14 +25,14 @@ VALUES = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(VALUES, st.booleans())
 def test_a_document_is_read_as_it_was_written(value: Any, ascii_only: bool) -> None:
-    assert loads(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+    assert load_json(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200) | st.text(alphabet='{}[]",:0123456789eE+-.\\utrfalsn ', max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
     try:
-        value = loads(data)
+        value = load_json(data)
     except AwsError as error:
         assert (error.code, error.status) == ("SerializationException", 400)
     else:
@@ -40,31 +40,31 @@ def test_any_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
 
 
 def test_nesting_is_read_to_the_limit_and_no_further() -> None:
-    assert loads(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+    assert load_json(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
     with pytest.raises(AwsError, match="deeper than 64"):
-        loads(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
+        load_json(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
 
 
 def test_brackets_inside_strings_are_no_nesting() -> None:
     text = "[{" * 500 + '\\"'
-    assert loads(json.dumps({"a": text, "b": [[]] * 100}).encode()) == {"a": text, "b": [[]] * 100}
+    assert load_json(json.dumps({"a": text, "b": [[]] * 100}).encode()) == {"a": text, "b": [[]] * 100}
 
 
 def test_an_unclosed_string_of_brackets_ends_in_a_refusal() -> None:
     with pytest.raises(AwsError):
-        loads(b'{"a": "' + b"[" * 100_000)
+        load_json(b'{"a": "' + b"[" * 100_000)
 
 
 def test_a_surrogate_pair_is_a_character() -> None:
-    assert loads(rb'"\ud83d\ude00"') == "\U0001f600"
+    assert load_json(rb'"\ud83d\ude00"') == "\U0001f600"
 
 
 @pytest.mark.parametrize("text", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity", "1" * 41, "01", "1.", "'a'", ""])
 def test_a_number_that_json_does_not_allow_is_refused(text: str) -> None:
     with pytest.raises(AwsError):
-        loads(text.encode())
+        load_json(text.encode())
 
 
 def test_large_but_bounded_numbers_are_left_to_validation() -> None:
-    assert loads(b"9223372036854775808") == 2**63
-    assert math.isclose(loads(b"1e308"), 1e308)
+    assert load_json(b"9223372036854775808") == 2**63
+    assert math.isclose(load_json(b"1e308"), 1e308)

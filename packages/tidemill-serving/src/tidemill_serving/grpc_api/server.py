@@ -22,6 +22,7 @@ from tidemill_serving.engine import Array, Signature
 from tidemill_serving.errors import Code, RequestError, StartFailed, failed_precondition, invalid
 from tidemill_serving.grpc_api.call import Call
 from tidemill_serving.grpc_api.examples import classify, multi_inference, regress
+from tidemill_serving.grpc_api.health import CHECK_PATH, check_health
 from tidemill_serving.grpc_api.listener import GrpcListener
 from tidemill_serving.grpc_api.lookup import Run, lease, parsed, target
 from tidemill_serving.grpc_api.models import get_model_metadata, get_model_status
@@ -114,6 +115,7 @@ class GrpcServer:
         self._methods[f"{_PREDICTION}GetModelMetadata".encode()] = self._metadata
         self._methods[f"{_MODELS}GetModelStatus".encode()] = self._status
         self._methods[f"{_MODELS}HandleReloadConfigRequest".encode()] = self._reload_config
+        self._methods[CHECK_PATH.encode()] = self._check_health
         self._listener = GrpcListener(Traffic(loop, settings.limits, self._on_call))
         self._sock = self._bind()
         self.port = int(self._sock.getsockname()[1])
@@ -289,6 +291,9 @@ class GrpcServer:
 
     def _status(self, data: bytes, _: float) -> Any:
         return get_model_status(parsed("GetModelStatusRequest", data), self._registry)
+
+    def _check_health(self, data: bytes, _: float) -> Any:
+        return check_health(parsed("HealthCheckRequest", data), self._registry)
 
     def _reload_config(self, data: bytes, left_s: float) -> Any:
         request = parsed("ReloadConfigRequest", data)

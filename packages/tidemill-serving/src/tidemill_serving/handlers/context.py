@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 from tidemill_serving.handlers.wire import WorkerSetup
 
-__all__ = ["Context", "Contexts"]
+__all__ = ["UNLIMITED", "Context", "Contexts"]
 
+UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+"""Options of a gRPC channel to the models: grpcio's own limit for answers is 4 MB."""
 _ATTRIBUTE = re.compile(r"(tfs-[a-z\-]+)=([^,]+)")
 _DEFAULT_TYPE = "application/json"
 
@@ -75,4 +77,4 @@ class Contexts:
 def _channel(port: int) -> Any:
     import grpc  # pyrefly: ignore[missing-import]  # comes with TensorFlow
 
-    return grpc.insecure_channel(f"localhost:{port}")
+    return grpc.insecure_channel(f"localhost:{port}", options=UNLIMITED)

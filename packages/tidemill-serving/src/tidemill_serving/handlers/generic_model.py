@@ -1,6 +1,8 @@
-"""Call the exported model of a Python-based endpoint over gRPC, with the method of its default signature."""
+"""Call the exported model of a Python-based endpoint over gRPC.
 
-import os
+The default signature decides the method for values; a request message decides it for itself.
+"""
+
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -8,8 +10,10 @@ from typing import Any
 import grpc  # pyrefly: ignore[missing-import]  # comes with TensorFlow
 import numpy as np
 
+from tidemill_serving.engine import Array
 from tidemill_serving.engine.element_types import element_type
 from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.handlers.context import UNLIMITED
 from tidemill_serving.handlers.wire import WorkerSetup
 from tidemill_serving.messages.definitions import forget_hollow_package, messages
 from tidemill_serving.messages.tensors import tensor_of
@@ -18,51 +22,62 @@ __all__ = ["GenericModel"]
 
 _SIGNATURE = "serving_default"
 _DEFAULT_INPUT = "inputs"
-_METHODS = {
-    "tensorflow/serving/classify": ("Classify", "ClassificationRequest", "ClassificationResponse"),
-    "tensorflow/serving/regress": ("Regress", "RegressionRequest", "RegressionResponse"),
+_PREDICT = "PredictRequest"
+_REQUESTS = {
+    "tensorflow/serving/classify": "ClassificationRequest",
+    "tensorflow/serving/regress": "RegressionRequest",
 }
-_PREDICT = ("Predict", "PredictRequest", "PredictResponse")
-_TIMEOUT_VARIABLE = "SAGEMAKER_TFS_GRPC_REQUEST_TIMEOUT"
-_DEFAULT_TIMEOUT_S = 10.0
-_OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_METHODS = {
+    _PREDICT: ("Predict", "PredictResponse"),
+    "ClassificationRequest": ("Classify", "ClassificationResponse"),
+    "RegressionRequest": ("Regress", "RegressionResponse"),
+    "MultiInferenceRequest": ("MultiInference", "MultiInferenceResponse"),
+}
+_SEVERAL = "MultiInferenceRequest"
 
 
 class GenericModel:
     """Converts a value to a gRPC request and sends it.
 
     Args:
-        setup: Holds the name of the model and the gRPC port.
+        setup: Holds the name of the model, the gRPC port and the time limit.
     """
 
     def __init__(self, setup: WorkerSetup) -> None:
         forget_hollow_package()
         self._name = setup.default_model
-        self._channel = grpc.insecure_channel(f"localhost:{setup.grpc_port}", options=_OPTIONS)
-        self._timeout_s = float(os.environ.get(_TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT_S)
+        self._channel = grpc.insecure_channel(f"localhost:{setup.grpc_port}", options=UNLIMITED)
+        self._timeout_s = setup.model_timeout_s
 
-    @property
-    def classifies(self) -> bool:
-        """Whether requests are ClassificationRequests."""
-        return self._method[0] == "Classify"
+    @cached_property
+    def request_kind(self) -> str:
+        """Name of the request message for the method of the default signature, e.g. ``PredictRequest``."""
+        return _REQUESTS.get(self._signature.method_name, _PREDICT)
 
-    def ask(self, value: Any) -> Any:
-        """Return the model's response to a request message, or to a value that ``input_fn`` returned.
+    def call(self, value: Any) -> Any:
+        """Return the model's response.
+
+        Args:
+            value: A request message of any method, or a value, of which the default signature's request is made.
 
         Raises:
             RequestError: The value does not fit the model's inputs, or the model refuses it.
         """
-        method, kind, response = self._method
-        if getattr(getattr(value, "DESCRIPTOR", None), "name", "") == kind:
-            request = value
-        else:
-            request = getattr(messages(), kind)()
-            if method == "Predict":
-                self._fill_inputs(request.inputs, value)
-            else:
-                _fill_examples(request.input.example_list.examples, value)
-        request.model_spec.name = self._name  # there is only one model, so any name that the client sent means it
+        given = getattr(getattr(value, "DESCRIPTOR", None), "name", "")
+        kind, request = (given, value) if given in _METHODS else (self.request_kind, self._request(value))
+        # There is only one model, so any name that the client sent means it.
+        for named in request.tasks if kind == _SEVERAL else (request,):
+            named.model_spec.name = self._name
+        method, response = _METHODS[kind]
         return self._call(method, request, getattr(messages(), response))
+
+    def _request(self, value: Any) -> Any:
+        request = getattr(messages(), self.request_kind)()
+        if self.request_kind == _PREDICT:
+            self._fill_inputs(request.inputs, value)
+        else:
+            _fill_examples(request.input.example_list.examples, value)
+        return request
 
     @cached_property
     def _signature(self) -> Any:
@@ -74,10 +89,6 @@ class GenericModel:
         if _SIGNATURE not in found.signature_def:
             raise invalid(f"the model has no signature {_SIGNATURE}, only {', '.join(sorted(found.signature_def))}")
         return found.signature_def[_SIGNATURE]
-
-    @cached_property
-    def _method(self) -> tuple[str, str, str]:
-        return _METHODS.get(self._signature.method_name, _PREDICT)
 
     def _call(self, method: str, request: Any, response: Any) -> Any:
         call = self._channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")
@@ -109,10 +120,30 @@ def _tensor(name: str, value: Any, number: int) -> Any:
     if hasattr(value, "numpy"):  # a tensor
         value = value.numpy()
     try:
-        array = np.asarray(value, dtype=object if type_name == "string" else _numpy_type(type_name))
-    except (TypeError, ValueError) as error:
+        array = _strings(value) if type_name == "string" else _numbers(value, _numpy_type(type_name))
+    except (TypeError, ValueError, OverflowError) as error:
         raise invalid(f"input {name}: {error}; expected values of type {type_name}") from error
     return tensor_of(array, type_name)
+
+
+def _strings(value: Any) -> Array:
+    array = np.asarray(value, dtype=object)
+    strings = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+    for each in strings:
+        if not isinstance(each, bytes):
+            raise TypeError(f"{each!r:.200} is no text")
+    array = np.empty(array.shape, dtype=object)
+    for index, each in enumerate(strings):
+        array.flat[index] = each
+    return array
+
+
+def _numbers(value: Any, dtype: "np.dtype[Any]") -> Array:
+    array = np.asarray(value, dtype=dtype)
+    # NumPy converts lists without a word; an array has a type that the user chose, and is cast as TensorFlow does.
+    if dtype.kind in "iub" and not hasattr(value, "dtype") and not np.array_equal(array, np.asarray(value)):
+        raise ValueError(f"{value!r:.200} cannot be converted without loss")
+    return array
 
 
 def _numpy_type(type_name: str) -> Any:
@@ -157,5 +188,5 @@ def _fill_feature(feature: Any, name: str, given: Any) -> None:
         raise invalid(f"feature {name}: expected numbers or text, but got {type(first).__name__}")
     try:
         fill(values)
-    except TypeError as error:
-        raise invalid(f"feature {name}: its values are of different kinds: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"feature {name}: its values are of different kinds or too large: {error}") from error

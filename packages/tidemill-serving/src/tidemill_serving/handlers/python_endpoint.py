@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tidemill_serving.errors import invalid
 from tidemill_serving.handlers.answers import Answered, checked_body
 from tidemill_serving.handlers.generic_model import GenericModel
 from tidemill_serving.handlers.python_input import default_input
@@ -43,14 +44,16 @@ class PythonScript:
         self._model = GenericModel(setup)
         self._transform: Callable[[Any, str, str], Any] = found.get("transform_fn") or self._steps
         self._input = found.get("input_fn") or self._default_input
-        self._predict = self._own_predict(found["predict_fn"], module, setup) if "predict_fn" in found else self._ask
+        self._predict = (
+            self._own_predict(found["predict_fn"], module, setup) if "predict_fn" in found else self._model.call
+        )
         self._output = found.get("output_fn") or default_output
 
     def answer(self, request: Mapping[str, Any], body: bytes) -> Answered:
         """Handle one request; exceptions of the user's functions propagate."""
         content_type = request.get("content_type") or _DEFAULT_TYPE
         accept = request.get("accept") or _DEFAULT_TYPE
-        data: Any = body.decode() if content_type.startswith(_TEXT_TYPES) else body
+        data: Any = _text(body, content_type) if content_type.startswith(_TEXT_TYPES) else body
         result = self._transform(data, content_type, accept)
         if isinstance(result, tuple) and len(result) == 2:  # (body, content type), as in other SageMaker containers
             result, accept = result[0], str(result[1])
@@ -61,10 +64,7 @@ class PythonScript:
         return self._output(self._predict(self._input(data, content_type)), accept)
 
     def _default_input(self, data: Any, content_type: str) -> Any:
-        return default_input(data, content_type, classifies=self._model.classifies)
-
-    def _ask(self, value: Any) -> Any:
-        return self._model.ask(value)
+        return default_input(data, content_type, request_kind=self._model.request_kind)
 
     def _own_predict(
         self, predict: Callable[[Any, Any], Any], module: ModuleType, setup: WorkerSetup
@@ -74,3 +74,10 @@ class PythonScript:
             raise BadScript(f"{setup.script} has predict_fn(data, model) but no model_fn(model_dir) to load the model")
         model = model_fn(setup.model_dir)
         return lambda value: predict(value, model)
+
+
+def _text(body: bytes, content_type: str) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise invalid(f"the body of type {content_type} is no UTF-8 text: {error}") from error

@@ -10,18 +10,16 @@ from tidemill_serving.messages.definitions import messages
 __all__ = ["default_input"]
 
 _JSON, _CSV, _BYTES = "application/json", "text/csv", "application/octet-stream"
-_REQUESTS = {True: "ClassificationRequest", False: "PredictRequest"}
 
 
-def default_input(data: Any, content_type: str, *, classifies: bool) -> Any:
+def default_input(data: Any, content_type: str, *, request_kind: str) -> Any:
     """Parse a request body.
 
     Args:
         data: Text if the content type is JSON or CSV, otherwise bytes.
         content_type: ``application/json``: a TensorProto in protobuf's JSON, or any other JSON. ``text/csv``: the
-            numbers of the first line. ``application/octet-stream``: a serialized PredictRequest or
-            ClassificationRequest.
-        classifies: Whether bytes are a ClassificationRequest instead of a PredictRequest.
+            numbers of the first line. ``application/octet-stream``: a serialized request message.
+        request_kind: Name of the message that bytes are, e.g. ``PredictRequest``.
 
     Raises:
         RequestError: 415 if the content type is not supported, 400 if the body is not valid for its type.
@@ -32,7 +30,7 @@ def default_input(data: Any, content_type: str, *, classifies: bool) -> Any:
     if kind == _CSV:
         return _from_csv(data)
     if kind == _BYTES:
-        return _from_bytes(data, getattr(messages(), _REQUESTS[classifies]))
+        return _from_bytes(data, getattr(messages(), request_kind))
     raise RequestError(
         Code.INVALID_ARGUMENT,
         f"Unsupported content type: {content_type}; send {_JSON}, {_CSV} or {_BYTES}, or define input_fn",
@@ -44,7 +42,7 @@ def _from_json(text: str) -> Any:
     json_format = importlib.import_module("google.protobuf.json_format")
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(f"the body is no JSON: {error}") from error
     if isinstance(document, dict) and "dtype" in document:
         try:

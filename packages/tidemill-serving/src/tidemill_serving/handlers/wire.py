@@ -38,6 +38,7 @@ class WorkerSetup:
         grpc_port: Loopback port of TF Serving's gRPC API.
         default_model: Model for requests that name none.
         model_dir: Directory of the unpacked model archive.
+        model_timeout_s: Maximum time in seconds that the model of a ``python`` endpoint takes for a call.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class WorkerSetup:
     grpc_port: int
     default_model: str
     model_dir: str
+    model_timeout_s: float
 
     def to_argument(self) -> str:
         """Return the setup as one command line argument."""

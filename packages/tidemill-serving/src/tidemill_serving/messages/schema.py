@@ -138,7 +138,13 @@ _FILES: dict[str, tuple[Field, ...]] = {
     "MonitoringConfig": (("prometheus_config", 1, f"{PACKAGE}.PrometheusConfig", ""),),
 }
 
-MESSAGES: dict[str, tuple[Field, ...]] = _PREDICTION | _MANAGEMENT | _FILES
+_HEALTH: dict[str, tuple[Field, ...]] = {
+    "HealthCheckRequest": (("service", 1, "string", ""),),
+    "HealthCheckResponse": (("status", 1, "int32", ""),),
+}
+"""Messages of grpc.health.v1; the wire format does not contain their package."""
+
+MESSAGES: dict[str, tuple[Field, ...]] = _PREDICTION | _MANAGEMENT | _FILES | _HEALTH
 """Messages by name."""
 
 ENUMS: dict[str, dict[str, int]] = {

@@ -4,24 +4,26 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from tidemill_serving.batching import Job
-from tidemill_serving.engine import Array
+from tidemill_serving.engine import Array, LoadedModel
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.handlers.pool import HandlerPool
 from tidemill_serving.http.message import JSON_TYPE, Reply, Request, Response, error_response
 from tidemill_serving.metrics import PROMETHEUS_TYPE, Metrics
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.examples import answer_examples, read_examples
-from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body
-from tidemill_serving.rest.predict import answer, read_request
+from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body, unsupported_media_type
+from tidemill_serving.rest.npy import NPY_TYPE, answer_npy, read_npy
+from tidemill_serving.rest.predict import PredictRequest, answer, read_request
 from tidemill_serving.rest.predict_lane import PredictLane
 from tidemill_serving.rest.status import metadata_body, model_list_body, status_body
 from tidemill_serving.rest.target import ModelTarget, model_target, path_of
 
-__all__ = ["ATTRIBUTES_HEADER", "Api", "internal_error"]
+__all__ = ["ATTRIBUTES_HEADER", "Api", "PredictFormat", "internal_error"]
 
 _VERSION_HEADER = b"x-tidemill-model-version"
 ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
@@ -36,6 +38,23 @@ _CORS = (
     (b"Access-Control-Allow-Methods", b"POST, GET"),
     (b"Access-Control-Allow-Headers", b"Content-Type"),
 )
+
+
+class PredictFormat(NamedTuple):
+    """The format of a predict request and of its answer.
+
+    Attributes:
+        read: Reads a body; raises RequestError.
+        write: Writes the outputs; raises RequestError.
+        content_type: MIME type of the answer.
+    """
+
+    read: Callable[[bytes, LoadedModel], PredictRequest]
+    write: Callable[[PredictRequest, Sequence[Array]], bytes]
+    content_type: bytes
+
+
+_JSON = PredictFormat(read_request, answer, JSON_TYPE)
 
 
 class Api:
@@ -193,23 +212,27 @@ class Api:
         def reply_as_accepted(response: Response) -> None:
             reply(finished(response, accept) if response.content_type is JSON_TYPE else response)
 
-        body = to_predict_body(request.body, request.headers.get(b"content-type", b""))
+        content_type = request.headers.get(b"content-type", b"")
+        body = request.body if content_type == NPY_TYPE else to_predict_body(request.body, content_type)
         attributes = read_attributes(request.headers.get(ATTRIBUTES_HEADER, b""))
+        if content_type == NPY_TYPE and attributes.method != "predict":
+            raise unsupported_media_type(content_type)
         try:
             name = attributes.model_name or self._registry.default_name
             servable = self._registry.find(name, attributes.model_version)
-            self.call(servable, attributes.method, body, reply_as_accepted)
+            self.call(servable, attributes.method, body, reply_as_accepted, form=_predict_format(content_type, accept))
         except RequestError as error:
             reply_as_accepted(error_response(error))
 
-    def call(self, servable: Servable, verb: str, body: bytes, reply: Reply) -> None:
+    def call(self, servable: Servable, verb: str, body: bytes, reply: Reply, *, form: PredictFormat = _JSON) -> None:
         """Run a method of a model; the answer may come after the call returns.
 
         Args:
             servable: The version.
             verb: ``predict``, ``classify`` or ``regress``.
-            body: The JSON body.
+            body: The body: JSON, unless ``form`` has another format.
             reply: Called with the answer.
+            form: Format of predict requests; ``classify`` and ``regress`` have JSON.
         """
         begin_s = time.perf_counter()
         name, api = servable.version.name, verb.capitalize()
@@ -218,20 +241,30 @@ class Api:
             self._metrics.request(name, api, "REST", status=status, latency_s=time.perf_counter() - begin_s)
 
         try:
-            self._submit(servable, verb, body, reply, record)
+            self._submit(servable, verb, body, reply, record, form)
         except RequestError as error:
             record(error.code.name)
             raise
 
-    def _submit(self, servable: Servable, verb: str, body: bytes, reply: Reply, record: Callable[[str], None]) -> None:
+    def _submit(
+        self,
+        servable: Servable,
+        verb: str,
+        body: bytes,
+        reply: Reply,
+        record: Callable[[str], None],
+        form: PredictFormat,
+    ) -> None:
         model = servable.model
         headers = _version_header(servable.version.version)
         to_body: Callable[[list[Array]], bytes]
         if verb == "predict":
-            predict = read_request(body, model)
+            predict = form.read(body, model)
             key, feeds = predict.signature.key, predict.feeds
-            to_body = lambda outputs: answer(predict, outputs)  # noqa: E731
+            to_body = lambda outputs: form.write(predict, outputs)  # noqa: E731
+            content_type = form.content_type
         else:
+            content_type = JSON_TYPE
             examples = read_examples(body, model, verb=verb)
             key, feeds = examples.signature.key, examples.feeds
             to_body = lambda outputs: answer_examples(examples, outputs)  # noqa: E731
@@ -241,7 +274,7 @@ class Api:
         def done(result: list[Array] | RequestError) -> None:
             latency_s = time.perf_counter() - begin_s
             self._metrics.run(servable.version.name, verb.capitalize(), rows=(rows,), latency_s=latency_s)
-            reply(_response(result, to_body, headers, record))
+            reply(_response(result, to_body, content_type, headers, record))
 
         job = Job(feeds, done)
         rows = job.rows  # if `done` referred to the job, each request would leave a cycle for the garbage collector
@@ -251,6 +284,7 @@ class Api:
 def _response(
     result: list[Array] | RequestError,
     to_body: Callable[[list[Array]], bytes],
+    content_type: bytes,
     headers: tuple[tuple[bytes, bytes], ...],
     record: Callable[[str], None],
 ) -> Response:
@@ -258,7 +292,7 @@ def _response(
         record(result.code.name)
         return error_response(result)
     try:
-        response = Response(200, to_body(result), headers=headers)
+        response = Response(200, to_body(result), content_type, headers)
     except RequestError as error:
         record(error.code.name)
         return error_response(error)
@@ -267,6 +301,18 @@ def _response(
         return error_response(internal_error(error))
     record(Code.OK.name)
     return response
+
+
+def _predict_format(content_type: bytes, accept: bytes) -> PredictFormat:
+    """Return the format for the headers of an invocation."""
+    wants_array = accept.partition(b",")[0].partition(b";")[0].strip() == NPY_TYPE
+    if content_type != NPY_TYPE and not wants_array:
+        return _JSON
+    return PredictFormat(
+        read_npy if content_type == NPY_TYPE else read_request,
+        answer_npy if wants_array else answer,
+        NPY_TYPE if wants_array else JSON_TYPE,
+    )
 
 
 def internal_error(error: Exception) -> RequestError:

@@ -21,6 +21,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also split at othe
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))([eE][+-]?[0-9]+)?")
 _JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _JSON_NUMBERS = re.compile(rf"{_JSON_NUMBER}(?:,{_JSON_NUMBER})*")
+_NPY_TYPE = b"application/x-npy"  # arrays, which `npy` reads
 _BLANKS = re.compile(r"\s*")
 _METHODS = ("predict", "classify", "regress")
 
@@ -70,7 +71,7 @@ def unsupported_media_type(content_type: bytes) -> RequestError:
         Code.INVALID_ARGUMENT,
         f"Unsupported Media Type: {content_type.decode('latin-1') or 'Unknown'}",
         http_status=415,
-        headers=(("Accept-Post", b", ".join(_READERS).decode()),),
+        headers=(("Accept-Post", b", ".join((*_READERS, _NPY_TYPE)).decode()),),
     )
 
 

@@ -1,6 +1,5 @@
 """Read batching parameters from files with TF Serving's BatchingParameters in text form."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ __all__ = ["MODEL_FILE", "read_batching_file"]
 
 MODEL_FILE = "batching_params.pbtxt"
 """Beside ``saved_model.pb``: the parameters of one version."""
-_ROWS = 1000
-_ENQUEUED = 10
 
 
 def read_batching_file(path: Path) -> BatchingParameters:
@@ -23,8 +20,8 @@ def read_batching_file(path: Path) -> BatchingParameters:
         StartFailed: The file cannot be read, or its parameters contradict each other.
     """
     given = read_text_message(path, "BatchingParameters")
-    cpus = os.cpu_count() or 1
-    rows = _number(given, "max_batch_size", _ROWS, path)
+    default = BatchingParameters()
+    rows = _number(given, "max_batch_size", default.max_batch_size, path)
     split = bool(given.enable_large_batch_splitting.value)
     execution = _number(given, "max_execution_batch_size", rows, path)
     sizes = tuple(given.allowed_batch_sizes)
@@ -39,12 +36,13 @@ def read_batching_file(path: Path) -> BatchingParameters:
     return BatchingParameters(
         max_batch_size=rows,
         timeout_s=_number(given, "batch_timeout_micros", 0, path, least=0) / 1e6,
-        max_enqueued_batches=_number(given, "max_enqueued_batches", _ENQUEUED, path),
-        threads=_number(given, "num_batch_threads", cpus, path),
+        max_enqueued_batches=_number(given, "max_enqueued_batches", default.max_enqueued_batches, path),
+        threads=_number(given, "num_batch_threads", default.threads, path),
         allowed_sizes=sizes,
         pad_variable_length=given.pad_variable_length_inputs,
         split_large=split,
         max_execution_size=execution,
+        thread_pool_name=given.thread_pool_name.value or default.thread_pool_name,
     )
 
 

@@ -18,15 +18,31 @@ _MODEL = {
     "TensorFlowPredictor": "tidemill.sdk:TensorFlowPredictor",
 }
 _COMPILER = {"TrainingCompilerConfig": "tidemill.sdk:TrainingCompilerConfig"}
+_DESERIALIZERS_OF_VERSION_1 = ("BytesDeserializer", "StreamDeserializer", "StringDeserializer")
 _PREDICTOR = {
     "Predictor": "tidemill.sdk:Predictor",
     "RealTimePredictor": "tidemill.sdk:Predictor",
+    **{name: f"tidemill.sdk.serializers:{name}" for name in _DESERIALIZERS_OF_VERSION_1},
     "csv_deserializer": "tidemill.sdk.serializers:csv_deserializer",
     "csv_serializer": "tidemill.sdk.serializers:csv_serializer",
     "json_deserializer": "tidemill.sdk.serializers:json_deserializer",
     "json_serializer": "tidemill.sdk.serializers:json_serializer",
     "npy_serializer": "tidemill.sdk.serializers:npy_serializer",
     "numpy_deserializer": "tidemill.sdk.serializers:numpy_deserializer",
+}
+_SERIALIZERS = {
+    name: f"tidemill.sdk.serializers:{name}"
+    for name in (
+        *("BaseSerializer", "CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer"),
+        *("NumpySerializer", "SimpleBaseSerializer", "StringSerializer"),
+    )
+}
+_DESERIALIZERS = {
+    name: f"tidemill.sdk.serializers:{name}"
+    for name in (
+        *("BaseDeserializer", "BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "JSONLinesDeserializer"),
+        *("NumpyDeserializer", "SimpleBaseDeserializer", "StreamDeserializer", "StringDeserializer"),
+    )
 }
 _TRANSFORMER = {"Transformer": "tidemill.sdk:Transformer"}
 _CAPTURE = {"DataCaptureConfig": "tidemill.sdk:DataCaptureConfig"}
@@ -44,13 +60,13 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.async_inference.async_inference_config": {"AsyncInferenceConfig": _ASYNC["AsyncInferenceConfig"]},
     "sagemaker.async_inference.async_inference_response": {"AsyncInferenceResponse": _ASYNC["AsyncInferenceResponse"]},
     "sagemaker.async_inference.waiter_config": {"WaiterConfig": _ASYNC["WaiterConfig"]},
-    "sagemaker.deserializers": {
-        name: f"tidemill.sdk.serializers:{name}"
-        for name in (
-            *("BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "JSONLinesDeserializer"),
-            *("NumpyDeserializer", "StreamDeserializer", "StringDeserializer"),
-        )
+    "sagemaker.base_deserializers": _DESERIALIZERS,
+    "sagemaker.base_serializers": _SERIALIZERS,
+    "sagemaker.content_types": {
+        name: f"tidemill.sdk.content_types:{name}"
+        for name in ("CONTENT_TYPE_CSV", "CONTENT_TYPE_JSON", "CONTENT_TYPE_NPY", "CONTENT_TYPE_OCTET_STREAM")
     },
+    "sagemaker.deserializers": _DESERIALIZERS,
     "sagemaker.inputs": _INPUTS,
     "sagemaker.instance_group": {"InstanceGroup": "tidemill.sdk:InstanceGroup"},
     "sagemaker.local": {**_LOCAL, "LocalSagemakerSession": "tidemill.sdk:LocalSession"},
@@ -59,19 +75,20 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.model_monitor.data_capture_config": _CAPTURE,
     "sagemaker.predictor": _PREDICTOR,
     "sagemaker.predictor_async": {"AsyncPredictor": "tidemill.sdk:AsyncPredictor"},
-    "sagemaker.serializers": {
-        name: f"tidemill.sdk.serializers:{name}"
-        for name in (
-            *("CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer"),
-            *("NumpySerializer", "StringSerializer"),
-        )
-    },
+    "sagemaker.serializers": _SERIALIZERS,
     "sagemaker.serverless": _SERVERLESS,
     "sagemaker.serverless.serverless_inference_config": _SERVERLESS,
     "sagemaker.session": {**_SESSION, **_INPUTS},
     "sagemaker.tensorflow": {**_ESTIMATOR, **_MODEL, **_COMPILER},
     "sagemaker.tensorflow.estimator": _ESTIMATOR,
     "sagemaker.tensorflow.model": _MODEL,
+    "sagemaker.tensorflow.predictor": {
+        name: f"tidemill.sdk.tensorflow_serializers:{name}"
+        for name in (
+            *("tf_csv_serializer", "tf_deserializer", "tf_json_deserializer", "tf_json_serializer"),
+            "tf_serializer",
+        )
+    },
     "sagemaker.tensorflow.serving": {
         "Model": "tidemill.sdk:TensorFlowModel",
         "Predictor": "tidemill.sdk:TensorFlowPredictor",

@@ -14,8 +14,8 @@ from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, select_training
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode
-from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import S3Uri
+from tidemill.core.training import instance_groups
 from tidemill.errors import ValidationException
 
 __all__ = [
@@ -101,7 +101,7 @@ def check_cluster(request: Mapping[str, Any]) -> None:
     if sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])) == 1:
         return
     hyperparameters = request.get("HyperParameters", {})
-    cut = _asks_for(request, "sagemaker_mpi_enabled") and bool(hyperparameters.get("mp_parameters"))
+    cut = _is_enabled(request, "sagemaker_mpi_enabled") and bool(hyperparameters.get("mp_parameters"))
     if request.get("EnableInterContainerTrafficEncryption") and not cut:
         why = (
             "between the machines of a cluster only what model parallelism sends is encrypted (and Horovod in it);"
@@ -176,7 +176,7 @@ def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def _asks_for(request: Mapping[str, Any], name: str) -> bool:
+def _is_enabled(request: Mapping[str, Any], name: str) -> bool:
     """Return whether a hyperparameter that SageMaker's SDK sets is true."""
     return bool(decode({name: request.get("HyperParameters", {}).get(name, "")})[name])
 
@@ -247,7 +247,7 @@ def _check_framework(request: Mapping[str, Any]) -> None:
     except ValueError as error:
         image = request["AlgorithmSpecification"].get("TrainingImage")
         raise refusal("algorithmSpecification.trainingImage", image, str(error)) from error
-    if framework.number < MPI_SINCE and _asks_for(request, "sagemaker_mpi_enabled"):
+    if framework.number < MPI_SINCE and _is_enabled(request, "sagemaker_mpi_enabled"):
         raise refusal(
             "hyperParameters.sagemaker_mpi_enabled",
             True,

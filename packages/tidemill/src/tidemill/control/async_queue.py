@@ -24,8 +24,7 @@ from tidemill.core.hosting import Endpoint
 from tidemill.core.names import S3Uri
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError, ServiceUnavailable
-from tidemill.store.objects.keys import check_key
-from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import Query, RecordStore
 
@@ -153,7 +152,7 @@ class AsyncQueue:
                 try:
                     await self._answer(invocation)
                 except (_Failed, NotAllowed, DataMissing) as error:
-                    await self._tell_failure(invocation, str(error))
+                    await self._store_failure(invocation, str(error))
             faults.point("control.async.stored")
             await self._records.delete(ASYNC_INVOCATION, invocation.invocation_id)
         except ServiceUnavailable as error:
@@ -190,8 +189,7 @@ class AsyncQueue:
         except AwsError as error:
             raise _Failed(error.message) from error
         if answer.status >= 400:
-            words = answer.body.decode("utf-8", "replace")
-            raise _Failed(f'Received client error ({answer.status}) from primary with message "{words}"')
+            raise _Failed(answer.failure)
         await self._store(invocation, invocation.output, answer.body, answer.headers.get("content-type", ""))
 
     def _input(self, invocation: AsyncInvocation) -> ObjectInfo:
@@ -206,7 +204,7 @@ class AsyncQueue:
             )
         return info
 
-    async def _tell_failure(self, invocation: AsyncInvocation, reason: str) -> None:
+    async def _store_failure(self, invocation: AsyncInvocation, reason: str) -> None:
         _log.info("async.refused", invocation=invocation.invocation_id, endpoint=invocation.endpoint, reason=reason)
         if invocation.failure:
             # JSON, because AWS's SDK parses failures like results.

@@ -19,7 +19,7 @@ from tidemill.control.remotes import Pinned, RemoteFault, Remotes, RemoteStore, 
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.spec import ChannelSpec, InlineText, Input, ObjectReference, RemoteObject
-from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
 __all__ = ["Channels", "DataMissing", "Listing", "channel_config", "reference"]

@@ -17,11 +17,11 @@ from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
 from tidemill.control.gpus import GpusMissing, plan_gpus
-from tidemill.control.job_driver import JobDriver
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
 from tidemill.control.slots import Slots
+from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.retries import (
@@ -43,6 +43,7 @@ _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity
 _BUSY_S = 10.0
+_LAUNCHES_AT_ONCE = 4  # fewer than the threads of asyncio.to_thread, so that reports of agents find a free one
 _KEY_MARGIN_S = 3600.0
 _FAILURE_LIMIT = 1024
 _OURS = "InternalServerError"
@@ -95,6 +96,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
+        self._launching = asyncio.Semaphore(_LAUNCHES_AT_ONCE)
 
     def _runs(self, job: TrainingJob) -> bool:
         return any(self._launched(ref) for ref in instances_of(job))
@@ -184,7 +186,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if self._job(name).stop_requested:
                 break
             await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
-            self._slots.look()
+            self._slots.grant_waiting()
         return not self._job(name).stop_requested
 
     async def _give_up(self, place: asyncio.Task[None], count: int, gpus: int) -> None:
@@ -286,13 +288,14 @@ class TrainingDriver(JobDriver[TrainingJob]):
         runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
         keys = await self._credentials.issue(job, lifetime_s=runtime_s + _KEY_MARGIN_S)
         variables = {**self._service_variables, **keys.variables}
-        specs, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
-        left_s = run_time_left_s(job, self._clock.now_ms())
-        if job.attempt > 1:
-            specs = tuple(replace(spec, max_runtime_s=max(1.0, left_s)) for spec in specs)
-        faults.point("control.launch.before")
-        await asyncio.to_thread(self._executor.launch, specs)
-        faults.point("control.launch.after")
+        async with self._launching:
+            specs, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
+            left_s = run_time_left_s(job, self._clock.now_ms())
+            if job.attempt > 1:
+                specs = tuple(replace(spec, max_runtime_s=max(1.0, left_s)) for spec in specs)
+            faults.point("control.launch.before")
+            await asyncio.to_thread(self._executor.launch, specs)
+            faults.point("control.launch.after")
         await self._update(job.name, lambda now: replace(now, record={**now.record, **inputs}))
 
     def _launched(self, ref: InstanceRef) -> bool:
@@ -302,7 +305,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
     async def _follow(self, name: str, refs: Sequence[InstanceRef]) -> Gang:
         """Follow the instances until all have ended. Return their final reports."""
-        told: dict[InstanceRef, StopReason] = {}
+        requested: dict[InstanceRef, StopReason] = {}
         while True:
             statuses = await asyncio.to_thread(lambda: [self._executor.observe(ref) for ref in refs])
             if any(status.attempt < ref.attempt for status, ref in zip(statuses, refs, strict=True)):
@@ -315,7 +318,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
                 return gang
             reason = StopReason.INTERRUPTED if job.interrupted else None
             reason = StopReason.STOPPED if job.stop_requested else reason
-            if await self._stop(refs, statuses, gang.peers_must_stop or reason, told):
+            if await self._stop(refs, statuses, gang.peers_must_stop or reason, requested):
                 continue
             await self._queue.wait(name, timeout_s=_LOOK_S)
 
@@ -324,18 +327,18 @@ class TrainingDriver(JobDriver[TrainingJob]):
         refs: Sequence[InstanceRef],
         statuses: Sequence[InstanceStatus],
         reason: StopReason | None,
-        told: dict[InstanceRef, StopReason],
+        requested: dict[InstanceRef, StopReason],
     ) -> bool:
-        """Stop the running instances that are not in ``told`` yet. Return whether there were any."""
+        """Stop the running instances that are not in ``requested`` yet. Return whether there were any."""
         if reason is None:
             return False
-        untold = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in told]
-        for ref in untold:
+        due = [ref for ref, status in zip(refs, statuses, strict=True) if status.running and ref not in requested]
+        for ref in due:
             await asyncio.to_thread(self._executor.stop, ref, reason=reason)
-            told[ref] = reason
-        if untold:
+            requested[ref] = reason
+        if due:
             faults.point("control.stop_told")
-        return bool(untold)
+        return bool(due)
 
     async def _note_phases(self, job: TrainingJob, phases: Sequence[Phase]) -> TrainingJob:
         """Add the transitions that follow from the instances' reports."""

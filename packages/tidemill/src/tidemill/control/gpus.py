@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.core.frameworks import select_training
-from tidemill.core.instance_groups import instance_groups
 from tidemill.core.instance_types import ALL_GPUS, instance_type
+from tidemill.core.training import instance_groups
 
 __all__ = ["GpuPlan", "GpusMissing", "plan_gpus"]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import check_s3_uri, refusal
-from tidemill.control.endpoints.known import KnownEndpoints
 from tidemill.control.endpoints.updates import limit_of, resized, retaining, updated
 from tidemill.control.endpoints.variants import check_variants, deployment_of
 from tidemill.control.resources import (
@@ -51,7 +50,7 @@ class Hosting:
         self._region = region
         self._clock = clock
         self._wake = wake
-        self._known = KnownEndpoints(records)
+        self._cache = _EndpointCache(records)
 
     async def create_model(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Resource:
         """Store a model's container definition.
@@ -231,7 +230,7 @@ class Hosting:
 
     def endpoint(self, name: str) -> Endpoint:
         """Return an endpoint. Raises as `record`."""
-        endpoint = self._known.get(name)
+        endpoint = self._cache.get(name)
         if endpoint is None:
             raise self._missing(ENDPOINT, name)
         return endpoint
@@ -303,6 +302,36 @@ class Hosting:
         return ValidationException(
             f'Could not find {_TITLES[kind]} "{sagemaker_arn(kind, name, region=self._region)}".'
         )
+
+
+class _EndpointCache:
+    """Caches endpoints until any endpoint's record changes, so that a request to a model need not read a record.
+
+    Args:
+        records: Stores the endpoints.
+    """
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+        self._generation: int | None = None
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def get(self, name: str) -> Endpoint | None:
+        """Return the stored endpoint of that name, or None if there is no such endpoint."""
+        generation = self._records.generation(ENDPOINT)
+        if generation is None or generation != self._generation:
+            self._endpoints.clear()
+            self._generation = generation
+        known = self._endpoints.get(name)
+        if known is not None:
+            return known
+        record = self._records.get(ENDPOINT, name)
+        if record is None:
+            return None
+        endpoint = _endpoint(record)
+        if generation is not None and generation == self._records.generation(ENDPOINT):
+            self._endpoints[name] = endpoint
+        return endpoint
 
 
 @contextlib.contextmanager

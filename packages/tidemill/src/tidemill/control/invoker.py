@@ -40,6 +40,13 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
+    @property
+    def failure(self) -> str:
+        """SageMaker's text for an answer with an error status, with the body as the model's message."""
+        side = "client" if self.status < 500 else "server"
+        text = self.body.decode("utf-8", "replace")
+        return f'Received {side} error ({self.status}) from primary with message "{text}"'
+
 
 class _Answers:
     """Collects the answers of a connection, one after the other, from httptools' callbacks."""
@@ -158,7 +165,7 @@ class Invoker:
 
     async def _send(self, request: bytes, *, timeout_s: float) -> Answer:
         async with asyncio.timeout(timeout_s):
-            while (kept := self._kept()) is not None:
+            while (kept := self._idle_connection()) is not None:
                 # Do not repeat a request that the server may have received: the request may have killed the server.
                 try:
                     return await self._exchange(kept, request)
@@ -171,7 +178,7 @@ class Invoker:
                 raise _unreachable(error, sent=False) from error
             return await self._exchange(connection, request)
 
-    def _kept(self) -> _Connection | None:
+    def _idle_connection(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.stale:

@@ -4,14 +4,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from tidemill.control.resources import TRAINING_JOB, TRANSFORM_JOB, job_record, page_of, transform_record
+from tidemill.control.resources import TRAINING_JOB, TRANSFORM_JOB, page_of
 from tidemill.control.tags import insert_tags
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ResourceInUse, ValidationException
 from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
 
-__all__ = ["TRAINING", "TRANSFORM", "J", "JobKind", "Jobs"]
+__all__ = ["TRAINING", "TRANSFORM", "J", "JobKind", "Jobs", "job_record", "transform_record"]
 
 J = TypeVar("J", TrainingJob, TransformJob)
 
@@ -37,6 +37,27 @@ class JobKind(Generic[J]):
     missing: str
     read: Callable[[Mapping[str, Any]], J]
     write: Callable[[J], Record]
+
+
+def job_record(job: TrainingJob) -> Record:
+    """Return a training job as a record."""
+    return _record(TRAINING_JOB, job)
+
+
+def transform_record(job: TransformJob) -> Record:
+    """Return a batch transform job as a record."""
+    return _record(TRANSFORM_JOB, job)
+
+
+def _record(kind: str, job: TrainingJob | TransformJob) -> Record:
+    return Record(
+        kind=kind,
+        name=job.name,
+        status=str(job.status),
+        created_ms=job.created_ms,
+        modified_ms=job.created_ms,
+        document=job.to_document(),
+    )
 
 
 TRAINING = JobKind(

@@ -80,7 +80,10 @@ async def search_metrics(
         async with contextlib.aclosing(_answers(task)) as answers:
             async for answer in answers:
                 if "ended_by" in answer:
-                    yield Piece(cursor=cursor, given_up=_blamed(searched, waiting, answer["ended_by"], cpu_s=cpu_s))
+                    yield Piece(
+                        cursor=cursor,
+                        given_up=_expressions_given_up(searched, waiting, answer["ended_by"], cpu_s=cpu_s),
+                    )
                     waiting.pop(searched, None) if searched is not None else waiting.clear()
                     break
                 if "searches" in answer:
@@ -135,7 +138,9 @@ def _piece(answer: Mapping[str, Any]) -> Piece:
     )
 
 
-def _blamed(searched: int | None, waiting: Mapping[int, str], status: int, *, cpu_s: int) -> dict[int, str]:
+def _expressions_given_up(
+    searched: int | None, waiting: Mapping[int, str], status: int, *, cpu_s: int
+) -> dict[int, str]:
     """Return the expressions to give up, with the reason: the one searched last, or all if none was searched."""
     reason = f"its regular expression took more than {cpu_s} s" if status < 0 else "the search failed"
     return {searched: reason} if searched is not None else dict.fromkeys(waiting, reason)

@@ -72,7 +72,7 @@ def _search_forward(
         answer = Answer(found={}, texts={}, end=(end.segment, end.offset), state=state)
         for number, expression in _limited(expressions, cpu_s=cpu_s):
             _collect(answer, number, _matches(expression, lines))
-        _say(answer)
+        _write_line(answer)
 
 
 def _search_latest(directory: Path, expressions: Mapping[int, re.Pattern[str]], *, cpu_s: int) -> None:
@@ -86,7 +86,7 @@ def _search_latest(directory: Path, expressions: Mapping[int, re.Pattern[str]], 
             if latest is not None:
                 _collect(answer, number, (latest,))
                 del missing[number]
-        _say(answer)
+        _write_line(answer)
         if not missing:
             return
 
@@ -123,7 +123,7 @@ def _limited(expressions: Mapping[int, re.Pattern[str]], *, cpu_s: int) -> Itera
         usage = resource.getrusage(resource.RUSAGE_SELF)
         hard_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s, hard_s))
-        _say({"searches": number})
+        _write_line({"searches": number})
         yield number, expression
 
 
@@ -160,7 +160,7 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _say(message: Any) -> None:
+def _write_line(message: Any) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

@@ -16,12 +16,11 @@ from tidemill.core.frameworks import select_serving, select_training
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import parse_image
-from tidemill.core.instance_groups import InstanceGroup, hosts_of_channel, instance_groups
 from tidemill.core.limits import LimitPolicy
 from tidemill.core.names import S3Uri, role_name
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
-from tidemill.core.training import TrainingJob
+from tidemill.core.training import InstanceGroup, TrainingJob, hosts_of_channel, instance_groups
 from tidemill.core.transform import MEBIBYTE, TransformJob
 from tidemill.executors.base import Capacity
 from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName

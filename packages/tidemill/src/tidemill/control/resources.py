@@ -4,8 +4,6 @@ from typing import Any
 
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.hosting import Endpoint, Resource
-from tidemill.core.training import TrainingJob
-from tidemill.core.transform import TransformJob
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore
 
@@ -19,11 +17,9 @@ __all__ = [
     "TRANSFORM_JOB",
     "async_invocation_record",
     "endpoint_record",
-    "job_record",
     "page_of",
     "removal_record",
     "resource_record",
-    "transform_record",
 ]
 
 MODEL = "model"
@@ -55,19 +51,9 @@ async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[
     return page.records, page.next_token
 
 
-def job_record(job: TrainingJob) -> Record:
-    """Return a training job as a record."""
-    return _record(TRAINING_JOB, job.name, str(job.status), job.created_ms, job.to_document())
-
-
 def async_invocation_record(invocation: AsyncInvocation) -> Record:
     """Return a request to an asynchronous endpoint as a record."""
     return _record(ASYNC_INVOCATION, invocation.invocation_id, "", invocation.created_ms, invocation.to_document())
-
-
-def transform_record(job: TransformJob) -> Record:
-    """Return a batch transform job as a record."""
-    return _record(TRANSFORM_JOB, job.name, str(job.status), job.created_ms, job.to_document())
 
 
 def endpoint_record(endpoint: Endpoint) -> Record:

@@ -71,7 +71,7 @@ class Slots:
         self._gpus_taken -= gpus
         self._grant()
 
-    def look(self) -> None:
+    def grant_waiting(self) -> None:
         """Grant waiting requests after an increase of the capacity."""
         self._grant()
 

@@ -12,7 +12,7 @@ from tidemill.control.channels import reference
 from tidemill.core.hyperparameters import decode
 from tidemill.core.names import S3Uri
 from tidemill.instance.spec import ObjectReference, SyncedDirectory
-from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
 __all__ = ["TENSORBOARD_DIRECTORY", "is_mounted", "restored_checkpoints", "synced_directories", "synced_uris"]

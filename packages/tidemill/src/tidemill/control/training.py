@@ -11,9 +11,8 @@ from tidemill.control.synced import synced_uris
 from tidemill.control.tags import check_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.instance_groups import instance_groups
 from tidemill.core.names import sagemaker_arn
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
+from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
 from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore

@@ -162,8 +162,8 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
     uses_gpus = image.device == "gpu" and gpus > 0 and framework.has_gpu_build
     if image.device == "gpu" and not uses_gpus:
         notices.append(f"the image is for GPUs; TensorFlow {framework.release} for CPUs runs instead")
-    told = tuple(f"tidemill: {notice}" for notice in notices)
-    return Selection(framework, python, told, uses_gpus=uses_gpus)
+    lines = tuple(f"tidemill: {notice}" for notice in notices)
+    return Selection(framework, python, lines, uses_gpus=uses_gpus)
 
 
 def select_training(request: Mapping[str, Any], *, gpus: int = 0) -> Selection:

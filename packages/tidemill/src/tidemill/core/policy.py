@@ -1,21 +1,31 @@
 """IAM policies: statements that allow or deny actions on resources, and their evaluation.
 
 A Deny statement overrides every Allow statement. Permissions that no statement matches are denied. Conditions,
-principals, NotAction and NotResource are not supported.
+principals, NotAction and NotResource are not supported. The wildcards ``*`` and ``?`` are compiled to regular
+expressions that do not backtrack.
 
     Policy((Statement(Effect.ALLOW, (ActionPattern("s3:Get*"),), (ResourcePattern.parse("arn:aws:s3:::data/*"),)),))
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from tidemill.core.globs import Sign, Token, compile_glob
-
-__all__ = ["ActionPattern", "Effect", "Permission", "Policy", "ResourcePattern", "Ruling", "Statement"]
+__all__ = [
+    "ActionPattern",
+    "Effect",
+    "Permission",
+    "Policy",
+    "ResourcePattern",
+    "Ruling",
+    "Sign",
+    "Statement",
+    "Token",
+    "compile_glob",
+]
 
 ARN_PARTS = 6
 _TOKEN = re.compile(r"\$\{([^}]*)\}|[*?]")
@@ -46,6 +56,19 @@ class Ruling(StrEnum):
     """A Deny statement matches."""
     UNMENTIONED = "unmentioned"
     """No statement matches, so the permission is denied by default."""
+
+
+class Sign(Enum):
+    """A wildcard."""
+
+    ANY = "*"
+    """Any text, including the empty text."""
+    ONE = "?"
+    """Any one character."""
+
+
+Token = str | Sign
+"""Literal text or a wildcard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +159,29 @@ class Policy:
         if Effect.DENY in effects:
             return Ruling.DENIED
         return Ruling.ALLOWED if effects else Ruling.UNMENTIONED
+
+
+def compile_glob(tokens: Sequence[Token], *, character: str = ".") -> str:
+    """Return a regular expression for ``re.fullmatch`` with ``re.DOTALL``.
+
+    Each literal between two ``*`` is matched at its first occurrence only (an atomic group). A later occurrence never
+    matches more, and without backtracking the time is bounded by pattern length times text length.
+
+    Args:
+        tokens: The pattern.
+        character: Regular expression for one character that a wildcard matches, e.g. ``[^:]`` inside a part of an ARN.
+    """
+    stretches: list[str] = [""]
+    for token in tokens:
+        if token is Sign.ANY:
+            stretches.append("")
+        else:
+            stretches[-1] += character if token is Sign.ONE else re.escape(token)
+    first, *middle = stretches
+    if not middle:
+        return first
+    *between, last = middle
+    return first + "".join(f"(?>{character}*?{stretch})" for stretch in between) + f"{character}*{last}"
 
 
 def _parts(text: str) -> list[str]:

@@ -8,16 +8,48 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.core.actions import ACTIONS
 from tidemill.core.job_scope import PLACEHOLDERS
 from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
 
-__all__ = ["read_policy"]
+__all__ = ["ACTIONS", "read_policy"]
 
 VERSION = "2012-10-17"
 _ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
 _MEMBERS = ("Version", "Statement")
 _STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "Resource")
+
+_S3 = (
+    *("AbortMultipartUpload", "CreateBucket", "DeleteBucket", "DeleteObject", "DeleteObjectTagging"),
+    *("DeleteObjectVersion", "DeleteObjectVersionTagging", "GetBucketLocation", "GetObject", "GetObjectTagging"),
+    *("GetObjectVersion", "GetObjectVersionTagging", "ListAllMyBuckets", "ListBucket", "ListBucketMultipartUploads"),
+    *("ListMultipartUploadParts", "PutObject", "PutObjectAcl", "PutObjectTagging", "PutObjectVersionTagging"),
+)
+_SAGEMAKER = (
+    *("AddTags", "CreateEndpoint", "CreateEndpointConfig", "CreateModel", "CreateTrainingJob", "CreateTransformJob"),
+    *("DeleteEndpoint", "DeleteEndpointConfig", "DeleteModel", "DeleteTags", "DescribeEndpoint"),
+    *("DescribeEndpointConfig", "DescribeModel", "DescribeTrainingJob", "DescribeTransformJob", "InvokeEndpoint"),
+    *("InvokeEndpointAsync", "ListEndpointConfigs", "ListEndpoints", "ListModels", "ListTags", "ListTrainingJobs"),
+    *("ListTransformJobs", "StopTrainingJob", "StopTransformJob", "UpdateEndpoint"),
+    "UpdateEndpointWeightsAndCapacities",
+)
+_LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
+_CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
+_IAM = ("CreateAccessKey", "DeleteAccessKey", "GetRole", "ListAccessKeys", "ListUsers", "PassRole")
+_STS = ("GetCallerIdentity",)
+
+ACTIONS = frozenset(
+    f"{service}:{name}"
+    for service, names in (
+        ("cloudwatch", _CLOUDWATCH),
+        ("iam", _IAM),
+        ("logs", _LOGS),
+        ("s3", _S3),
+        ("sagemaker", _SAGEMAKER),
+        ("sts", _STS),
+    )
+    for name in names
+)
+"""The IAM actions that requests to this service may need: ``service:Name``, spelled as IAM spells them."""
 
 
 def read_policy(document: object) -> Policy:

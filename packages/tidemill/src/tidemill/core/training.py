@@ -1,16 +1,30 @@
-"""A training job and its state transitions.
+"""A training job: its state transitions, and its instances in groups.
 
 States and their names are SageMaker's (`DescribeTrainingJob` in its API reference). `TrainingJob.enter` refuses every
 transition that the table does not allow, so a job never moves backward, and a terminal job stays terminal even if a
 late message arrives.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["FinalMetric", "SecondaryStatus", "TrainingJob", "TrainingJobSummary", "TrainingStatus", "Transition"]
+__all__ = [
+    "HOMOGENEOUS",
+    "FinalMetric",
+    "InstanceGroup",
+    "SecondaryStatus",
+    "TrainingJob",
+    "TrainingJobSummary",
+    "TrainingStatus",
+    "Transition",
+    "hosts_of_channel",
+    "instance_groups",
+]
+
+HOMOGENEOUS = "homogeneousCluster"
+"""Name of the only group of a job with InstanceCount, as in SageMaker's resourceconfig.json."""
 
 
 class TrainingStatus(StrEnum):
@@ -215,3 +229,49 @@ class TrainingJobSummary:
             document["transitions"][-1]["status"],
             document["ended_ms"],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceGroup:
+    """The instances of one type of a training job.
+
+    Attributes:
+        hosts: Their names, ``algo-1`` and so on, numbered across all groups of a job in the order of the request.
+    """
+
+    name: str
+    instance_type: str
+    hosts: tuple[str, ...]
+
+
+def instance_groups(resources: Mapping[str, Any]) -> tuple[InstanceGroup, ...]:
+    """Return the groups of a job in the order of the request; one for a job without InstanceGroups.
+
+    Args:
+        resources: ``ResourceConfig``, by botocore's member names.
+    """
+    given = resources.get("InstanceGroups") or (
+        {
+            "InstanceGroupName": HOMOGENEOUS,
+            "InstanceType": resources.get("InstanceType", ""),
+            "InstanceCount": resources.get("InstanceCount", 1),
+        },
+    )
+    groups: list[InstanceGroup] = []
+    before = 0
+    for each in given:
+        hosts = tuple(f"algo-{before + i + 1}" for i in range(each["InstanceCount"]))
+        groups.append(InstanceGroup(name=each["InstanceGroupName"], instance_type=each["InstanceType"], hosts=hosts))
+        before += len(hosts)
+    return tuple(groups)
+
+
+def hosts_of_channel(groups: Sequence[InstanceGroup], channel: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the hosts that get a channel: those of its InstanceGroupNames, or all if it names no groups.
+
+    Args:
+        groups: The groups of the job.
+        channel: A member of ``InputDataConfig``, by botocore's member names.
+    """
+    names = channel["DataSource"]["S3DataSource"].get("InstanceGroupNames") or [group.name for group in groups]
+    return tuple(host for group in groups if group.name in names for host in group.hosts)

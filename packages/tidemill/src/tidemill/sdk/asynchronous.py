@@ -9,6 +9,7 @@ from tidemill.core.names import S3Uri
 from tidemill.errors import InferenceFailed, ResultPending
 from tidemill.sdk.naming import timestamped
 from tidemill.sdk.predictor import Predictor, joined
+from tidemill.sdk.serializers import serialized
 from tidemill.sdk.session import Session
 
 __all__ = ["AsyncInferenceConfig", "AsyncInferenceResponse", "AsyncPredictor", "WaiterConfig", "async_request"]
@@ -246,7 +247,7 @@ class AsyncPredictor:
             target = prefix / timestamped(self.name or self.endpoint_name) / str(uuid.uuid4())
         else:
             target = S3Uri.parse(input_path)
-        body = getattr(self.serializer, "serialize", self.serializer)(data)
+        body = serialized(self.serializer, data)
         session.s3_client.put_object(
             Bucket=target.bucket, Key=target.key, Body=body, ContentType=self.predictor.content_type
         )

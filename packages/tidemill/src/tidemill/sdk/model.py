@@ -337,6 +337,8 @@ class TensorFlowModel(Model):
         vpc_config: As for `Model`.
         enable_network_isolation: As for `Model`.
         image: Deprecated alias of ``image_uri``.
+        model_server_workers: Number of processes that run the handlers: the variable ``SAGEMAKER_MODEL_SERVER_WORKERS``
+            of ``python`` endpoints, otherwise ``SAGEMAKER_GUNICORN_WORKERS``. Default: the server's.
 
     Raises:
         ValueError: ``image`` and ``image_uri`` differ, or another argument is not allowed.
@@ -366,7 +368,10 @@ class TensorFlowModel(Model):
         vpc_config: Mapping[str, Any] | None = None,
         enable_network_isolation: bool = False,
         image: str | None = None,
+        model_server_workers: int | None = None,
     ) -> None:
+        if model_server_workers is not None and model_server_workers < 1:
+            raise ValueError(f"model_server_workers={model_server_workers!r}: expected at least 1")
         if image is not None and image_uri is not None and image != image_uri:
             raise ValueError(f"image_uri={image_uri!r} and image={image!r} are two names of one argument; give one")
         super().__init__(
@@ -385,6 +390,7 @@ class TensorFlowModel(Model):
         self.py_version = py_version or DEFAULT_PYTHON
         self.container_log_level = container_log_level
         self.code_location = code_location
+        self.model_server_workers = model_server_workers
         self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies)
 
     def use_code(self, code: SourceCode) -> None:
@@ -412,7 +418,11 @@ class TensorFlowModel(Model):
             data = repack(self.sagemaker_session, data, self._code, target=self._place() / "model.tar.gz")
         level = self.container_log_level
         known = {} if level is None else {"SAGEMAKER_TFS_NGINX_LOGLEVEL": _SERVING_LOG_LEVELS.get(level, "info")}
+        known |= self._workers("SAGEMAKER_GUNICORN_WORKERS")
         return {"Image": image, "ModelDataUrl": data, "Environment": {**known, **self.env}}
+
+    def _workers(self, variable: str) -> dict[str, str]:
+        return {} if self.model_server_workers is None else {variable: str(self.model_server_workers)}
 
     def _image(self, instance_type: str) -> str:
         region, device = self.sagemaker_session.boto_region_name, device_of(instance_type)
@@ -424,6 +434,7 @@ class TensorFlowModel(Model):
         known = {
             "SAGEMAKER_CONTAINER_LOG_LEVEL": str(self.container_log_level or 20),
             "SAGEMAKER_REGION": self.sagemaker_session.boto_region_name,
+            **self._workers("SAGEMAKER_MODEL_SERVER_WORKERS"),
         }
         if self._code is not None:
             known["SAGEMAKER_PROGRAM"] = self._code.entry_point

@@ -12,7 +12,7 @@ from tidemill.sdk.data_capture import capture_request
 from tidemill.sdk.endpoint import new_variants, wait_in_service
 from tidemill.sdk.markup import table
 from tidemill.sdk.naming import base_of, timestamped
-from tidemill.sdk.serializers import JSONDeserializer, JSONSerializer
+from tidemill.sdk.serializers import BytesDeserializer, IdentitySerializer, JSONDeserializer, JSONSerializer, serialized
 from tidemill.sdk.session import Session
 
 __all__ = ["Predictor", "TensorFlowPredictor", "joined"]
@@ -25,28 +25,36 @@ class Predictor:
         endpoint_name: Name of the endpoint.
         sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
             service.
-        serializer: Serializes request bodies. Default: JSON.
-        deserializer: Parses answers. Default: JSON.
+        serializer: Serializes request bodies. Default: bytes and text are sent unchanged.
+        deserializer: Parses answers. Default: `predict` returns the bytes of an answer.
         content_type: MIME type of requests. Default: the serializer's.
         accept: MIME types accepted as answers. Default: the deserializer's.
+        endpoint: Deprecated alias of ``endpoint_name``.
+
+    Raises:
+        ValueError: ``endpoint_name`` is missing, or ``endpoint`` differs from it.
 
     Attributes:
+        serializer: May be replaced; None, as in version 1 of AWS's SDK, sends bodies unchanged.
+        deserializer: May be replaced; None returns the bytes of answers.
         model_attributes: CustomAttributes of every request; None for none.
     """
 
     def __init__(
         self,
-        endpoint_name: str,
+        endpoint_name: str | None = None,
         sagemaker_session: Any = None,
         serializer: Any = None,
         deserializer: Any = None,
         content_type: str | None = None,
         accept: str | None = None,
+        *,
+        endpoint: str | None = None,
     ) -> None:
-        self.endpoint_name = endpoint_name
+        self.endpoint_name = _only_name(endpoint_name, endpoint)
         self.sagemaker_session = Session.adopt(sagemaker_session)
-        self.serializer = JSONSerializer() if serializer is None else serializer
-        self.deserializer = JSONDeserializer() if deserializer is None else deserializer
+        self.serializer = IdentitySerializer() if serializer is None else serializer
+        self.deserializer = BytesDeserializer() if deserializer is None else deserializer
         self.model_attributes: str | None = None
         self._content_type = content_type
         self._accept = accept
@@ -58,15 +66,23 @@ class Predictor:
 
     @property
     def content_type(self) -> str:
-        """MIME type of requests."""
+        """MIME type of requests; it may be set, and None means the serializer's."""
         own = getattr(self.serializer, "CONTENT_TYPE", None) or getattr(self.serializer, "content_type", None)
         return self._content_type or own or "application/octet-stream"
 
+    @content_type.setter
+    def content_type(self, value: str | None) -> None:
+        self._content_type = value
+
     @property
     def accept(self) -> str:
-        """MIME types accepted as answers."""
+        """MIME types accepted as answers; they may be set, and None means the deserializer's."""
         own = getattr(self.deserializer, "ACCEPT", None) or getattr(self.deserializer, "accept", None) or "*/*"
         return self._accept or (own if isinstance(own, str) else ", ".join(own))
+
+    @accept.setter
+    def accept(self, value: str | None) -> None:
+        self._accept = value
 
     def predict(
         self,
@@ -100,9 +116,8 @@ class Predictor:
             InferenceId=inference_id,
             CustomAttributes=joined(request.get("CustomAttributes"), custom_attributes, self.model_attributes),
         )
-        serialize = getattr(self.serializer, "serialize", self.serializer)
         reply = self.sagemaker_session.sagemaker_runtime_client.invoke_endpoint(
-            **request, EndpointName=self.endpoint_name, Body=serialize(data)
+            **request, EndpointName=self.endpoint_name, Body=serialized(self.serializer, data)
         )
         return self.deserialize(reply)
 
@@ -191,9 +206,11 @@ class Predictor:
         Returns:
             The result of the deserializer.
         """
-        body = io.BytesIO(reply["Body"].read())
+        content = reply["Body"].read()
+        if self.deserializer is None:
+            return content
         deserialize = getattr(self.deserializer, "deserialize", self.deserializer)
-        return deserialize(body, reply.get("ContentType", ""))
+        return deserialize(io.BytesIO(content), reply.get("ContentType", ""))
 
 
 class TensorFlowPredictor(Predictor):
@@ -212,14 +229,15 @@ class TensorFlowPredictor(Predictor):
         content_type: MIME type of requests. Default: the serializer's.
         accept: MIME types accepted as answers. Default: the deserializer's.
         component_name: Refused: an endpoint has no inference components.
+        endpoint: Deprecated alias of ``endpoint_name``.
 
     Raises:
-        ValueError: ``component_name`` is given.
+        ValueError: ``component_name`` is given, ``endpoint_name`` is missing, or ``endpoint`` differs from it.
     """
 
     def __init__(
         self,
-        endpoint_name: str,
+        endpoint_name: str | None = None,
         sagemaker_session: Any = None,
         serializer: Any = None,
         deserializer: Any = None,
@@ -228,11 +246,21 @@ class TensorFlowPredictor(Predictor):
         content_type: str | None = None,
         accept: str | None = None,
         component_name: str | None = None,
+        *,
+        endpoint: str | None = None,
     ) -> None:
         refusal = argument_refusal("TensorFlowPredictor", "component_name", component_name)
         if refusal is not None:
             raise ValueError(refusal)
-        super().__init__(endpoint_name, sagemaker_session, serializer, deserializer, content_type, accept)
+        super().__init__(
+            endpoint_name,
+            sagemaker_session,
+            JSONSerializer() if serializer is None else serializer,
+            JSONDeserializer() if deserializer is None else deserializer,
+            content_type,
+            accept,
+            endpoint=endpoint,
+        )
         self.model_attributes = joined(
             f"tfs-model-name={model_name}" if model_name else None,
             f"tfs-model-version={model_version}" if model_version else None,
@@ -275,6 +303,15 @@ class TensorFlowPredictor(Predictor):
 def joined(*attributes: str | None) -> str | None:
     """Return several CustomAttributes as one; None without any."""
     return ",".join(each for each in attributes if each) or None
+
+
+def _only_name(endpoint_name: str | None, endpoint: str | None) -> str:
+    name = endpoint_name or endpoint
+    if name is None or (endpoint is not None and endpoint != name):
+        raise ValueError(
+            f"endpoint_name={endpoint_name!r} and endpoint={endpoint!r} are two names of one argument; give one"
+        )
+    return name
 
 
 def _present(**members: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ Example:
     {'predictions': [0.5]}
 """
 
+import abc
 import csv
 import io
 import json
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 __all__ = [
+    "BaseDeserializer",
+    "BaseSerializer",
     "BytesDeserializer",
     "CSVDeserializer",
     "CSVSerializer",
@@ -30,6 +33,8 @@ __all__ = [
     "NumpyDeserializer",
     "NumpySerializer",
     "Serializer",
+    "SimpleBaseDeserializer",
+    "SimpleBaseSerializer",
     "StreamDeserializer",
     "StringDeserializer",
     "StringSerializer",
@@ -39,6 +44,7 @@ __all__ = [
     "json_serializer",
     "npy_serializer",
     "numpy_deserializer",
+    "serialized",
 ]
 
 
@@ -83,14 +89,25 @@ class _Callable:
         return convert(*args)
 
 
-class _Serializer(_Callable):
-    """Base class of the serializers.
+class BaseSerializer(_Callable, abc.ABC):
+    """Base class of serializers, also of the user's own, which set ``CONTENT_TYPE``."""
+
+    CONTENT_TYPE: str
+
+    @abc.abstractmethod
+    def serialize(self, data: Any) -> Any:
+        """Return the body for ``data``, as bytes or text."""
+
+
+class SimpleBaseSerializer(BaseSerializer):
+    """Base class of serializers whose content type is an argument.
 
     Args:
-        content_type: MIME type of the requests. Default: the class's ``CONTENT_TYPE``.
+        content_type: MIME type of the requests. Default: the class's ``CONTENT_TYPE``, which is ``application/json``
+            unless a subclass sets another one.
     """
 
-    CONTENT_TYPE = "application/octet-stream"
+    CONTENT_TYPE = "application/json"
 
     def __init__(self, content_type: str | None = None) -> None:
         self.CONTENT_TYPE = content_type or type(self).CONTENT_TYPE
@@ -101,11 +118,27 @@ class _Serializer(_Callable):
         return self.CONTENT_TYPE
 
 
-class _Deserializer(_Callable):
-    """Base class of the deserializers.
+class BaseDeserializer(_Callable, abc.ABC):
+    """Base class of deserializers, also of the user's own, which set ``ACCEPT``."""
+
+    ACCEPT: Any
+
+    @abc.abstractmethod
+    def deserialize(self, stream: Any, content_type: str = "") -> Any:
+        """Return the value of an answer.
+
+        Args:
+            stream: A binary stream with the body.
+            content_type: MIME type of the answer.
+        """
+
+
+class SimpleBaseDeserializer(BaseDeserializer):
+    """Base class of deserializers whose accepted types are an argument.
 
     Args:
-        accept: Accepted MIME types. Default: the class's ``ACCEPT``.
+        accept: Accepted MIME types. Default: the class's ``ACCEPT``, which is ``*/*`` unless a subclass sets another
+            one.
     """
 
     ACCEPT = "*/*"
@@ -119,7 +152,7 @@ class _Deserializer(_Callable):
         return self.ACCEPT
 
 
-class JSONSerializer(_Serializer):
+class JSONSerializer(SimpleBaseSerializer):
     """Serializes dictionaries, lists, numbers, texts, arrays and protobuf messages as JSON.
 
     Example:
@@ -140,7 +173,7 @@ class JSONSerializer(_Serializer):
         return json.dumps(data, default=_plain)
 
 
-class JSONLinesSerializer(_Serializer):
+class JSONLinesSerializer(SimpleBaseSerializer):
     """Serializes each element of an iterable as one line of JSON.
 
     Example:
@@ -157,7 +190,7 @@ class JSONLinesSerializer(_Serializer):
         return "\n".join(json.dumps(element, default=_plain) for element in data)
 
 
-class CSVSerializer(_Serializer):
+class CSVSerializer(SimpleBaseSerializer):
     """Serializes rows as CSV: a list of lists, one flat list, or an array."""
 
     CONTENT_TYPE = "text/csv"
@@ -173,7 +206,7 @@ class CSVSerializer(_Serializer):
         return buffer.getvalue().rstrip("\n")
 
 
-class NumpySerializer(_Serializer):
+class NumpySerializer(SimpleBaseSerializer):
     """Serializes arrays in NumPy's ``.npy`` format, for endpoints whose handlers read it.
 
     Args:
@@ -205,7 +238,7 @@ class NumpySerializer(_Serializer):
         return buffer.getvalue()
 
 
-class StringSerializer(_Serializer):
+class StringSerializer(SimpleBaseSerializer):
     """Sends text unchanged."""
 
     CONTENT_TYPE = "text/plain"
@@ -221,15 +254,17 @@ class StringSerializer(_Serializer):
         raise TypeError(f"StringSerializer takes a str, not {type(data).__name__}; use another serializer for it")
 
 
-class IdentitySerializer(_Serializer):
+class IdentitySerializer(SimpleBaseSerializer):
     """Sends bytes or text unchanged, and a protobuf message in its binary form."""
+
+    CONTENT_TYPE = "application/octet-stream"
 
     def serialize(self, data: Any) -> Any:
         """Return ``data``, or the serialized protobuf message."""
         return data.SerializeToString() if _is_message(data) else data
 
 
-class JSONDeserializer(_Deserializer):
+class JSONDeserializer(SimpleBaseDeserializer):
     """Parses an answer as JSON."""
 
     ACCEPT = "application/json"
@@ -239,7 +274,7 @@ class JSONDeserializer(_Deserializer):
         return json.loads(stream.read())
 
 
-class JSONLinesDeserializer(_Deserializer):
+class JSONLinesDeserializer(SimpleBaseDeserializer):
     """Parses each line of an answer as JSON."""
 
     ACCEPT = "application/jsonlines"
@@ -249,7 +284,7 @@ class JSONLinesDeserializer(_Deserializer):
         return [json.loads(line) for line in stream.read().decode().split("\n") if line.strip()]
 
 
-class CSVDeserializer(_Deserializer):
+class CSVDeserializer(SimpleBaseDeserializer):
     """Parses an answer as CSV, without converting the cells to numbers.
 
     Args:
@@ -268,7 +303,7 @@ class CSVDeserializer(_Deserializer):
         return list(csv.reader(io.StringIO(stream.read().decode(self._encoding))))
 
 
-class NumpyDeserializer(_Deserializer):
+class NumpyDeserializer(SimpleBaseDeserializer):
     """Parses an answer as a NumPy array: from ``.npy``, CSV or JSON, depending on the answer's MIME type.
 
     Args:
@@ -304,7 +339,7 @@ class NumpyDeserializer(_Deserializer):
         )
 
 
-class StringDeserializer(_Deserializer):
+class StringDeserializer(SimpleBaseDeserializer):
     """Returns an answer as text.
 
     Args:
@@ -323,7 +358,7 @@ class StringDeserializer(_Deserializer):
         return stream.read().decode(self._encoding)
 
 
-class BytesDeserializer(_Deserializer):
+class BytesDeserializer(SimpleBaseDeserializer):
     """Returns the bytes of an answer."""
 
     def deserialize(self, stream: Any, content_type: str = "") -> bytes:
@@ -331,12 +366,24 @@ class BytesDeserializer(_Deserializer):
         return stream.read()
 
 
-class StreamDeserializer(_Deserializer):
+class StreamDeserializer(SimpleBaseDeserializer):
     """Returns an answer as a stream, which the caller must close, and its MIME type."""
 
     def deserialize(self, stream: Any, content_type: str = "") -> tuple[Any, str]:
         """Return ``(stream, content_type)``."""
         return stream, content_type
+
+
+def serialized(serializer: Any, data: Any) -> Any:
+    """Return the request body for a value.
+
+    Args:
+        serializer: A serializer; a function, as in version 1 of AWS's SDK; or None, which leaves the value unchanged.
+        data: The value.
+    """
+    if serializer is None:
+        return data
+    return getattr(serializer, "serialize", serializer)(data)
 
 
 json_serializer = JSONSerializer()

@@ -1,9 +1,8 @@
 """The composition root: creates every part once, and passes each part what it needs."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -60,28 +59,17 @@ from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.gateway import BodyLimits, Gateway
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["create_app"]
+__all__ = ["Application"]
 
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
 _LINKS_IDLE_S = 600.0
 
 _Driver = TrainingDriver | TransformDriver | EndpointDriver
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
 
 
-def create_app(
-    settings: Settings,
-    *,
-    state: StateDirectory,
-    keys: Keys,
-    url: Callable[[], str],
-    public_url: str = "",
-    relay: tuple[str, int] = ("", 0),
-) -> "Application":
-    """Return the ASGI application of the service. Nothing is opened before its lifespan starts.
+class Application:
+    """All parts of the service, which are opened and closed together. Nothing is opened before `opened`.
 
     Args:
         settings: The settings.
@@ -91,11 +79,6 @@ def create_app(
         public_url: URL for other machines; empty if the service does not listen for them.
         relay: Host and port at which a standby service reaches this one.
     """
-    return Application(settings, state=state, keys=keys, url=url, public_url=public_url, relay=relay)
-
-
-class Application:
-    """The service behind one port: a lifespan that opens and closes it, and the gateway for all requests."""
 
     def __init__(
         self,
@@ -104,8 +87,8 @@ class Application:
         state: StateDirectory,
         keys: Keys,
         url: Callable[[], str],
-        public_url: str,
-        relay: tuple[str, int],
+        public_url: str = "",
+        relay: tuple[str, int] = ("", 0),
     ) -> None:
         self._settings = settings
         self._state = state
@@ -114,30 +97,18 @@ class Application:
         self._public_url = public_url
         self._relay = relay
         self._is_certain: Callable[[], bool] | None = None
-        self._gateway: Gateway | None = None
         self._cluster: ClusterExecutor | None = None
-        self._health: dict[str, str] = {"version": __version__}
 
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif _asks_for_health(scope):
-            await _answer_health(self._health, send)
-        elif self._gateway is not None:
-            await self._gateway(scope, receive, send)
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[Gateway]:
+        """Open every part, and close all of them when the block ends. Yields the ASGI application for all requests."""
+        async with AsyncExitStack() as stack:
+            yield await self._open(stack)
 
     def end_waits(self) -> None:
         """Answer requests at once that wait for news: the service is about to end."""
         if self._cluster is not None:
             self._cluster.instances.close()
-
-    async def _lifespan(self, receive: _Receive, send: _Send) -> None:
-        await receive()
-        async with AsyncExitStack() as stack:
-            self._gateway = await self._open(stack)
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def _open(self, stack: AsyncExitStack) -> Gateway:
         settings, state = self._settings, self._state
@@ -237,7 +208,6 @@ class Application:
         await queue.start()
         _background(stack, _sweep_objects(objects), "sweep of objects")
         _background(stack, _remove_links(local), "removal of links")
-        self._health |= {"isolation": str(executor.isolation), "isolation_reason": local.isolation_reason}
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
         gateway = Gateway(
@@ -260,6 +230,11 @@ class Application:
             clock=clock,
             is_certain=self._is_certain,
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
+            health={
+                "version": __version__,
+                "isolation": str(executor.isolation),
+                "isolation_reason": local.isolation_reason,
+            },
         )
         # The models load in the background; an earlier request loads the model that it needs.
         _background(stack, asyncio.to_thread(gateway.warm), "models")
@@ -325,26 +300,6 @@ class Application:
         for driver in drivers:
             await driver.start()
         _background(stack, _dispatch(executor, drivers), "executor changes")
-
-
-def _asks_for_health(scope: Mapping[str, Any]) -> bool:
-    """Return whether this is ``GET /healthz``, the one request that need not be signed.
-
-    It discloses only isolation and version, and cannot be a request for a bucket of that name: those are signed.
-    """
-    return (
-        scope.get("path") == "/healthz"
-        and scope.get("method") in ("GET", "HEAD")
-        and not scope.get("query_string")
-        and not any(name == b"authorization" for name, _ in scope["headers"])
-    )
-
-
-async def _answer_health(health: Mapping[str, str], send: _Send) -> None:
-    body = json.dumps({"status": "ok", **health}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 async def _dispatch(executor: Executor, drivers: Sequence[_Driver]) -> None:

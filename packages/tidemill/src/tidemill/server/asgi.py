@@ -1,10 +1,9 @@
-"""ASGI on the shared HTTP protocol: requests and lifespan of one application, and the server around it."""
+"""ASGI on the shared HTTP protocol: the requests of one application, and the server around it."""
 
 import asyncio
-import contextlib
 import json
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +15,7 @@ from tidemill._shared.http.exchange import Exchange
 from tidemill._shared.http.limits import Headers, Limits, Refusal, Traffic
 from tidemill._shared.http.listener import Listener
 
-__all__ = ["LIMITS", "AsgiApp", "AsgiServer", "lifespan"]
+__all__ = ["LIMITS", "AsgiApp", "AsgiServer"]
 
 _Message = MutableMapping[str, Any]
 AsgiApp = Callable[
@@ -40,7 +39,7 @@ class AsgiServer:
     """Answers the requests of a socket with an ASGI application.
 
     Args:
-        app: The application. This class does not run its lifespan; see `lifespan`.
+        app: The application. It gets requests only; ASGI's lifespan is not used.
         limits: Limits on requests and their duration.
     """
 
@@ -116,33 +115,6 @@ async def _send(exchange: Exchange, message: _Message) -> None:
     if exchange.gone:
         await asyncio.sleep(0)  # lets an application that only sends notice the disconnect
     exchange.send(message.get("body", b""), more=message.get("more_body", False))
-
-
-@contextlib.asynccontextmanager
-async def lifespan(app: AsgiApp) -> AsyncGenerator[None]:
-    """Run the lifespan of an application: it has started when the block is entered, and ended when the block is left.
-
-    Raises:
-        Exception: The application's own exception.
-    """
-    asked: asyncio.Queue[_Message] = asyncio.Queue()
-    answered: asyncio.Queue[_Message] = asyncio.Queue()
-    task = asyncio.ensure_future(app({"type": "lifespan", "asgi": {"version": "3.0"}}, asked.get, answered.put))
-
-    async def step(name: str) -> bool:
-        asked.put_nowait({"type": f"lifespan.{name}"})
-        told = asyncio.ensure_future(answered.get())
-        await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
-        return not told.cancel() and told.result()["type"] == f"lifespan.{name}.complete"
-
-    if not await step("startup"):
-        await task
-        raise RuntimeError("the application ended its lifespan at the start")
-    try:
-        yield
-    finally:
-        await step("shutdown")
-        await task
 
 
 def _refusal_form(refusal: Refusal) -> tuple[Headers, bytes]:

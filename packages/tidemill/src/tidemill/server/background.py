@@ -176,7 +176,7 @@ class _Forked:
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            _be_service(serve, settings, log_fd=log_fd, ready_fd=ready_fd)
+            _run_detached(serve, settings, log_fd=log_fd, ready_fd=ready_fd)
         return cls(pid)
 
     def wait(self) -> int:
@@ -186,7 +186,7 @@ class _Forked:
         os.kill(self._pid, signal.SIGKILL)
 
 
-def _be_service(serve: Serve, settings: Settings, *, log_fd: int, ready_fd: int) -> NoReturn:
+def _run_detached(serve: Serve, settings: Settings, *, log_fd: int, ready_fd: int) -> NoReturn:
     """Run the service in the forked child, detached from the caller's terminal, directory and files. Never returns."""
     status = 1
     try:

@@ -1,14 +1,25 @@
-"""The listening socket, bound before anything else starts, so that a port in use is reported immediately."""
+"""The listening socket, and how many connections it may have.
+
+The socket is bound before anything else starts, so that a port in use is reported immediately. Each connection takes a
+file descriptor, and each instance of a cluster keeps a connection.
+"""
 
 import contextlib
 import errno
+import resource
 import socket
 from collections.abc import Generator
 from urllib.parse import urlsplit
 
 from tidemill.errors import ConfigurationError
 
-__all__ = ["listener_url", "listening", "moved_port"]
+__all__ = ["connections_allowed", "listener_url", "listening", "make_room_for_agents", "moved_port"]
+
+AGENTS_MAX = 100_000
+"""Connections for which a service with a cluster makes room, if the system allows that many descriptors."""
+
+_OTHER_DESCRIPTORS = 1024
+"""Files, pipes and the database, besides connections."""
 
 _BACKLOG = 2048
 _PORTS_TRIED = 100
@@ -54,6 +65,22 @@ def moved_port(url: str, *, wanted: int) -> str | None:
         f"port {wanted} is in use by {_owner(wanted)}, so the service took {port}: clients find it by the state"
         " directory; --port N or TIDEMILL_PORT chooses a port"
     )
+
+
+def make_room_for_agents() -> None:
+    """Raise the limit of this process's descriptors. Processes that it starts from now on inherit the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = AGENTS_MAX + _OTHER_DESCRIPTORS
+    wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_allowed(*, at_least: int) -> int:
+    """Return how many connections the limit of descriptors leaves room for, but never fewer than ``at_least``."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = AGENTS_MAX if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
+    return max(at_least, min(AGENTS_MAX, free))
 
 
 def _listen(address: str, port: int) -> socket.socket:

@@ -1,6 +1,6 @@
 """The life cycle of the service process: lock the state directory, listen, serve until a signal, shut down.
 
-`tidemill.server.app.create_app` creates the application; this module does not depend on it. Jobs do not depend on this
+`tidemill.server.app.Application` is what it serves; this module does not depend on it. Jobs do not depend on this
 process: they keep running if it dies at any point.
 """
 
@@ -10,10 +10,10 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
@@ -23,13 +23,12 @@ from tidemill._shared.http.limits import Limits
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.server import events
-from tidemill.server.asgi import LIMITS, AsgiApp, AsgiServer, lifespan
-from tidemill.server.descriptors import connections_allowed, make_room_for_agents
+from tidemill.server.asgi import LIMITS, AsgiApp, AsgiServer
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.garbage import short_collections
 from tidemill.server.keys import Keys
-from tidemill.server.listener import listener_url, listening, moved_port
+from tidemill.server.listener import connections_allowed, listener_url, listening, make_room_for_agents, moved_port
 from tidemill.server.public_address import PublicAddress
 from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
@@ -45,14 +44,11 @@ _log = structlog.get_logger()
 
 
 class ServiceApp(Protocol):
-    """The ASGI application; its lifespan starts and ends everything behind it."""
+    """All parts of the service behind its sockets."""
 
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],
-        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ) -> None: ...
+    def opened(self) -> contextlib.AbstractAsyncContextManager[AsgiApp]:
+        """Open every part, and close all of them when the block ends. Yields the application for all requests."""
+        ...
 
     def end_waits(self) -> None:
         """Answer requests at once that wait for news: the service is about to end."""
@@ -60,7 +56,7 @@ class ServiceApp(Protocol):
 
 
 class AppFactory(Protocol):
-    """Creates the ASGI application, whose lifespan starts and ends all parts of the service."""
+    """Creates the application. Nothing is opened yet."""
 
     def __call__(
         self,
@@ -86,7 +82,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         ConfigurationError: Host, port, state directory or keys cannot be used, or the application cannot start.
     """
     stop = StopSignal()
-    with _Ready(ready_fd) as ready, stop.noticed():
+    with _Ready(ready_fd) as ready, stop.handled():
         # Only the owner may access files created from here on.
         os.umask(0o077)
         if settings.executor != "local":
@@ -170,7 +166,7 @@ def _serve_in_turn(
         while True:
             main = sockets.main if sockets else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.say, address)))
+                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.announce, address)))
             if lead is None:
                 return
             end_predecessor(state, lead)
@@ -232,13 +228,13 @@ def _serve_locked(
     ready: "_Ready",
     clock: Clock,
 ) -> None:
-    from tidemill.server.app import create_app
+    from tidemill.server.app import Application
 
     keys = Keys.load_or_create(state.keys_file)
     events.configure(level=settings.log_level, secrets=[keys.secret_access_key])
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
-    factory: AppFactory = create_app
+    factory: AppFactory = Application
     app = factory(settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url, relay=sockets.relay)
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
@@ -250,7 +246,7 @@ def _serve_locked(
         if sockets.public is not None:
             _log.info("service.public", url=sockets.public_url, tls=sockets.tls is not None)
         _log.info("service.started", url=url, pid=record.pid, state_dir=str(state.root), region=settings.region)
-        ready.say(url)
+        ready.announce(url)
 
     def ending() -> None:
         # Removed first, so that clients no longer find this service.
@@ -259,13 +255,15 @@ def _serve_locked(
         app.end_waits()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        limits = LIMITS if settings.executor == "local" else replace(LIMITS, connections=connections_allowed())
+        limits = LIMITS
+        if settings.executor != "local":
+            limits = replace(LIMITS, connections=connections_allowed(at_least=LIMITS.connections))
         runner.run(_serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending))
     _log.info("service.ended", url=url)
 
 
 async def _serve_until_signal(
-    app: AsgiApp,
+    app: ServiceApp,
     sockets: _Sockets,
     *,
     limits: Limits,
@@ -273,10 +271,9 @@ async def _serve_until_signal(
     started: Callable[[], None],
     ending: Callable[[], None],
 ) -> None:
-    server = AsgiServer(app, limits=limits)
     async with contextlib.AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(lifespan(app))
+            gateway = await stack.enter_async_context(app.opened())
         except TidemillError as error:
             _log.error("service.start_failed", reason=str(error))
             raise
@@ -284,6 +281,7 @@ async def _serve_until_signal(
             _log.exception("service.start_failed")
             reason = f"{type(error).__name__}: {error}"
             raise ConfigurationError(f"the service could not start ({reason}); its log has the details") from error
+        server = AsgiServer(gateway, limits=limits)
         if not stop.is_set():
             await server.listener.open(sockets.local)
             if sockets.public is not None:
@@ -312,7 +310,7 @@ class _Ready:
     def __exit__(self, *_exception: object) -> None:
         self._close()
 
-    def say(self, url: str) -> None:
+    def announce(self, url: str) -> None:
         if self._fd is not None:
             # The service also runs if the parent has exited.
             with contextlib.suppress(BrokenPipeError):

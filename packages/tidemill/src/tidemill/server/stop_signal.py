@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, noticed at any time: a service that takes over runs several event loops in sequence."""
+"""SIGTERM and SIGINT, handled at any time: a service that takes over runs several event loops in sequence."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ class StopSignal:
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     @contextlib.contextmanager
-    def noticed(self) -> Generator[None]:
+    def handled(self) -> Generator[None]:
         """Handle the signals inside the block, in place of their previous handlers."""
-        before = [(number, signal.signal(number, self._notice)) for number in (signal.SIGTERM, signal.SIGINT)]
+        before = [(number, signal.signal(number, self._handle)) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
             yield
         finally:
@@ -39,7 +39,7 @@ class StopSignal:
         finally:
             self._waiting = None
 
-    def _notice(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self._is_set = True
         if self._waiting is not None:
             loop, event = self._waiting

@@ -8,6 +8,7 @@ failure without details.
 import asyncio
 import hashlib
 import hmac
+import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -20,21 +21,20 @@ from tidemill.errors import AwsError, ServiceUnavailable, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
-from tidemill.wire.guard import Guard
 from tidemill.wire.match import Match, RestRouter, match
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
 from tidemill.wire.reply import HttpReply, Send, header_pairs, send_reply
-from tidemill.wire.request import Request
+from tidemill.wire.request import Guard, Request
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 from tidemill.wire.validation.validate import refuse_invalid
 
 __all__ = ["BodyLimits", "Gateway"]
 
-_LOOKS = 20
-_LOOK_S = 0.1
+_CERTAINTY_CHECKS = 20
+_CERTAINTY_PAUSE_S = 0.1
 
 _log = structlog.get_logger("tidemill.wire")
 
@@ -65,6 +65,7 @@ class Gateway:
         clock: Clock for the age of signatures.
         is_certain: Returns whether no other service can have taken over. Default: none can.
         limits: Maximum sizes of bodies.
+        health: Members of the answer to ``GET /healthz``. Default: that request is one for a bucket.
         strict_region: Whether to refuse signatures made for another region.
     """
 
@@ -79,6 +80,7 @@ class Gateway:
         clock: Clock | None = None,
         is_certain: Callable[[], bool] | None = None,
         limits: BodyLimits | None = None,
+        health: Mapping[str, str] | None = None,
         strict_region: bool = False,
     ) -> None:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
@@ -88,6 +90,7 @@ class Gateway:
         self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
         self._is_certain = is_certain
         self._limits = limits or BodyLimits()
+        self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers: dict[str, RestRouter] = {}
 
     @property
@@ -110,6 +113,10 @@ class Gateway:
         if scope["type"] != "http":
             raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
         request = Request(scope)
+        if self._health is not None and _is_health_check(scope):
+            reply = HttpReply(200, [(b"content-type", b"application/json")], self._health)
+            await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=False)
+            return
         state = _RequestState(request, receive, str(uuid.uuid4()))
         reply = await self._reply(state)
         is_s3 = state.match.service == "s3"
@@ -157,10 +164,10 @@ class Gateway:
         """Wait a moment for the database: after a restart it is often back before the client would retry."""
         if self._is_certain is None:
             return
-        for _ in range(_LOOKS):
+        for _ in range(_CERTAINTY_CHECKS):
             if self._is_certain():
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CERTAINTY_PAUSE_S)
         raise ServiceUnavailable(
             "the database cannot be used now, and another service may have taken over; try again in a moment"
         )
@@ -323,6 +330,19 @@ class _RequestState:
     @body_is_read.setter
     def body_is_read(self, value: bool) -> None:
         self._body_is_read = value
+
+
+def _is_health_check(scope: Mapping[str, Any]) -> bool:
+    """Return whether this is ``GET /healthz``, the one request that need not be signed.
+
+    It discloses only isolation and version, and cannot be a request for a bucket of that name: those are signed.
+    """
+    return (
+        scope.get("path") == "/healthz"
+        and scope.get("method") in ("GET", "HEAD")
+        and not scope.get("query_string")
+        and not any(name == b"authorization" for name, _ in scope["headers"])
+    )
 
 
 def _hide_chunking(request: Request, stream: BodyStream) -> None:

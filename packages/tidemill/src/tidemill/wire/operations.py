@@ -14,12 +14,11 @@ from tidemill.wire.protocols.parse_json import compile_json_body
 from tidemill.wire.protocols.parse_query import compile_query
 from tidemill.wire.protocols.parse_rest import compile_rest
 from tidemill.wire.protocols.serialize_json import compile_json_reply
-from tidemill.wire.protocols.serialize_query import compile_query_reply
 from tidemill.wire.protocols.serialize_rest import compile_rest_reply
+from tidemill.wire.protocols.serialize_xml import compile_query_reply
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
-from tidemill.wire.validation.refusals import Refuse, compile_refusals
-from tidemill.wire.validation.validate import Check, compile_check
+from tidemill.wire.validation.validate import Check, Refuse, compile_check, compile_refusals
 
 __all__ = ["Operation", "operation"]
 

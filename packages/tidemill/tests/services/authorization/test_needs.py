@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.core.actions import ACTIONS
 from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+from tidemill.core.policy_document import ACTIONS
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
-from tidemill.server.app import create_app
+from tidemill.server.app import Application
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 from tidemill.services.authorization import Authorization
@@ -258,19 +258,9 @@ def routed(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     state.create()
 
     async def open_and_close() -> set[tuple[str, str]]:
-        app = create_app(settings, state=state, keys=Keys.generate(), url=lambda: "http://127.0.0.1:1")
-        events = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-        found: set[tuple[str, str]] = set()
-
-        async def receive() -> Any:
-            return next(events)
-
-        async def send(message: Any) -> None:
-            if message["type"] == "lifespan.startup.complete":
-                found.update(app._gateway.operations)  # type: ignore[union-attr]
-
-        await app({"type": "lifespan"}, receive, send)
-        return found
+        app = Application(settings, state=state, keys=Keys.generate(), url=lambda: "http://127.0.0.1:1")
+        async with app.opened() as gateway:
+            return set(gateway.operations)
 
     return asyncio.run(open_and_close())
 

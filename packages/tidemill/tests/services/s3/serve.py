@@ -11,9 +11,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -22,7 +21,7 @@ from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
 from tidemill.errors import ServiceUnavailable
-from tidemill.server.asgi import AsgiServer, lifespan
+from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import S3Service
 from tidemill.store.database.schema import metadata
@@ -47,41 +46,19 @@ class OneKey:
         return Credential(ACCESS_KEY, SECRET_KEY, arn=arn, unrestricted=True)
 
 
-class App:
-    """An application of gateway and lifespan."""
-
-    def __init__(self, root: Path, elsewhere: Elsewhere) -> None:
-        self._root = root
-        self._elsewhere = elsewhere
-        self._gateway: Gateway | None = None
-
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],
-        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
-        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
-    ) -> None:
-        if scope["type"] != "lifespan":
-            assert self._gateway is not None
-            await self._gateway(scope, receive, send)
-            return
-        await receive()
-        with SqliteDatabase.open(self._root / "tidemill.db", metadata=metadata) as database:
-            grace_s = 0 if self._elsewhere.home else 10
-            objects = ObjectStore(
-                database, self._root / "objects", clock=SystemClock(), grace_s=grace_s, elsewhere=self._elsewhere
-            )
-            await asyncio.to_thread(objects.contents.remote.check)
-            await objects.sweep()
-            with contextlib.suppress(ServiceUnavailable):
-                await objects.contents.remote.clean()
-            self._gateway = Gateway(
-                {"s3": S3Service(objects, region=REGION)}, OneKey(), authorizer=Authorization(Roles({})), region=REGION
-            )
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-            await objects.close()
-        await send({"type": "lifespan.shutdown.complete"})
+@contextlib.asynccontextmanager
+async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
+    """Open the store; yield the gateway above it."""
+    with SqliteDatabase.open(root / "tidemill.db", metadata=metadata) as database:
+        grace_s = 0 if elsewhere.home else 10
+        objects = ObjectStore(database, root / "objects", clock=SystemClock(), grace_s=grace_s, elsewhere=elsewhere)
+        await asyncio.to_thread(objects.contents.remote.check)
+        await objects.sweep()
+        with contextlib.suppress(ServiceUnavailable):
+            await objects.contents.remote.clean()
+        service = S3Service(objects, region=REGION)
+        yield Gateway({"s3": service}, OneKey(), authorizer=Authorization(Roles({})), region=REGION)
+        await objects.close()
 
 
 async def main() -> None:
@@ -92,9 +69,8 @@ async def main() -> None:
         home = S3Uri.parse(sys.argv[2])
         remotes = {home.bucket: RemoteS3(endpoint_url=sys.argv[3], region=REGION)}
         elsewhere = Elsewhere(home, remotes=remotes, copies_max_bytes=1 << 30)
-    app = App(Path(sys.argv[1]), elsewhere)
-    async with lifespan(app):
-        server = AsgiServer(app)
+    async with opened(Path(sys.argv[1]), elsewhere) as gateway:
+        server = AsgiServer(gateway)
         with socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0")))) as sock:
             await server.listener.open(sock)
             print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)

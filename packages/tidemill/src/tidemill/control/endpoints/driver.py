@@ -77,7 +77,7 @@ class EndpointDriver:
             TargetModels(executor),
             lambda v, t: planner.target_archive(v, t),
             serverless=self._serverless,
-            awaken=self._awaken,
+            awaken=self._scale_from_zero,
         )
         self._replacements = Replacements(clock)
         self._capture = capture
@@ -114,7 +114,7 @@ class EndpointDriver:
             self._capture.note(captured, call, answer)
         return answer, variant
 
-    async def _awaken(self, endpoint: Endpoint, variant: Variant) -> None:
+    async def _scale_from_zero(self, endpoint: Endpoint, variant: Variant) -> None:
         """Add an instance to a serverless variant that has a request but no instance."""
         faults.point("control.endpoint.awakened")
         await self._change(_key(endpoint), lambda now: now.resized(variant.name, 1))
@@ -154,9 +154,9 @@ class EndpointDriver:
                     return
             else:
                 await self._step(key, endpoint)
-            await self._queue.wait(key, timeout_s=_SOON_S if self._moves(key) else _LOOK_S)
+            await self._queue.wait(key, timeout_s=_SOON_S if self._is_changing(key) else _LOOK_S)
 
-    def _moves(self, key: str) -> bool:
+    def _is_changing(self, key: str) -> bool:
         """Return whether instances are starting or retiring, so that the next reconcile should come soon."""
         endpoint = self._endpoint(key)
         if endpoint is None or endpoint.status is EndpointStatus.FAILED:
@@ -170,7 +170,7 @@ class EndpointDriver:
             endpoint = await self._filled(key, endpoint)
             if endpoint.serving is not None:
                 await self._watch(key, endpoint, endpoint.serving)
-                await self._put_to_sleep(key, endpoint.endpoint_id)
+                await self._scale_to_zero(key, endpoint.endpoint_id)
             if endpoint.starting is not None:
                 await self._bring_up(key, endpoint, endpoint.starting)
         for instance in (self._endpoint(key) or endpoint).retiring:
@@ -198,7 +198,7 @@ class EndpointDriver:
             self._queue.listen(job_id, key)
         return changed
 
-    async def _put_to_sleep(self, key: str, endpoint_id: str) -> None:
+    async def _scale_to_zero(self, key: str, endpoint_id: str) -> None:
         """Retire the instances of idle serverless variants."""
         endpoint = self._endpoint(key)
         serving = endpoint.serving if endpoint else None
@@ -265,7 +265,7 @@ class EndpointDriver:
                     else await self._warmed(key, endpoint, variant, instance, None)
                 )
                 if failure:
-                    await self._lose(key, instance, failure)
+                    await self._retire_dead(key, instance, failure)
 
     async def _silent(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> str:
         """Return why an instance that was ready has failed; empty if it has not."""
@@ -283,7 +283,7 @@ class EndpointDriver:
             return f"The server did not answer /ping for {_UNHEALTHY_S:g} s; see its logs"
         return ""
 
-    async def _lose(self, key: str, instance: Instance, reason: str) -> None:
+    async def _retire_dead(self, key: str, instance: Instance, reason: str) -> None:
         """Retire an instance that died. The endpoint fails if no instance is left and replacements keep dying."""
         again = self._replacements.died(key, instance)
         endpoint = await self._change(key, lambda now: now.retired(instance))

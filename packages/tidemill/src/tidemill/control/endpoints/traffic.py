@@ -136,16 +136,16 @@ class Traffic:
             instance = self._pick(endpoint_id, variant, archive, tried)
             if instance is None:
                 within_s = max(call.timeout_s, _COLD_START_S) if variant.serverless else call.timeout_s
-                instance = await self._answering(current, variant, archive, within_s=within_s)
+                instance = await self._wait_until_healthy(current, variant, archive, within_s=within_s)
             try:
                 with self._counted(instance):
-                    return await self._ask(instance, call, archive)
+                    return await self._invoke(instance, call, archive)
             except Unreachable as error:
                 if error.sent:
                     raise
                 tried.add(instance.key)
 
-    async def _ask(self, instance: Instance, call: Call, archive: ObjectReference | None) -> Answer:
+    async def _invoke(self, instance: Instance, call: Call, archive: ObjectReference | None) -> Answer:
         async def ask(path: str) -> Answer:
             return await self._instances.send(
                 instance, "POST", path, call.body, headers=call.headers, timeout_s=call.timeout_s
@@ -160,7 +160,7 @@ class Traffic:
             return await ask("/invocations")
         return await self._models.invoke(ref_of(instance), archive, ask=ask, send=send)
 
-    async def _answering(
+    async def _wait_until_healthy(
         self, current: Callable[[], Endpoint], variant: Variant, archive: ObjectReference | None, *, within_s: float
     ) -> Instance:
         """Wait until an instance of the variant answers /ping; it may be a replacement started meanwhile."""

@@ -16,7 +16,6 @@ import structlog
 from tidemill.control.channels import Channels
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.job_driver import JobDriver
 from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
 from tidemill.control.slots import Slots
@@ -27,6 +26,7 @@ from tidemill.control.transform.processing import Processing
 from tidemill.control.transform.records import splitter
 from tidemill.control.transform.rights import Rights
 from tidemill.control.transform.run import Transformed, TransformRun
+from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.remotes import RemoteS3
@@ -141,7 +141,7 @@ class TransformDriver(JobDriver[TransformJob]):
             while not place.done():
                 self._raise_if_stopping(job.name)
                 await self._queue.wait(job.name, place, timeout_s=_LOOK_S)
-                self._slots.look()
+                self._slots.grant_waiting()
         except BaseException:
             if place.done() and not place.cancelled():
                 self._slots.release(count)
@@ -185,9 +185,9 @@ class TransformDriver(JobDriver[TransformJob]):
                 log=log,
             )
             try:
-                await self._watched(job, self._answering(job, servers))
+                await self._watched(job, self._wait_until_healthy(job, servers))
                 await self._started(job)
-                _judge(await self._watched(job, run.run()), job)
+                _raise_if_incomplete(await self._watched(job, run.run()), job)
             finally:
                 for server in servers:
                     server.close()
@@ -200,7 +200,7 @@ class TransformDriver(JobDriver[TransformJob]):
             note=lambda line: log.write(line.encode()),
         )
 
-    async def _answering(self, job: TransformJob, servers: list[ModelServer]) -> None:
+    async def _wait_until_healthy(self, job: TransformJob, servers: list[ModelServer]) -> None:
         """Wait until every server has loaded the model."""
         deadline_s = self._clock.monotonic_s() + _HEALTHY_WITHIN_S
         waiting = list(servers)
@@ -305,7 +305,7 @@ def _assembly(job: TransformJob) -> Assembly:
     )
 
 
-def _judge(transformed: Transformed, job: TransformJob) -> None:
+def _raise_if_incomplete(transformed: Transformed, job: TransformJob) -> None:
     """Raise unless every object has a result."""
     if not transformed.failed:
         return

@@ -14,7 +14,7 @@ __all__ = ["ModelServer", "Patience", "RecordFailed"]
 _PING_EVERY_S = 0.1
 _PING_TIMEOUT_S = 10.0
 _FIRST_PAUSE_S = 0.5
-_WORDS_LIMIT = 500
+_EXCERPT_LIMIT = 500
 _TOO_MANY = 429
 _SERVER_FAULTS = 500
 
@@ -90,7 +90,7 @@ class ModelServer:
                 )
                 if answer.status < 400:
                     return answer
-                problem = f"the model answered {answer.status}: {_words(answer.body)}"
+                problem = f"the model answered {answer.status}: {_excerpt(answer.body)}"
                 permanent = answer.status < _SERVER_FAULTS and answer.status != _TOO_MANY
             except Unreachable as error:
                 problem = str(error)
@@ -123,6 +123,6 @@ class ModelServer:
         return self._known
 
 
-def _words(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     text = " ".join(body.decode("utf-8", "replace").split())
-    return text if len(text) <= _WORDS_LIMIT else text[:_WORDS_LIMIT] + "..."
+    return text if len(text) <= _EXCERPT_LIMIT else text[:_EXCERPT_LIMIT] + "..."

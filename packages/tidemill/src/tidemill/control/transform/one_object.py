@@ -72,32 +72,32 @@ class ObjectTransform:
         Raises:
             ObjectFailed: A record has no result.
         """
-        flying: deque[asyncio.Task[bytes]] = deque()
+        in_flight: deque[asyncio.Task[bytes]] = deque()
         with ExitStack() as stack:
-            stack.callback(self._cancel, flying)
+            stack.callback(self._cancel, in_flight)
             try:
                 async for payload in self._payloads():
-                    while self._room.locked() and flying:
-                        yield await self._landed(flying)
+                    while self._room.locked() and in_flight:
+                        yield await self._next_result(in_flight)
                     await self._room.acquire()
-                    flying.append(asyncio.create_task(self._transform(payload)))
-                    while flying and flying[0].done():
-                        yield await self._landed(flying)
-                while flying:
-                    yield await self._landed(flying)
+                    in_flight.append(asyncio.create_task(self._transform(payload)))
+                    while in_flight and in_flight[0].done():
+                        yield await self._next_result(in_flight)
+                while in_flight:
+                    yield await self._next_result(in_flight)
             except BadObject as error:
                 raise ObjectFailed(f"ClientError: {self._uri}: {error}") from error
 
-    async def _landed(self, flying: "deque[asyncio.Task[bytes]]") -> bytes:
+    async def _next_result(self, in_flight: "deque[asyncio.Task[bytes]]") -> bytes:
         """Wait for the result of the oldest request, and release its place for another request."""
         try:
-            return await flying[0]
+            return await in_flight[0]
         finally:
-            flying.popleft().cancel()
+            in_flight.popleft().cancel()
             self._room.release()
 
-    def _cancel(self, flying: "deque[asyncio.Task[bytes]]") -> None:
-        for task in flying:
+    def _cancel(self, in_flight: "deque[asyncio.Task[bytes]]") -> None:
+        for task in in_flight:
             task.cancel()
             self._room.release()
 
@@ -127,12 +127,12 @@ class ObjectTransform:
     async def _payloads(self) -> AsyncIterator[Payload]:
         """Yield the payloads of the object, read and filtered in a thread in small batches."""
         payloads = self._assembly.cutter.payloads(self._file)
-        while some := await asyncio.to_thread(_some, payloads):
+        while some := await asyncio.to_thread(_first_payloads, payloads):
             for payload in some:
                 yield payload
 
 
-def _some(payloads: Iterator[Payload]) -> list[Payload]:
+def _first_payloads(payloads: Iterator[Payload]) -> list[Payload]:
     some: list[Payload] = []
     size_bytes = 0
     for payload in payloads:

@@ -22,8 +22,7 @@ from tidemill.core.segments import SegmentWriter
 from tidemill.core.transform import TransformJob
 from tidemill.errors import AwsError, ServiceUnavailable
 from tidemill.instance.spec import Input, ObjectReference, RemoteObject
-from tidemill.store.objects.keys import check_key
-from tidemill.store.objects.rows import ObjectAttributes
+from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
 
 __all__ = ["TransformRun", "Transformed"]

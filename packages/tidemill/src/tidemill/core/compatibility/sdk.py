@@ -115,6 +115,7 @@ _MODEL: Arguments = {
 _PREDICTOR: Arguments = {
     **_honoured("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
     **_SESSION,
+    "endpoint": Honoured("earlier name of endpoint_name"),
 }
 
 _PREDICT: Arguments = {
@@ -273,6 +274,10 @@ _SERIALIZERS: Mapping[str, Arguments] = {
         }
         for name in _DESERIALIZER_CLASSES
     },
+    "BaseSerializer.serialize": _honoured("data"),
+    "SimpleBaseSerializer": _honoured("content_type"),
+    "BaseDeserializer.deserialize": _honoured("stream", "content_type"),
+    "SimpleBaseDeserializer": _honoured("accept"),
     "NumpySerializer": _honoured("dtype", "content_type"),
     "NumpyDeserializer": _honoured("dtype", "accept", "allow_pickle"),
     "NumpyDeserializer.deserialize": _honoured("stream", "content_type"),
@@ -366,6 +371,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "container_log_level": Recorded("it is the log level of nginx, which the server does not use"),
         "code_location": Honoured(),
         "image": Honoured("earlier name of image_uri"),
+        "model_server_workers": Honoured("processes that run the handlers"),
     },
     "TensorFlowModel.container": _honoured("instance_type"),
     "TensorFlowModel.use_code": _honoured("code"),

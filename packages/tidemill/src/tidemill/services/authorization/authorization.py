@@ -1,10 +1,12 @@
 """Checks every request against the policy of its caller, between validation and handler.
 
 The owner's key pair may do everything. A job's key may do what the policy of its role allows. Operations that are not
-mapped to IAM actions are denied to keys of jobs.
+mapped to IAM actions are denied to keys of jobs. Errors have the code and HTTP status that AWS uses in each protocol.
+
+The entries of DeleteObjects are allowed or denied separately, and each denied entry becomes an error in the reply.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -12,15 +14,22 @@ import structlog
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
-from tidemill.services.authorization.batch import needs_of_entries, split_batch
-from tidemill.services.authorization.denial import denial, denial_of_keys, denial_of_operation
 from tidemill.services.authorization.needs import needs_of
+from tidemill.services.authorization.s3 import delete_entry
 from tidemill.wire.exchange import Context, Handler, Reply
 from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["Authorization"]
 
 _log = structlog.get_logger("tidemill.authorization")
+
+# SageMaker and Logs, which use the JSON protocol, answer 400; SageMaker Runtime, which uses REST, 403.
+_CODES = {
+    "logs": ("AccessDeniedException", 400),
+    "sagemaker": ("AccessDeniedException", 400),
+    "sagemaker-runtime": ("AccessDeniedException", 403),
+}
+_ELSEWHERE = ("AccessDenied", 403)
 
 
 class Authorization:
@@ -52,10 +61,10 @@ class Authorization:
         """
         if credential.unrestricted:
             return await handler(request, context)
-        per_entry = needs_of_entries(request, context)
+        per_entry = _needs_of_entries(request, context)
         if per_entry is not None:
             refused = [self._refusal(needs, context, credential) for needs in per_entry]
-            return await split_batch(handler, request, context, refused)
+            return await _split_batch(handler, request, context, refused)
         refusal = self._refusal(needs_of(request, context), context, credential)
         if refusal is not None:
             raise refusal
@@ -66,9 +75,9 @@ class Authorization:
     ) -> AwsError | None:
         """Return the error for the first missing permission, or None if the policy allows all of them."""
         if needs is None:
-            return denial_of_operation(context, credential)
+            return _denial_of_operation(context, credential)
         if needs and credential.scope is None:
-            return denial_of_keys(context, credential, needs[0])
+            return _denial_of_keys(context, credential, needs[0])
         values = credential.scope.values if credential.scope else {}
         policy = self._roles.policy_of(credential.role)
         for permission in needs:
@@ -82,5 +91,83 @@ class Authorization:
                     resource=permission.resource,
                     ruling=str(ruling),
                 )
-                return denial(context, credential, permission, ruling)
+                return _denial(context, credential, permission, ruling)
         return None
+
+
+def _needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple[Permission, ...]] | None:
+    """Return the permissions per entry, or None for a request that is allowed or denied as a whole."""
+    if (context.service, context.operation) != ("s3", "DeleteObjects"):
+        return None
+    return [delete_entry(request["Bucket"], entry) for entry in _entries(request)] or None
+
+
+async def _split_batch(
+    handler: Handler, request: dict[str, Any], context: Context, refused: Sequence[AwsError | None]
+) -> Mapping[str, Any] | Reply:
+    """Call the handler with the allowed entries and add an error for each denied entry.
+
+    Args:
+        handler: Handler of DeleteObjects.
+        request: Input members.
+        context: Context of the request.
+        refused: For each entry the error, or None if it is allowed.
+    """
+    entries = _entries(request)
+    allowed = [entry for entry, error in zip(entries, refused, strict=True) if error is None]
+    errors = [
+        {"Key": entry["Key"], "Code": error.code, "Message": error.message}
+        for entry, error in zip(entries, refused, strict=True)
+        if error is not None
+    ]
+    if not allowed:
+        return {"Deleted": [], "Errors": errors}
+    answer = await handler({**request, "Delete": {**request["Delete"], "Objects": allowed}}, context)
+    if isinstance(answer, Reply):
+        return Reply(members=_joined(answer.members, errors), status=answer.status, headers=answer.headers)
+    return _joined(answer, errors)
+
+
+def _joined(members: Mapping[str, Any], errors: list[dict[str, str]]) -> dict[str, Any]:
+    return {**members, "Errors": [*members.get("Errors", []), *errors]}
+
+
+def _entries(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (request.get("Delete") or {}).get("Objects") or []
+
+
+def _denial(context: Context, credential: Credential, permission: Permission, ruling: Ruling) -> AwsError:
+    """Return the error for a permission that the policy of the role does not allow."""
+    why = "a statement of its policy denies it" if ruling is Ruling.DENIED else "no statement of its policy allows it"
+    return _refused(
+        context,
+        f"{_not_authorized(credential, permission.action, permission.resource)}: the key acts as the role"
+        f" {credential.role!r}, and {why}. The setting roles.{credential.role} can give the role another policy",
+    )
+
+
+def _denial_of_keys(context: Context, credential: Credential, permission: Permission) -> AwsError:
+    """Return the error for keys without a scope: an earlier version issued them for a job that no longer exists."""
+    return _refused(
+        context,
+        f"{_not_authorized(credential, permission.action, permission.resource)}: the job that the key was made for is"
+        " not known here, so no policy applies to it. Use the keys of a running job, or your own (`tidemill env`)",
+    )
+
+
+def _denial_of_operation(context: Context, credential: Credential) -> AwsError:
+    """Return the error for an operation that is not mapped to IAM actions."""
+    return _refused(
+        context,
+        f"{_not_authorized(credential, f'{context.service}:{context.operation}', '*')}: no policy can allow this"
+        " operation to the key of a job. Use your own keys (`tidemill env`)",
+    )
+
+
+def _not_authorized(credential: Credential, action: str, resource: str) -> str:
+    return f"User: {credential.arn} is not authorized to perform: {action} on resource: {resource}"
+
+
+def _refused(context: Context, message: str) -> AwsError:
+    code, status = _CODES.get(context.service, _ELSEWHERE)
+    return AwsError(message, code=code, status=status)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission
-from tidemill.services.authorization.cloudwatch import CLOUDWATCH
 from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
@@ -17,12 +16,24 @@ from tidemill.wire.exchange import Context
 __all__ = ["NEEDS", "needs_of"]
 
 
+def _on_everything(operation: str) -> Rule:
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return (Permission(f"cloudwatch:{operation}", "*"),)
+
+    return rule
+
+
 def _on_user(operation: str) -> Rule:
     def rule(request: Members, region: str) -> tuple[Permission, ...]:
         return (Permission(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT_ID}:user/{request.get('UserName', '')}"),)
 
     return rule
 
+
+# IAM has no resources for CloudWatch's operations: a policy allows all metrics or none.
+CLOUDWATCH: Mapping[str, Rule] = {
+    operation: _on_everything(operation) for operation in ("GetMetricData", "GetMetricStatistics", "ListMetrics")
+}
 
 IAM: Mapping[str, Rule] = {
     "GetRole": lambda request, region: (

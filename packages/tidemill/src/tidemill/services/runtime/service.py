@@ -84,8 +84,7 @@ class RuntimeService:
         text = answer.body.decode("utf-8", "replace")
         group = ENDPOINT_LOG_GROUP + name
         return AwsError(
-            f'Received client error ({answer.status}) from primary with message "{text}". The model\'s log is the'
-            f" group {group}",
+            f"{answer.failure}. The model's log is the group {group}",
             code="ModelError",
             status=424,
             members={

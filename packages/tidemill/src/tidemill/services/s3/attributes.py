@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.store.objects.errors import InvalidArgument
-from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.index import ObjectAttributes, ObjectInfo
 
 __all__ = [
     "OWNER",

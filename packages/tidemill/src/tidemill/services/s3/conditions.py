@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.store.objects.errors import InvalidArgument, PreconditionFailed, no_such_key
-from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import Precondition
 
 __all__ = ["copy_precondition", "delete_precondition", "is_unmodified", "write_precondition"]

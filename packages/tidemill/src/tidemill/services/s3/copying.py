@@ -11,8 +11,7 @@ from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
 from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
-from tidemill.store.objects.keys import check_key
-from tidemill.store.objects.rows import ObjectAttributes, ObjectInfo
+from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
 from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
-from tidemill.store.objects.rows import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 

@@ -19,9 +19,9 @@ from tidemill.services.s3.conditions import copy_precondition, write_preconditio
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.listing import encoder_of
 from tidemill.services.s3.ranges import copy_range
-from tidemill.store.objects.keys import check_key
-from tidemill.store.objects.rows import ObjectAttributes, PartInfo, UploadInfo
+from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
+from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
 from tidemill.wire.bodies.checksums import Checksum
 from tidemill.wire.exchange import Context, Handler, Reply
@@ -67,7 +67,7 @@ class MultipartOperations:
         upload = self._open(request)
         body = request["Body"]
         async with self._objects.contents.disk.receive(body, size_bytes=body.size_bytes or 0) as content:
-            checksums = checksum_members(body.checksums)
+            checksums = dict(body.checksums)
             if upload.algorithm and member_of(upload.algorithm) not in checksums:
                 raise AwsError(
                     f"the upload was begun with ChecksumAlgorithm={upload.algorithm}, but this part carries"

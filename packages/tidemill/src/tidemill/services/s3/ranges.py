@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tidemill.errors import AwsError
 from tidemill.store.objects.errors import InvalidArgument
-from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.index import ObjectInfo
 
 __all__ = ["Slice", "copy_range", "part_slice", "requested_slice"]
 

@@ -7,7 +7,7 @@ from tidemill.services.s3.attributes import described
 from tidemill.services.s3.conditions import is_unmodified
 from tidemill.services.s3.ranges import Slice, part_slice, requested_slice
 from tidemill.store.objects.errors import InvalidArgument
-from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import WHOLE_READ_BYTES, ObjectStore
 from tidemill.wire.exchange import Context, FileBody, Handler, Reply
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
-from tidemill.services.s3.checksums import checksum_members
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
-from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
@@ -47,10 +46,8 @@ class WriteOperations:
         body = request["Body"]
         place, size_bytes = self._objects.contents.new, body.size_bytes or 0
         async with place.receive(body, name=f"{bucket}/{key}", size_bytes=size_bytes) as content:
-            checksums = checksum_members(body.checksums)
-            info = await self._objects.publish(
-                bucket, key, content, attributes=replace(attributes, checksums=checksums), precondition=precondition
-            )
+            attributes = replace(attributes, checksums=dict(body.checksums))  # complete now: a trailer comes last
+            info = await self._objects.publish(bucket, key, content, attributes=attributes, precondition=precondition)
         members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums}
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
 

@@ -7,10 +7,11 @@ file operations run in separate threads, not on the event loop. This module does
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -20,9 +21,9 @@ from sqlalchemy import Connection
 from tidemill.core.files import sync_directory
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.objects.draft import Content, Digest, Draft
-from tidemill.store.objects.errors import ObjectDamaged, disk_errors
+from tidemill.store.objects.errors import ObjectDamaged
 
-__all__ = ["ContentStore"]
+__all__ = ["ContentStore", "disk_errors"]
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ BATCH_BYTES = 1024 * 1024
 THREADS = 8
 MIN_FREE_FRACTION = 0.01
 MIN_FREE_INODES = 1000
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ContentStore:
@@ -360,6 +363,32 @@ class ContentStore:
             content_id, timer = self._retired.popitem()
             timer.cancel()
             self.remove(content_id)
+
+
+@contextlib.contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Turn errors of a full or failing disk in the block into ServiceUnavailable.
+
+    Args:
+        doing: The operation, for the message, e.g. ``receiving an object``.
+
+    Raises:
+        ServiceUnavailable: The disk is full, or reading or writing failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise ServiceUnavailable(
+                f"no space left on the disk of the object store while {doing}; nothing was stored. Delete objects or"
+                " free space on the disk, then repeat the request"
+            ) from error
+        if error.errno in (errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE):
+            raise ServiceUnavailable(
+                f"the disk of the object store failed while {doing} ({error.strerror}); nothing was stored. Check the"
+                " disk and the service's log, then repeat the request"
+            ) from error
+        raise
 
 
 def _read(file: Path, offset: int, size_bytes: int) -> bytes:

@@ -12,11 +12,7 @@
 They are defined beside the store, not in the S3 service, because the control plane calls the store directly.
 """
 
-import contextlib
-import errno
-from collections.abc import Iterator
-
-from tidemill.errors import AwsError, ServiceUnavailable
+from tidemill.errors import AwsError
 
 __all__ = [
     "ContentMissing",
@@ -27,13 +23,10 @@ __all__ = [
     "NoSuchUpload",
     "ObjectDamaged",
     "PreconditionFailed",
-    "disk_errors",
     "no_such_bucket",
     "no_such_key",
     "no_such_upload",
 ]
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NoSuchBucket(AwsError):
@@ -115,29 +108,3 @@ def no_such_upload(upload_id: str) -> NoSuchUpload:
         " begin a new one",
         members={"UploadId": upload_id},
     )
-
-
-@contextlib.contextmanager
-def disk_errors(doing: str) -> Iterator[None]:
-    """Turn errors of a full or failing disk in the block into ServiceUnavailable.
-
-    Args:
-        doing: The operation, for the message, e.g. ``receiving an object``.
-
-    Raises:
-        ServiceUnavailable: The disk is full, or reading or writing failed.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise ServiceUnavailable(
-                f"no space left on the disk of the object store while {doing}; nothing was stored. Delete objects or"
-                " free space on the disk, then repeat the request"
-            ) from error
-        if error.errno in (errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE):
-            raise ServiceUnavailable(
-                f"the disk of the object store failed while {doing} ({error.strerror}); nothing was stored. Check the"
-                " disk and the service's log, then repeat the request"
-            ) from error
-        raise

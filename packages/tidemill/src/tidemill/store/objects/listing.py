@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects.rows import ObjectInfo
+from tidemill.store.objects.index import ObjectInfo
 
 __all__ = ["ObjectPage", "after_key", "after_prefix", "list_page"]
 

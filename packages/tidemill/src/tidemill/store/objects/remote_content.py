@@ -102,7 +102,7 @@ class RemoteContent:
         if self.home is None:
             return
         try:
-            self._try_out(self.home)
+            self._test_access(self.home)
         except ContentMissing as error:
             raise ConfigurationError(
                 f"object_store = '{self.home}' does not keep what is put there: {error}"
@@ -360,7 +360,7 @@ class RemoteContent:
         bucket.remove(key, uploading=content.uploading)
         self.copies.remove(content.content_id)
 
-    def _try_out(self, home: S3Uri) -> None:
+    def _test_access(self, home: S3Uri) -> None:
         """Put, read and remove a small object."""
         mark = secrets.token_hex(8).encode()
         bucket, key = self._place(str(home / f".tidemill-check.{mark.decode()}"))

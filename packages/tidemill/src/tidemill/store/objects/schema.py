@@ -33,7 +33,7 @@ objects = Table(
     # SQLite then stores the rows in key order in the table itself, so that a listing reads adjacent rows.
     sqlite_with_rowid=False,
 )
-"""Rows of `tidemill.store.objects.rows.ObjectInfo`. ``document`` has the members that no query sorts or searches by."""
+"""Rows of `tidemill.store.objects.index.ObjectInfo`. ``document`` has the members that no query sorts or filters by."""
 
 uploads = Table(
     "uploads",

@@ -19,13 +19,11 @@ from tidemill.errors import AwsError
 from tidemill.instance.spec import ObjectReference
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects.commits import Commits, Work
-from tidemill.store.objects.contents import Contents, Elsewhere
+from tidemill.store.objects.contents import Commits, Contents, Elsewhere, Work
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
-from tidemill.store.objects.keys import check_key
+from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
-from tidemill.store.objects.rows import ListedObject, ObjectAttributes, ObjectInfo
 
 __all__ = ["ObjectStore", "Precondition", "ScrubReport"]
 
@@ -458,14 +456,14 @@ class ObjectStore:
         Raises:
             NoSuchBucket: There is no such bucket.
         """
-        doomed = tuple(keys)
+        named_keys = tuple(keys)
 
         def work(connection: Connection) -> list[str]:
             object_index.require_bucket(connection, bucket)
             if precondition is not None:
-                for key in doomed:
+                for key in named_keys:
                     precondition(object_index.get_object(connection, bucket, key))
-            removed = (object_index.delete_object(connection, bucket, key) for key in doomed)
+            removed = (object_index.delete_object(connection, bucket, key) for key in named_keys)
             return [content_id for content_id in removed if content_id is not None]
 
         await self.commits.releasing(work)

@@ -1,17 +1,145 @@
-"""Read and change the rows of multipart uploads and their parts: plain functions that run inside a transaction."""
+"""Rows of multipart uploads and their parts, read and changed by plain functions inside a transaction.
 
-from collections.abc import Iterator
+Their rows have checksums, as the rows of objects (`tidemill.store.objects.index`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.errors import no_such_upload
-from tidemill.store.objects.rows import PartInfo, UploadInfo
+from tidemill.store.objects.index import ObjectAttributes, open_row, seal
 from tidemill.store.objects.schema import parts, uploads
 
-__all__ = ["delete_upload", "forget_parts", "list_parts", "put_part", "put_upload", "require_upload", "scan_uploads"]
+__all__ = [
+    "PartInfo",
+    "UploadInfo",
+    "delete_upload",
+    "forget_parts",
+    "list_parts",
+    "put_part",
+    "put_upload",
+    "require_upload",
+    "scan_uploads",
+]
 
 _SCAN_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInfo:
+    """One uploaded part of an open multipart upload.
+
+    Attributes:
+        upload_id: Id of the upload.
+        part_number: Number of the part, 1 to 10,000.
+        content_id: Id of the content.
+        size_bytes: Length in bytes.
+        etag: MD5 in hexadecimal, without quotes.
+        sha256: SHA-256 in hexadecimal.
+        modified_ms: Time of the upload, in milliseconds since the epoch.
+        checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
+    """
+
+    upload_id: str
+    part_number: int
+    content_id: str
+    size_bytes: int
+    etag: str
+    sha256: str
+    modified_ms: int
+    checksums: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "PartInfo":
+        """Read a row of the table `parts`.
+
+        Raises:
+            StateCorrupt: The row's checksum does not match.
+        """
+        values = open_row(row, what=f"part {row['part_number']} of upload {row['upload_id']}")
+        document = values.pop("document")
+        return cls(checksums=document["checksums"], **values)
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the row of this part."""
+        return seal(
+            {
+                "upload_id": self.upload_id,
+                "part_number": self.part_number,
+                "content_id": self.content_id,
+                "size_bytes": self.size_bytes,
+                "etag": self.etag,
+                "sha256": self.sha256,
+                "modified_ms": self.modified_ms,
+                "document": {"checksums": dict(self.checksums)},
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadInfo:
+    """One multipart upload.
+
+    Attributes:
+        upload_id: Id of the upload; ids of later uploads sort later.
+        bucket: Name of the bucket.
+        key: Key of the future object.
+        initiated_ms: Time at which the upload began, in milliseconds since the epoch.
+        completed_ms: Time at which the upload was completed, in milliseconds since the epoch; None while it is open.
+        attributes: Attributes of the future object.
+        algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``; may be empty.
+        outcome: The answer to CompleteMultipartUpload and the parts that it named; empty while the upload is open.
+    """
+
+    upload_id: str
+    bucket: str
+    key: str
+    initiated_ms: int
+    completed_ms: int | None = None
+    attributes: ObjectAttributes
+    algorithm: str = ""
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "UploadInfo":
+        """Read a row of the table `uploads`.
+
+        Raises:
+            StateCorrupt: The row's checksum does not match.
+        """
+        values = open_row(row, what=f"upload {row['upload_id']}")
+        document = values.pop("document")
+        key = values.pop("key").decode()
+        attributes = ObjectAttributes(**document.pop("attributes"))
+        return cls(key=key, attributes=attributes, **values, **document)
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the row of this upload."""
+        attributes = self.attributes
+        return seal(
+            {
+                "bucket": self.bucket,
+                "key": self.key.encode(),
+                "upload_id": self.upload_id,
+                "initiated_ms": self.initiated_ms,
+                "completed_ms": self.completed_ms,
+                "document": {
+                    "attributes": {
+                        "content_type": attributes.content_type,
+                        "metadata": dict(attributes.metadata),
+                        "headers": dict(attributes.headers),
+                        "tags": dict(attributes.tags),
+                        "checksum_type": attributes.checksum_type,
+                    },
+                    "algorithm": self.algorithm,
+                    "outcome": dict(self.outcome),
+                },
+            }
+        )
 
 
 def require_upload(

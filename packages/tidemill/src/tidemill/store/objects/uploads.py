@@ -21,8 +21,9 @@ from tidemill.store.objects import index as object_index
 from tidemill.store.objects import upload_index
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import InvalidArgument, InvalidPart, no_such_upload
-from tidemill.store.objects.rows import ObjectAttributes, PartInfo, UploadInfo
+from tidemill.store.objects.index import ObjectAttributes
 from tidemill.store.objects.store import ObjectStore, Precondition
+from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 
 __all__ = ["CompletedUpload", "NamedPart", "UploadPage", "Uploads", "check_part_number"]
 

@@ -1,10 +1,18 @@
-"""Converts JSON values to botocore's shapes: checks types, converts timestamps and blobs, drops unknown members.
+"""Parses JSON as AWS's services do, and converts it to botocore's shapes.
 
-Each shape is compiled into functions once. A string, integer or boolean of the right type costs one dictionary look-up.
+Every text has one meaning, or is refused with a SerializationException. The standard library's parser accepts NaN,
+1e999, duplicate keys, UTF-16 and lone surrogates, and exhausts the stack on deep nesting.
+
+The conversion checks types, converts timestamps and blobs, and drops unknown members. Each shape is compiled into
+functions once. A string, integer or boolean of the right type costs one dictionary look-up.
 """
 
 import base64
 import binascii
+import json
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -12,7 +20,6 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
 from tidemill.wire.bodies.body import BodyStream
-from tidemill.wire.protocols import strict_json
 from tidemill.wire.protocols.shapes import Functions, fold
 from tidemill.wire.protocols.shapes import Path as ShapePath
 from tidemill.wire.protocols.wording import Path
@@ -20,11 +27,17 @@ from tidemill.wire.protocols.wording import render as _render
 from tidemill.wire.request import Request
 from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
 
-__all__ = ["Convert", "compile_json", "compile_json_body"]
+__all__ = ["MAX_DEPTH", "MAX_DIGITS", "Convert", "compile_json", "compile_json_body", "load_json"]
 
 Convert = Callable[[Any, Path, list[str]], Any]
 """Arguments: value, its path, and a list that collects the paths of unknown members."""
 
+MAX_DEPTH = 64
+MAX_DIGITS = 40
+"""Longer integers are refused while parsing; the model's own bounds are checked by validation."""
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _MAX_UNKNOWN = 20
 _EXACT = {"string": str, "integer": int, "long": int, "boolean": bool}
 _NAMES = {
@@ -40,6 +53,35 @@ _NAMES = {
     "map": "an object",
     "list": "an array",
 }
+
+
+def load_json(data: bytes) -> Any:
+    """Parse one JSON document.
+
+    Args:
+        data: UTF-8 text without a byte-order mark.
+
+    Returns:
+        Dictionaries, lists, strings, integers, finite floats, booleans and None.
+
+    Raises:
+        AwsError: SerializationException (400), with the reason.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        _refuse(f"the body is not UTF-8 (byte {error.start})")
+    if text.startswith("\ufeff"):
+        _refuse("the body begins with a byte-order mark; send plain UTF-8")
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(text)
+    try:
+        document = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        _refuse(f"the body is not JSON: {error.msg} at character {error.pos}")
+    if _SURROGATE.search(text):
+        _check_surrogates(document)
+    return document
 
 
 def compile_json(shape: Shape) -> Convert:
@@ -61,7 +103,7 @@ def compile_json_body(
 
     def read(request: Request, path: Mapping[str, str], body: bytes | BodyStream, unknown: list[str]) -> dict[str, Any]:
         text = body if isinstance(body, bytes) else b""
-        return convert(strict_json.loads(text) if text else {}, None, unknown)
+        return convert(load_json(text) if text else {}, None, unknown)
 
     return read
 
@@ -189,3 +231,63 @@ def _wrong_type(value: Any, path: Path, expected: str) -> NoReturn:
         code="SerializationException",
         status=400,
     )
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        first = text[token.start()]
+        if first in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                _refuse(f"the body is nested deeper than {MAX_DEPTH} levels")
+        elif first != '"':
+            depth -= 1
+
+
+def _check_surrogates(document: Any) -> None:
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                _refuse("a string holds half of a surrogate pair, which is no character")
+        elif isinstance(value, dict):
+            pending.extend(value.keys())
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        _refuse(f"the key {twice[:64]!r} appears twice in one object")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        _refuse(f"an integer of {len(text)} digits; at most {MAX_DIGITS} are read")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        _refuse(f"the number {text[:32]} is out of range")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    _refuse(f"{text} is not JSON; numbers must be finite")
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise AwsError(f"The request cannot be read: {reason}.", code="SerializationException", status=400)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.errors import AwsError
-from tidemill.wire.protocols.parse_xml import parse_scalar
+from tidemill.wire.protocols.parse_rest import parse_scalar
 from tidemill.wire.protocols.shapes import Functions, Path, fold
 
 __all__ = ["compile_query", "parse_form"]

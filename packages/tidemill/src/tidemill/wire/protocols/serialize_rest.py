@@ -6,8 +6,8 @@ from typing import Any, Literal
 from botocore.model import ListShape, OperationModel, Shape, StructureShape
 
 from tidemill.wire.protocols.event_stream import compile_event_stream
-from tidemill.wire.protocols.s3_xml import s3_document
 from tidemill.wire.protocols.serialize_json import compile_to_json, dump
+from tidemill.wire.protocols.serialize_xml import s3_document
 from tidemill.wire.reply import HttpReply, ReplyBody, header_pairs
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 

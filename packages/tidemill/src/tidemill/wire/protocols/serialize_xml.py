@@ -1,18 +1,44 @@
-"""Converts output members to XML text according to the model: for S3 (rest-xml) and for the query protocol."""
+"""Converts output members to XML: documents of S3 (rest-xml), and replies of the query protocol.
+
+S3 has rules that its model does not contain: the namespace, the names of root elements, and one reply that is only a
+text. The query protocol's replies consist of Response, Result and ResponseMetadata.
+"""
 
 import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from botocore.model import ListShape, MapShape, Shape, StructureShape
+from botocore.model import ListShape, MapShape, OperationModel, Shape, StructureShape
 
 from tidemill.wire.protocols.shapes import Functions, Path, fold
+from tidemill.wire.reply import HttpReply
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 
-__all__ = ["ToXml", "compile_to_xml", "element", "escape"]
+__all__ = ["S3_NAMESPACE", "ToXml", "compile_query_reply", "element", "escape", "s3_document"]
 
 ToXml = Callable[[str, Any, list[str]], None]
 """Arguments: element name, value, and the list of text pieces to append to."""
+
+S3_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_ROOTS = {
+    "CompleteMultipartUpload": "CompleteMultipartUploadResult",
+    "CopyObject": "CopyObjectResult",
+    "CreateMultipartUpload": "InitiateMultipartUploadResult",
+    "DeleteObjects": "DeleteResult",
+    "GetBucketTagging": "Tagging",
+    "GetBucketVersioning": "VersioningConfiguration",
+    "GetObjectAttributes": "GetObjectAttributesResponse",
+    "GetObjectTagging": "Tagging",
+    "ListBuckets": "ListAllMyBucketsResult",
+    "ListMultipartUploads": "ListMultipartUploadsResult",
+    "ListObjectVersions": "ListVersionsResult",
+    "ListObjects": "ListBucketResult",
+    "ListObjectsV2": "ListBucketResult",
+    "ListParts": "ListPartsResult",
+    "UploadPartCopy": "CopyPartResult",
+}
+"""The model does not name the root elements; clients other than botocore check them."""
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"}
 _TABLE = str.maketrans(_ESCAPES | {chr(code): f"&#{code};" for code in range(0x20) if chr(code) not in "\t\n\r"})
@@ -28,7 +54,46 @@ def element(name: str, content: str) -> str:
     return f"<{name}>{escape(content)}</{name}>"
 
 
-def compile_to_xml(shape: StructureShape) -> Callable[[Mapping[str, Any], list[str]], None]:
+def s3_document(shape: StructureShape, operation_name: str) -> Callable[[Mapping[str, Any]], bytes]:
+    """Return the writer of an S3 reply document."""
+    if operation_name == "GetBucketLocation":
+        return _location
+    root = _ROOTS.get(operation_name) or str(shape.serialization.get("name", shape.name.removesuffix("Output")))
+    members = _compile_to_xml(shape)
+    start, end = f'{_HEAD}<{root} xmlns="{S3_NAMESPACE}">', f"</{root}>"
+
+    def write(value: Mapping[str, Any]) -> bytes:
+        out = [start]
+        members(value, out)
+        out.append(end)
+        return "".join(out).encode("utf-8", "replace")
+
+    return write
+
+
+def compile_query_reply(operation: OperationModel) -> Callable[[Mapping[str, Any], str], HttpReply]:
+    """Return the writer of an operation's output: a function of the members and the request id."""
+    namespace = operation.service_model.metadata.get("xmlNamespace", "")
+    shape = operation.output_shape
+    wrapper = shape.serialization.get("resultWrapper", f"{operation.name}Result") if shape is not None else None
+    members = _compile_to_xml(shape) if shape is not None else None
+    start = f'<{operation.name}Response xmlns="{namespace}">'
+
+    def write(value: Mapping[str, Any], request_id: str) -> HttpReply:
+        out = [start]
+        if members is not None:
+            out.append(f"<{wrapper}>")
+            members(value, out)
+            out.append(f"</{wrapper}>")
+        out.append(
+            f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{operation.name}Response>"
+        )
+        return HttpReply(200, [(b"content-type", b"text/xml")], "".join(out).encode("utf-8", "replace"))
+
+    return write
+
+
+def _compile_to_xml(shape: StructureShape) -> Callable[[Mapping[str, Any], list[str]], None]:
     """Return the writer of a structure's members, without an enclosing element. Members sent as headers are omitted."""
     write = fold(shape, _Writers())
     return lambda value, out: write("", value, out)
@@ -125,3 +190,8 @@ def _text_of(shape: Shape) -> Callable[[Any], str]:
         write = {"iso8601": iso8601, "rfc822": rfc822, "unixTimestamp": epoch_seconds}[chosen]
         return lambda value: str(write(value))
     return lambda value: escape(str(value))
+
+
+def _location(value: Mapping[str, Any]) -> bytes:
+    region = escape(value.get("LocationConstraint") or "")
+    return f'{_HEAD}<LocationConstraint xmlns="{S3_NAMESPACE}">{region}</LocationConstraint>'.encode()

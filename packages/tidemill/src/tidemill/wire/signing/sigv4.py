@@ -1,5 +1,8 @@
 """Signature Version 4: verify the sender and the integrity of a request, signed by header or presigned URL.
 
+The signature covers a canonical text of the request. S3 signs the path as sent; every other service signs the
+normalized path, encoded once more. A plus sign in a query is not decoded to a space.
+
 Cheap checks come first, so that requests of strangers cost little: form, key, token, time and scope before any hash.
 The gateway hashes the body of a JSON request before the signature is compared. S3's signature covers the announced
 hash, which the body stream then verifies.
@@ -8,21 +11,30 @@ hash, which the body stream then verifies.
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NoReturn
+from urllib.parse import quote, unquote_to_bytes
 
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.wire.request import Request
-from tidemill.wire.signing.canonical import canonical_query, canonical_request, path_candidates
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 from tidemill.wire.signing.sigv2 import verify_sigv2
 from tidemill.wire.timestamps import parse_rfc822
 
-__all__ = ["ALGORITHM", "MAX_SKEW_S", "UNSIGNED_PAYLOAD", "Claim", "Verifier", "signing_key"]
+__all__ = [
+    "ALGORITHM",
+    "MAX_SKEW_S",
+    "UNSIGNED_PAYLOAD",
+    "Claim",
+    "Verifier",
+    "canonical_query",
+    "path_candidates",
+    "signing_key",
+]
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
@@ -32,6 +44,8 @@ MAX_AUTHORIZATION_BYTES = 4096
 
 _STAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
+_SPACES = re.compile(r" {2,}")
+_PLAIN_QUERY = re.compile(r"[A-Za-z0-9\-_.~]*", re.ASCII)
 _HEADER_FORM = (
     f"the form is 'Authorization: {ALGORITHM} Credential=KEY/DATE/REGION/SERVICE/aws4_request, SignedHeaders=...,"
     " Signature=...'"
@@ -118,7 +132,7 @@ class Verifier:
             return
         query = canonical_query(request, leave_out="X-Amz-Signature" if claim.presigned else None)
         for path in path_candidates(request.raw_path, is_s3=is_s3):
-            text = canonical_request(
+            text = _canonical_request(
                 request, path=path, query=query, signed=claim.signed, names=claim.signed.split(";"), payload=payload
             )
             digest = hashlib.sha256(text).hexdigest()
@@ -242,6 +256,32 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
     return key
 
 
+def canonical_query(request: Request, *, leave_out: str | None = None) -> str:
+    """Return the query parameters, encoded uniformly and sorted.
+
+    Args:
+        request: The request.
+        leave_out: Name of the parameter with the signature itself.
+    """
+    if not request.query_string:
+        return ""
+    pairs = [(_recode(name), _recode(value)) for name, _, value in request.query_pairs if name != leave_out]
+    pairs.sort()
+    return "&".join(f"{name}={value}" for name, value in pairs)
+
+
+def path_candidates(raw_path: str, *, is_s3: bool) -> list[str]:
+    """Return the canonical forms that a client may have signed for this path, the most likely one first.
+
+    For S3 both the bytes as sent and their canonical encoding are tried: clients differ in the characters that they
+    encode, and both forms mean the same key.
+    """
+    if not is_s3:
+        return [quote(_normalise(raw_path), safe="/-_.~")]
+    tidy = quote(unquote_to_bytes(raw_path.encode("latin-1")), safe="/-_.~")
+    return [raw_path] if tidy == raw_path else [raw_path, tidy]
+
+
 def _authorization_fields(text: str) -> dict[str, str]:
     if len(text) > MAX_AUTHORIZATION_BYTES:
         _refuse(
@@ -339,6 +379,51 @@ def _check_signed_headers(request: Request, signed: str) -> None:
             f"There were headers present in the request which were not signed: {', '.join(sorted(unsigned))[:256]}.",
             status=403,
         )
+
+
+def _canonical_request(
+    request: Request, *, path: str, query: str, signed: str, names: Iterable[str], payload: str
+) -> bytes:
+    """Join the six parts.
+
+    Args:
+        request: The request with the signed headers.
+        path: One of ``path_candidates``.
+        query: The result of ``canonical_query``.
+        signed: The signed header names, joined by semicolons, as the client wrote them.
+        names: The same names, sorted.
+        payload: The hash of the body, or the keyword in its place.
+    """
+    headers = _canonical_headers(request, names)
+    return f"{request.method}\n{path}\n{query}\n{headers}\n{signed}\n{payload}".encode("latin-1", "replace")
+
+
+def _canonical_headers(request: Request, names: Iterable[str]) -> str:
+    """Return one line per name; runs of spaces become one space."""
+    lines: list[str] = []
+    for name in names:
+        value = request.headers.get(name, "").strip()
+        lines.append(f"{name}:{_SPACES.sub(' ', value) if '  ' in value else value}\n")
+    return "".join(lines)
+
+
+def _normalise(path: str) -> str:
+    if path == "/" or not ("//" in path or "/." in path):
+        return path
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            if kept:
+                kept.pop()
+        elif segment not in ("", "."):
+            kept.append(segment)
+    return "/" + "/".join(kept) + ("/" if kept and path.endswith("/") else "")
+
+
+def _recode(text: str) -> str:
+    if _PLAIN_QUERY.fullmatch(text):
+        return text
+    return quote(unquote_to_bytes(text.encode("latin-1")), safe="-_.~")
 
 
 def _refuse_key(key_id: str, service: str) -> NoReturn:

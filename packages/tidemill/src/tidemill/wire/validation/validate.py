@@ -1,8 +1,9 @@
-"""Checks input members against the model, with AWS's own messages.
+"""Checks input members: against the model, with AWS's own messages, and against the compatibility table.
 
-The parsers check types; this module checks presence, lengths, ranges, enumerations and patterns. Every shape is
-compiled into functions once. Two members are checked leniently: instance types, because this service has names of its
-own, and role ARNs, because no role is ever assumed.
+The parsers check types; the model's checks are presence, lengths, ranges, enumerations and patterns. Two members are
+checked leniently: instance types, because this service has names of its own, and role ARNs, because no role is ever
+assumed. The table is `tidemill.core.compatibility`; a look-up is needed only for members that contain something
+refusable. Every shape is compiled into functions once.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,9 +12,11 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
+from tidemill.core.compatibility import Honoured, Refused, Row, row_of
 from tidemill.errors import AwsError
 from tidemill.wire.protocols.shapes import Functions, fold
 from tidemill.wire.protocols.shapes import Path as ShapePath
+from tidemill.wire.protocols.shapes import render as _render_shape_path
 from tidemill.wire.protocols.wording import MAX_SHOWN as _MAX_SHOWN
 from tidemill.wire.protocols.wording import Path
 from tidemill.wire.protocols.wording import render as _render
@@ -21,9 +24,15 @@ from tidemill.wire.protocols.wording import shorten as _shorten
 from tidemill.wire.protocols.wording import shown_name as _shown_name
 from tidemill.wire.validation.patterns import compile_pattern
 
-__all__ = ["Check", "compile_check", "refuse_invalid"]
+__all__ = ["Check", "Refuse", "compile_check", "compile_refusals", "refuse_invalid"]
 
 Check = Callable[[Any, Path, list[str]], None]
+Refuse = Callable[[Mapping[str, Any]], None]
+"""Checks the members of a request; raises for a member that the service cannot honor."""
+
+_CheckRow = Callable[[Any, Path], None]
+_Entry = tuple[Row | None, _CheckRow | None, str, bool]
+"""The check of a member: its row, the check of its content, its shown name, and whether its value is secret."""
 _Size = tuple[Callable[[int], bool], str]
 """Whether a length violates a constraint, and the constraint."""
 
@@ -58,6 +67,24 @@ def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "Valida
         noun = "error" if count == 1 else "errors"
         shown = "; ".join(errors[:_MAX_ERRORS])
         raise AwsError(f"{count} validation {noun} detected: {shown}", code=code, status=400)
+
+
+def compile_refusals(service: str, operation: str, shape: StructureShape | None, *, code: str) -> Refuse:
+    """Compile the refusals of an operation.
+
+    Args:
+        service: botocore's name of the service.
+        operation: Name of the operation in the model. An operation without rows refuses nothing.
+        shape: The operation's input.
+        code: AWS error code, for rows without a code.
+
+    Returns:
+        A function of the members, which raises AwsError for the first one that the table refuses.
+    """
+    check = None if shape is None else fold(shape, _Refusals(service, operation, code))
+    if check is None:
+        return lambda members: None
+    return lambda members: check(members, None)
 
 
 def _no_check(value: Any, path: Path, errors: list[str]) -> None:
@@ -216,3 +243,74 @@ def _check_length(value: Any, sizes: list[_Size], path: Path, errors: list[str])
 def _violation(value: Any, path: Path, constraint: str) -> str:
     shown = "null" if value is None else f"'{_shorten(value)}'"
     return f"Value {shown} at '{_render(path)}' failed to satisfy constraint: {constraint}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusals:
+    """Builds the check of each part of a shape; None if nothing can be refused."""
+
+    service: str
+    operation: str
+    code: str
+
+    def structure(
+        self, shape: StructureShape, inside: Mapping[str, _CheckRow | None], at: ShapePath
+    ) -> _CheckRow | None:
+        entries: dict[str, _Entry] = {}
+        for name, deeper in inside.items():
+            row = row_of(self.service, self.operation, _render_shape_path((*at, name)))
+            refusable = row if isinstance(row, Refused) or (isinstance(row, Honoured) and row.only) else None
+            if refusable is not None or deeper is not None:
+                shown = name if self.service == "s3" else _shown_name(name)
+                sensitive = bool(shape.members[name].metadata.get("sensitive"))
+                entries[name] = (refusable, deeper, shown, sensitive)
+        if not entries:
+            return None
+
+        def check(value: Any, path: Path) -> None:
+            for name, item in value.items():
+                entry = entries.get(name)
+                if entry is None:
+                    continue
+                row, inside, shown, sensitive = entry
+                if row is not None and (reason := row.refusal(item)) is not None:
+                    raise self._refused((path, shown), "***" if sensitive else item, row, reason)
+                if inside is not None:
+                    inside(item, (path, shown))
+
+        return check
+
+    def list(self, shape: ListShape, item: _CheckRow | None, at: ShapePath) -> _CheckRow | None:
+        if item is None:
+            return None
+
+        def check(value: Any, path: Path) -> None:
+            for index, each in enumerate(value, start=1):
+                item(each, ((path, str(index)), "member"))
+
+        return check
+
+    def map(self, shape: MapShape, key: _CheckRow | None, value: _CheckRow | None, at: ShapePath) -> _CheckRow | None:
+        if value is None:
+            return None
+
+        def check(entries: Any, path: Path) -> None:
+            for name, each in entries.items():
+                value(each, ((path, name), "member"))
+
+        return check
+
+    def scalar(self, shape: Shape, at: ShapePath) -> _CheckRow | None:
+        return None
+
+    def again(self, shape: StructureShape, result: Callable[[], _CheckRow | None], at: ShapePath) -> _CheckRow | None:
+        # Rows have paths of limited depth, so they cannot describe a structure inside itself.
+        return None
+
+    def _refused(self, path: Path, value: Any, row: Row, reason: str) -> AwsError:
+        refused = isinstance(row, Refused)
+        return AwsError(
+            f"Value '{_shorten(value)}' at '{_render(path)}' is not allowed: {reason}",
+            code=(row.code if refused else "") or self.code,
+            status=row.status if refused else 400,
+        )

@@ -14,12 +14,11 @@ from sqlalchemy.exc import DBAPIError
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.pooled import NotCommitted, PooledDatabase, reason_of
+from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledDatabase, reason_of
 from tidemill.store.database.postgresql import engine as postgresql
 from tidemill.store.database.postgresql.lead import DatabaseClock, Lead, LeadKeeper, begin_term, read_lead
 from tidemill.store.database.postgresql.locks import try_lock
 from tidemill.store.database.revisions import bring_up_to_date
-from tidemill.store.database.writer import PendingWork
 
 __all__ = ["DatabaseInUse", "PostgresqlDatabase"]
 

@@ -5,13 +5,16 @@ complete and durable. The error for a damaged database says how to restore a cop
 """
 
 import asyncio
+import contextlib
+import os
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import sync_directory
-from tidemill.store.database.sqlite import engine as sqlite
-from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.errors import StateCorrupt
+from tidemill.store.database.sqlite.database import BUSY_TIMEOUT_S, SqliteDatabase, corrupt_file, is_corrupt
 
 __all__ = ["BACKUPS_KEPT", "BACKUP_INTERVAL_S", "Backups", "backup"]
 
@@ -39,7 +42,7 @@ def backup(database: SqliteDatabase, directory: Path, keep: int = BACKUPS_KEPT, 
     target = directory / f"{now:%Y%m%dT%H%M%S.%f}Z{_SUFFIX}"
     temporary = directory / _TEMPORARY
     try:
-        sqlite.copy(database.path, temporary)
+        _copy(database.path, temporary)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -87,6 +90,36 @@ class Backups:
     async def make(self) -> Path:
         """Make a copy now, in a thread. Raises the errors of `backup`."""
         return await asyncio.to_thread(backup, self._database, self._directory, self._keep, clock=self._clock)
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copy one snapshot of the database in ``path`` to the new file ``target``, durably.
+
+    Raises:
+        StateCorrupt: The copy, and so the database, is damaged.
+        OSError: The copy cannot be written.
+    """
+    target.unlink(missing_ok=True)
+    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as source,
+            contextlib.closing(sqlite3.connect(target)) as copied,
+        ):
+            source.backup(copied)  # in one step: smaller ones begin again at every commit
+            # Without a separate log file the copy is one file, which cp can put in place.
+            copied.execute("PRAGMA journal_mode=DELETE").close()
+            (result,) = copied.execute("PRAGMA quick_check(1)").fetchone()
+        os.fsync(fd)
+    except sqlite3.Error as error:
+        if is_corrupt(error):
+            result = str(error)
+        else:
+            raise OSError(f"cannot copy the database {path} to {target}: {error}") from error
+    finally:
+        os.close(fd)
+    if result != "ok":
+        raise StateCorrupt(f"no backup was made: {corrupt_file(path, result)}")
 
 
 def _backups(directory: Path) -> list[Path]:

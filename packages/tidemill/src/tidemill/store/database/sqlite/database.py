@@ -1,22 +1,48 @@
-"""One database file, one writer thread, many readers."""
+"""One SQLite file, one writer thread, many readers.
 
+This file determines how a connection is opened, which settings make it durable, and what SQLite's errors mean.
+"""
+
+import contextlib
 import errno
+import os
+import sqlite3
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Engine, MetaData
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from tidemill.core import faults
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.pooled import NotCommitted, PooledDatabase, reason_of
+from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledDatabase, reason_of
 from tidemill.store.database.revisions import bring_up_to_date
-from tidemill.store.database.sqlite import engine as sqlite
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
-from tidemill.store.database.writer import PendingWork
 
-__all__ = ["SqliteDatabase"]
+__all__ = ["BUSY_TIMEOUT_S", "SqliteDatabase", "corrupt_file", "is_corrupt"]
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+BUSY_TIMEOUT_S = 10.0
+QUICK_CHECK_MAX_BYTES = 64 * 1024 * 1024
+"""Larger files are not scanned at start: every row carries its own checksum anyway."""
+
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA temp_store=MEMORY",
+    "PRAGMA cache_size=-16384",
+    "PRAGMA wal_autocheckpoint=4000",
+    "PRAGMA journal_size_limit=67108864",
+    # Some builds overwrite every deleted page. A delete would then need free space, and could not help a full disk.
+    "PRAGMA secure_delete=FAST",
+)
+
+# Text with a flipped byte must decode, so that the comparison of checksums finds the damage.
+_decode = partial(str, encoding="utf-8", errors="surrogateescape")
+
+_HEADER = b"SQLite format 3\0"
 
 
 class SqliteDatabase(PooledDatabase):
@@ -39,14 +65,14 @@ class SqliteDatabase(PooledDatabase):
         Raises:
             ConfigurationError: The file is damaged, was written by a newer release, or cannot be opened.
         """
-        sqlite.check_file(path)
-        writer = sqlite.make_engine(path, read_only=False)
+        _check_file(path)
+        writer = _make_engine(path, read_only=False)
         try:
             with writer.begin() as connection:
                 bring_up_to_date(connection, metadata, database=str(path))
         except DBAPIError as error:
-            if sqlite.is_corrupt(error):
-                raise sqlite.corrupt_file(path, str(error.orig)) from error
+            if is_corrupt(error):
+                raise corrupt_file(path, str(error.orig)) from error
             raise ConfigurationError(
                 f"cannot open the database {path}: {error.orig}; check that its directory exists, is writable"
                 " and has room"
@@ -54,7 +80,7 @@ class SqliteDatabase(PooledDatabase):
         path.chmod(0o600)
         if reserved is not None:
             reserved.reserve()
-        return cls(path, writer=writer, reader=sqlite.make_engine(path, read_only=True), reserved=reserved)
+        return cls(path, writer=writer, reader=_make_engine(path, read_only=True), reserved=reserved)
 
     def _commit(self, group: list[PendingWork]) -> None:
         if self._reserved is not None:
@@ -72,7 +98,7 @@ class SqliteDatabase(PooledDatabase):
 
     def _make_room(self) -> bool:
         released = self._reserved is not None and self._reserved.release()
-        return sqlite.shrink_log(self._connection, self.path) or released
+        return _shrink_log(self._connection, self.path) or released
 
     def _attempt(self, group: list[PendingWork]) -> None:
         try:
@@ -98,7 +124,7 @@ class SqliteDatabase(PooledDatabase):
         super()._run(pending)
 
     def _has_lost_transaction(self, error: BaseException) -> bool:
-        return sqlite.is_full(error) or not sqlite.in_transaction(self._connection)
+        return _is_sqlite_full(error) or not _in_transaction(self._connection)
 
     def _refuse(self, group: list[PendingWork], failure: NotCommitted) -> None:
         reason = reason_of(failure.cause)
@@ -109,12 +135,132 @@ class SqliteDatabase(PooledDatabase):
             )
 
     def _translate(self, error: BaseException) -> BaseException:
-        if sqlite.is_corrupt(error):
-            return StateCorrupt(str(sqlite.corrupt_file(self.path, reason_of(error))))
-        if sqlite.is_unavailable(error):
+        if is_corrupt(error):
+            return StateCorrupt(str(corrupt_file(self.path, reason_of(error))))
+        if _is_unavailable(error):
             return ServiceUnavailable(f"the database {self.path} cannot be used now: {reason_of(error)}; try again")
         return error
 
 
+def corrupt_file(path: Path, reason: str) -> ConfigurationError:
+    """Return the error for a damaged file; it says how to recover."""
+    backups = path.parent / "backups"
+    newest = max(backups.glob("*.db"), default=None)
+    source = newest or backups / "NEWEST.db"
+    hint = "" if newest else " (there is none yet)"
+    return ConfigurationError(
+        f"the database {path} is damaged: {reason}. Hourly backups lie in {backups}{hint}. To go back to one: stop the"
+        f" service, move {path.name}, {path.name}-wal and {path.name}-shm out of {path.parent},"
+        f" then `cp {source} {path}`, and start the service again"
+    )
+
+
+def is_corrupt(error: BaseException) -> bool:
+    """Whether SQLite found the file damaged."""
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a file that a quick check finds damaged.
+
+    Raises:
+        ConfigurationError: It is torn or corrupt; the message says how to recover.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        if file.read(len(_HEADER)) != _HEADER:
+            raise corrupt_file(path, "it is not an SQLite database")
+    try:
+        raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+        try:
+            raw.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if path.stat().st_size <= QUICK_CHECK_MAX_BYTES:
+                (result,) = raw.execute("PRAGMA quick_check(1)").fetchone()
+                if result != "ok":
+                    raise corrupt_file(path, result)
+        finally:
+            raw.close()
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: damage in the schema
+        raise corrupt_file(path, str(error)) from error
+
+
+def _make_engine(path: Path, *, read_only: bool) -> Engine:
+    """Make an engine without a pool on the database file ``path``.
+
+    Transactions begin when SQLAlchemy begins them; the driver would do so only at the first write. Unless
+    ``read_only``, they take the write lock at their beginning.
+    """
+
+    def connect() -> sqlite3.Connection:
+        raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
+        raw.text_factory = _decode
+        for pragma in _PRAGMAS:
+            raw.execute(pragma).close()
+        if read_only:
+            raw.execute("PRAGMA query_only=ON").close()
+        return raw
+
+    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+    statement = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+
+    def begin(connection: Connection) -> None:
+        _raw_connection(connection).execute(statement).close()
+
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _shrink_log(connection: Connection, path: Path) -> bool:
+    """Checkpoint the write-ahead log of ``path`` if there is room for it; return whether that freed space."""
+    log = path.with_name(f"{path.name}-wal")
+    before = log.stat().st_size
+    disk = os.statvfs(path.parent)
+    if disk.f_bavail * disk.f_frsize < before:  # half a checkpoint frees nothing, and uses the space that is left
+        return False
+    with contextlib.suppress(sqlite3.OperationalError):  # what counts is the size
+        _raw_connection(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return log.stat().st_size < before
+
+
+def _raw_connection(connection: Connection) -> sqlite3.Connection:
+    """Return the driver's connection of a SQLAlchemy connection."""
+    raw = connection.connection.dbapi_connection
+    if not isinstance(raw, sqlite3.Connection):
+        raise TypeError(f"expected a sqlite3 connection below {connection!r}; received {raw!r}")
+    return raw
+
+
+def _in_transaction(connection: Connection) -> bool:
+    """Whether the file's transaction is still open: SQLite itself rolls back on some errors, e.g. a full disk."""
+    return _raw_connection(connection).in_transaction
+
+
 def _is_full(error: BaseException) -> bool:
-    return sqlite.is_full(error) or getattr(error, "errno", None) in FULL_ERRNOS
+    return _is_sqlite_full(error) or getattr(error, "errno", None) in FULL_ERRNOS
+
+
+def _is_sqlite_full(error: BaseException) -> bool:
+    """Whether the disk (or the file's quota) is full."""
+    return _code(error) == sqlite3.SQLITE_FULL
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    """Whether the file cannot be used at this time, for a reason other than the statement."""
+    return _code(error) in (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+    )
+
+
+def _code(error: BaseException) -> int | None:
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(origin, sqlite3.Error):
+        return None
+    code = getattr(origin, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF  # extended codes carry the kind in the low byte

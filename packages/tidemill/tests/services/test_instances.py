@@ -1,0 +1,63 @@
+"""Reports of agents, while the service has more work than threads."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tidemill.executors.cluster.instances import ClusterInstances
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.status import Phase
+from tidemill.services.instances import InstancesService
+from tidemill.store.logs.sink import SegmentSink
+from tidemill.wire.exchange import Caller, Context
+
+LEASE_S = 1.0
+SPEC = InstanceSpec(
+    ref=InstanceRef("0" * 32, 0),
+    kind="training",
+    job_name="job",
+    hosts=("algo-1",),
+    framework_version="2.21",
+    log=StreamName("jobs", "job"),
+    config={},
+    variables={},
+    channels=(),
+    artifacts_uri="s3://bucket/output/job/output",
+)
+CONTEXT = Context(
+    request_id="r",
+    service="tidemill-instances",
+    operation="ReportInstance",
+    caller=Caller("key", "arn:aws:sts::000000000000:assumed-role/SageMakerRole/job"),
+    region="us-west-2",
+    headers={},
+)
+
+
+def test_a_report_in_time_renews_the_lease_although_a_thread_is_free_only_after_the_lease(tmp_path: Path) -> None:
+    instances = ClusterInstances(tmp_path / "cluster", logs=SegmentSink(tmp_path / "logs"), lease_s=LEASE_S)
+    service = InstancesService(instances)
+    report = {
+        "JobId": SPEC.ref.job_id,
+        "InstanceIndex": 0,
+        "Attempt": SPEC.ref.attempt,
+        "Phases": [{"Status": "Downloading", "StartedMs": 1, "Message": "Data"}],
+    }
+
+    async def report_with_busy_threads() -> Mapping[str, Any]:
+        loop, busy = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        launch = asyncio.create_task(asyncio.to_thread(busy.wait))
+        instances.add(SPEC)
+        await asyncio.sleep(LEASE_S * 0.6)
+        reported = asyncio.create_task(service.report(report, CONTEXT))
+        await asyncio.sleep(LEASE_S * 0.6)  # the first lease ends meanwhile
+        busy.set()
+        await launch
+        return await reported
+
+    assert asyncio.run(report_with_busy_threads()) == {"LeaseSeconds": LEASE_S}
+    assert instances.status(SPEC.ref).phases == (Phase("Downloading", 1, "Data"),)
