@@ -256,4 +256,4 @@ def refusal_of_writes(service: Service, keys: list[str], prefix: str) -> str:
 
 def files_of_instances(node: Node) -> list[Path]:
     """What is left of instances on a machine."""
-    return list(node.root.glob("instances/*/*"))
+    return list(node.root.glob("instances/*"))

@@ -1,6 +1,7 @@
 """Every argument of every public function has a row in the table, and has the effect that the row states."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 from groups import joined
 from horovod.tensorflow.arguments import ARGUMENTS, Effect
+from horovod.tensorflow.meeting import find_encryption_secret
 
 FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
 
@@ -301,3 +303,13 @@ EFFECTS: dict[tuple[str, str], Callable[[], None]] = {
 @pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.HONORED) if row in EFFECTS])
 def test_an_honored_argument_has_an_effect(function: str, argument: str) -> None:
     EFFECTS[function, argument]()
+
+
+def test_encryption_without_its_package_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"SMP_ENCRYPTION": "1", "SMP_SECRET": "5e" * 32}
+    assert find_encryption_secret(variables) == bytes.fromhex("5e" * 32)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(
+        RuntimeError, match=r"hvd\.init\(\): SMP_ENCRYPTION is 1: .* cryptography, which is not installed"
+    ):
+        find_encryption_secret(variables)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidemill_runtime.__main__ import main
 from tidemill_runtime.archive import Limits, extract
 from tidemill_runtime.errors import InvalidArchive
 
@@ -230,3 +231,22 @@ def test_the_command_prints_one_line_and_fails(place, this_python):
     assert subprocess.run([*command, "--max-bytes", "100"], capture_output=True, check=False).returncode == 1
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert (directory / "x").read_bytes() == b"12345678"
+
+
+def test_a_long_unpacking_shows_its_progress_in_the_log(place, monkeypatch, capsys):
+    monkeypatch.setattr("tidemill_runtime.archive.SHOWN_EVERY_S", 0.0)
+    path, directory = place
+    archive(path, member("a", data=os.urandom(3_000_000)), member("b", data=b"b"))
+    assert main(["extract", str(path), str(directory)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("\r")
+    first, *_, last = shown.split("\r")[:-1]
+    assert first.startswith(f"tidemill: unpacking {directory}: 0 MB, ")
+    assert last == f"tidemill: unpacking {directory}: 3 MB, 100% of the archive, 0 s left"
+
+
+def test_a_short_unpacking_shows_nothing(place, capsys):
+    path, directory = place
+    archive(path, member("a", data=b"a"))
+    assert main(["extract", str(path), str(directory)]) == 0
+    assert capsys.readouterr().out == ""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import ssl
+import sys
 import threading
 
 import pytest
 
 from tidemill_runtime import channel
+from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.handshake import NUM_PORTS, answer, ask, port_of
 from tidemill_runtime.mpi.network import Addresses, NetworkPeers, call
 from tidemill_runtime.mpi.plan import FAILED, Outcome
 
 SECRET = secrets.token_bytes(32)
+CONTENT = {"addresses": {"algo-1": "127.0.0.1", "algo-2": "127.0.0.1"}, "secret": SECRET.hex()}
 
 
 @pytest.fixture
@@ -32,10 +36,10 @@ def pair():
 
 
 @pytest.fixture
-def instance(tmp_path):
+def instance(tmp_path, request):
     """Yield a listening instance: its peers, its supervisor's socket, and where other instances find it."""
     file = tmp_path / "peers.json"
-    file.write_text(json.dumps({"addresses": {"algo-1": "127.0.0.1", "algo-2": "127.0.0.1"}, "secret": SECRET.hex()}))
+    file.write_text(json.dumps({**CONTENT, "encrypted": getattr(request, "param", False)}))
     peers = NetworkPeers(tmp_path, file=file, host="algo-2", others=["algo-1"])
     listener = peers.listen()
     yield peers, listener, Addresses.read(file)
@@ -76,6 +80,7 @@ def test_a_listener_without_the_secret_is_not_accepted_as_the_instance():
             ask(left, secret=SECRET, host="algo-2")
 
 
+@pytest.mark.parametrize("instance", [False, True], indirect=True, ids=["clear", "encrypted"])
 def test_only_a_peer_with_the_secret_can_start_a_command(instance):
     _, listener, addresses = instance
     ports = [port_of(SECRET, "algo-2", number) for number in range(NUM_PORTS)]
@@ -92,6 +97,7 @@ def test_only_a_peer_with_the_secret_can_start_a_command(instance):
     assert strangers >= 1
     connection = call(addresses, "algo-2")
     assert connection is not None
+    assert isinstance(connection.raw, ssl.SSLSocket) == addresses.encrypted
     connection.send({"command": "the peer's"})
     accepted, _ = listener.accept()  # the first to arrive, so no connection of a stranger was passed on
     with accepted:
@@ -114,3 +120,12 @@ def test_the_first_notice_of_a_failure_stays(instance):
         connection.close()
         listener.accept()[0].close()
     assert peers.read_notice(FAILED) == Outcome(3, where="rank 0 on algo-1", pid=1)
+
+
+def test_encryption_without_its_package_is_refused_by_name(tmp_path, monkeypatch):
+    file = tmp_path / "peers.json"
+    file.write_text(json.dumps({**CONTENT, "encrypted": True}))
+    assert Addresses.read(file).encrypted
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigurationError, match="needs the package cryptography, which is not installed"):
+        Addresses.read(file)

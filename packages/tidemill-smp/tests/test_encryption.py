@@ -12,6 +12,7 @@ import pytest
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import make_certificate
 from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
 from smdistributed.modelparallel.tensorflow.world.encryption import encrypts
 from test_world import exchange_by_both
@@ -83,6 +84,14 @@ def read_all(connection):
     return b"".join(parts)
 
 
+def test_a_certificate_depends_on_the_secret_alone():
+    certificate, key = make_certificate(SECRET)
+    assert make_certificate(SECRET) == (certificate, key)
+    other = make_certificate(OTHER)
+    assert other[0] != certificate
+    assert other[1] != key
+
+
 def test_sent_data_arrives_and_is_encrypted_in_transit():
     tap = Wiretap()
     near, far = both(*tap.ends())
@@ -132,6 +141,7 @@ WRITER = """
 import socket, sys
 from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
 raw = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+assert "cryptography" not in sys.modules, "a process that does not encrypt does not wait for its import"
 connection = enclose(raw, bytes.fromhex(sys.argv[2]), server=False, timeout_s=30)
 connection.sendall(bytes(int(sys.argv[3])))
 """
@@ -172,4 +182,12 @@ def test_each_connection_of_a_rank_has_a_tunnel():
 def test_another_value_is_refused(monkeypatch):
     monkeypatch.setenv("SMP_ENCRYPTION", "yes")
     with pytest.raises(SMPConfigurationError, match="SMP_ENCRYPTION is 'yes'; allowed is 0 or 1"):
+        encrypts()
+
+
+def test_encryption_without_its_package_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("SMP_ENCRYPTION", "1")
+    assert encrypts()
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(SMPConfigurationError, match=r"SMP_ENCRYPTION is 1: .* cryptography, which is not installed"):
         encrypts()

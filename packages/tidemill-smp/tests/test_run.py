@@ -226,6 +226,17 @@ def test_options_for_several_machines_that_do_not_fit_are_refused(words, variabl
     assert text in done.stderr
 
 
+def test_the_launcher_refuses_encryption_without_its_package():
+    code = (
+        "import sys; sys.modules['cryptography'] = None; "
+        "from smdistributed.modelparallel.tensorflow.run import main; "
+        "main(['-n', '1', '--hosts', '127.0.0.1', '--encrypt', 'nothing.py'])"
+    )
+    done = launch(sys.executable, "-c", code, SMP_SECRET="5e" * 32)
+    assert done.returncode == 2
+    assert "--encrypt cannot be used: encryption needs the package cryptography" in done.stderr
+
+
 def test_the_launcher_explains_its_arguments():
     assert "there is no script to run" in launch(*LAUNCH, "-n", "2").stderr
     assert "-n is 0; allowed is an int >= 1" in launch(*LAUNCH, "-n", "0", "script.py").stderr

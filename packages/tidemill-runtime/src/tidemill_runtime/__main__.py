@@ -59,8 +59,13 @@ def _extract(options: argparse.Namespace) -> int:
         max_bytes=defaults.max_bytes if options.max_bytes is None else options.max_bytes,
         max_entries=defaults.max_entries if options.max_entries is None else options.max_entries,
     )
+
+    def show(line: str) -> None:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
     try:
-        extract(options.archive, options.directory, limits=limits)
+        extract(options.archive, options.directory, limits=limits, show=show)
     except (InvalidArchive, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1

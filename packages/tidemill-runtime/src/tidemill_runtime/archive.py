@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 import tarfile
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 from tidemill_runtime.errors import InvalidArchive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import IO
 
 __all__ = ["Limits", "extract"]
@@ -33,6 +34,7 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_MTIME_S = 1 << 33
 BLOCK_BYTES = 512
 CHUNK_BYTES = 1 << 18
+SHOWN_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,13 @@ class Limits:
     max_entries: int = 200_000
 
 
-def extract(archive: Path, directory: Path, *, limits: Limits | None = None) -> None:
+def extract(
+    archive: Path,
+    directory: Path,
+    *,
+    limits: Limits | None = None,
+    show: Callable[[str], None] = lambda _: None,
+) -> None:
     """Unpack ``archive`` into ``directory``, which is created if it is missing.
 
     Files keep their modification time and their permission bits, except setuid, setgid and sticky. If the archive is
@@ -58,6 +66,7 @@ def extract(archive: Path, directory: Path, *, limits: Limits | None = None) -> 
         archive: A gzip-compressed tar file.
         directory: Nothing is written outside it, and no existing file in it is overwritten.
         limits: The limits. Default: those of `Limits`.
+        show: Called every two seconds with a progress line, which ends with a carriage return. Default: no progress.
 
     Raises:
         InvalidArchive: The archive is broken, exceeds a limit, or has a member that is not allowed.
@@ -67,7 +76,7 @@ def extract(archive: Path, directory: Path, *, limits: Limits | None = None) -> 
     fresh = not any(directory.iterdir())
     try:
         with archive.open("rb") as file:
-            _extract(file, directory, limits or Limits())
+            _extract(file, directory, limits or Limits(), _Progress(file, directory, show))
     except BaseException:
         if fresh:
             _empty(directory)
@@ -95,11 +104,34 @@ class _Header(tarfile.TarInfo):
             raise
 
 
+class _Progress:
+    """Shows the progress of unpacking. The remaining time follows from the compressed bytes that were read."""
+
+    def __init__(self, file: IO[bytes], directory: Path, show: Callable[[str], None]) -> None:
+        self._file = file
+        self._directory = directory
+        self._show = show
+        self._begun_s = self._shown_s = time.monotonic()
+
+    def note(self, done_bytes: int) -> None:
+        """Show the number of unpacked bytes every two seconds."""
+        now_s = time.monotonic()
+        if now_s - self._shown_s < SHOWN_EVERY_S:
+            return
+        self._shown_s = now_s
+        size_bytes = os.fstat(self._file.fileno()).st_size
+        done = self._file.tell() / max(1, size_bytes)
+        left_s = (now_s - self._begun_s) * (1 - done) / done if done else 0
+        megabytes = f"{done_bytes / 1e6:.0f} MB, {done:.0%} of the archive"
+        self._show(f"tidemill: unpacking {self._directory}: {megabytes}, {left_s:.0f} s left\r")
+
+
 class _Stream:
     """A forward-only view of the decompressed archive that counts the bytes read."""
 
-    def __init__(self, file: IO[bytes], *, max_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], progress: _Progress, *, max_bytes: int) -> None:
         self._file = file
+        self._progress = progress
         self._max_bytes = max_bytes
         self._position = 0
 
@@ -112,6 +144,7 @@ class _Stream:
             raise InvalidArchive(
                 f"expands over {self._max_bytes} bytes: raise the limit if the content is really yours"
             )
+        self._progress.note(self._position)
         return data
 
     def seek(self, position: int) -> int:
@@ -129,8 +162,8 @@ class _Stream:
         self._file.close()
 
 
-def _extract(file: IO[bytes], directory: Path, limits: Limits) -> None:
-    stream = _Stream(cast("IO[bytes]", gzip.GzipFile(fileobj=file)), max_bytes=limits.max_bytes)
+def _extract(file: IO[bytes], directory: Path, limits: Limits, progress: _Progress) -> None:
+    stream = _Stream(cast("IO[bytes]", gzip.GzipFile(fileobj=file)), progress, max_bytes=limits.max_bytes)
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with _readable_errors():

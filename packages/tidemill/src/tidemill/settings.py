@@ -97,18 +97,19 @@ class Settings(BaseSettings):
     share_gpus: bool = False
     """Let several jobs use the same GPU at the same time. Otherwise a job waits for GPUs that no other job uses."""
     limit_to_instance_type: bool = False
-    """Limit a training instance to the memory and processors of its instance type, if SageMaker has that type, and its
-    files to VolumeSizeInGB."""
+    """Limit an instance of a job or endpoint to the memory and processors of its instance type, if SageMaker has that
+    type, and the files of a training instance to VolumeSizeInGB."""
     instance_memory_mib: int | None = Field(default=None, ge=1)
-    """Maximum memory of a training instance, in MiB. If its processes use more, they are killed, and the job fails."""
+    """Maximum memory of an instance of a job or endpoint, in MiB. If its processes use more, they are killed. Then a
+    training job fails, and a model server is started again."""
     instance_cpus: int | None = Field(default=None, ge=1)
-    """Maximum number of processors that a training instance may use."""
+    """Maximum number of processors that an instance of a job or endpoint may use."""
     instance_processes: int | None = Field(default=None, ge=1)
-    """Maximum number of processes of a training instance, including about five of tidemill. If it has more, they are
-    killed, and the job fails."""
+    """Maximum number of processes of an instance, including about five of tidemill. If it has more, they are killed, as
+    for ``instance_memory_mib``."""
     instance_disk_mib: int | None = Field(default=None, ge=1)
-    """Maximum size of the files that a training instance writes, in MiB. If they are larger, its processes are killed,
-    and the job fails."""
+    """Maximum size of the files that an instance writes, in MiB. If they are larger, its processes are killed, as for
+    ``instance_memory_mib``."""
     stop_grace_s: float = Field(default=120.0, gt=0)
     """Seconds between SIGTERM and SIGKILL when a job is stopped. Shorten it in tests only."""
     warm: bool = False
@@ -141,7 +142,7 @@ class Settings(BaseSettings):
 
     @property
     def limit_policy(self) -> LimitPolicy:
-        """What limits training instances."""
+        """The settings that limit instances."""
         return LimitPolicy(
             memory_mib=self.instance_memory_mib,
             cpus=self.instance_cpus,

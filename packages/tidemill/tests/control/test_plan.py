@@ -9,37 +9,58 @@ from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.limits import InstanceLimits, LimitPolicy
 from tidemill.core.training import TrainingJob
+from tidemill.core.transform import TransformJob
 from tidemill.executors.base import Capacity
+from tidemill.instance.object_rows import row_of, rows_of
 from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.store import ObjectStore
 
 
-def test_an_instance_of_an_endpoint_is_planned_without_keys(tmp_path: Path) -> None:
+def test_an_instance_that_serves_is_planned_without_keys_and_with_the_limits_of_its_type(tmp_path: Path) -> None:
     container: dict[str, Any] = {
         "Image": "tensorflow-inference:2.21.0-cpu",
         "ModelDataUrl": "s3://models/m.tar.gz",
         "Environment": {"MODE": "fast"},
     }
     variant = Variant(
-        request={"VariantName": "all"},
+        request={"VariantName": "all", "InstanceType": "ml.m5.large"},
         model={"PrimaryContainer": container, "ExecutionRoleArn": "arn:aws:iam::000000000000:role/R"},
     )
     endpoint = Endpoint(name="half", arn="arn", endpoint_id="0e", created_ms=1)
     instance = Instance(job_id="00ff", log_stream="all/i-0", created_ms=1)
+    transform = TransformJob(
+        name="job",
+        arn="arn",
+        job_id="0f",
+        request={"TransformResources": {"InstanceType": "ml.c5.large", "InstanceCount": 1}},
+        model=variant.model,
+        created_ms=1,
+        log_streams=("job/i-0",),
+    )
 
-    async def plan() -> InstanceSpec:
+    async def plan() -> tuple[InstanceSpec, InstanceSpec]:
         with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
             objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
             await objects.ensure_bucket("models")
             await objects.put_bytes("models", "m.tar.gz", b"model")
-            planner = InstancePlanner(objects, logs=tmp_path / "logs", region="us-west-2", grace_s=1, warm=False)
-            spec = planner.plan_endpoint(endpoint, variant, instance)
+            planner = InstancePlanner(
+                objects,
+                logs=tmp_path / "logs",
+                region="us-west-2",
+                grace_s=1,
+                warm=False,
+                limits=LimitPolicy(by_type=True, processes=50),
+            )
+            specs = planner.plan_endpoint(endpoint, variant, instance), planner.plan_transform(transform, 0)
             await objects.close()
-            return spec
+            return specs
 
-    assert asyncio.run(plan()).variables == {"MODE": "fast", "AWS_REGION": "us-west-2"}
+    served, transformed = asyncio.run(plan())
+    assert served.variables == {"MODE": "fast", "AWS_REGION": "us-west-2"}
+    assert served.limits == InstanceLimits(memory_bytes=8 << 30, cpus=2, processes=50, source="ml.m5.large")
+    assert transformed.limits == InstanceLimits(memory_bytes=4 << 30, cpus=2, processes=50, source="ml.c5.large")
 
 
 def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_links_to_many_files(
@@ -105,3 +126,6 @@ def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_li
     assert whole == again
     assert few_digest == ""
     assert sharded_digest not in ("", whole, read.channels[3].digest)
+    for channel in (*learn.channels, read.channels[3]):
+        rows = [tuple(row) for batch in rows_of(channel.objects) for row in batch]
+        assert rows == [row_of(each) for each in channel.objects]

@@ -145,9 +145,9 @@ def test_fast_file_mode_reads_the_services_own_objects_and_refuses_remote_ones(r
     s3.put_object(Bucket="far-away", Key="a", Body=b"a")
     assert resolve("S3Prefix", "s3://near/n", mode="FastFile").input_mode == "FastFile"
     assert fault(resolve, "S3Prefix", "s3://far-away/", mode="FastFile") == (
-        "ClientError: channel 'train': input mode FastFile cannot read s3://far-away/, which lies in a remote S3:"
-        " nothing here fetches objects when they are opened. Use File, which downloads them before the script starts,"
-        " or Pipe, which streams them"
+        "ClientError: channel 'train': input mode FastFile cannot read s3://far-away/, which is in a remote S3:"
+        " objects of a remote S3 are not fetched when the script opens them. Use File, which downloads them before the"
+        " script starts, or Pipe, which streams them"
     )
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidemill.core.clock import SystemClock
+from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.roles import Roles
 from tidemill.executors.cluster.instances import ClusterInstances
@@ -32,6 +32,8 @@ class ClusterService:
     Attributes:
         url: URL of the service.
         away: Whether it closes every connection without an answer.
+        turned_away: Number of requests that it did not answer.
+        clock: Its clock.
     """
 
     def __init__(self, objects: ObjectStore, instances: Callable[[], ClusterInstances]) -> None:
@@ -40,6 +42,8 @@ class ClusterService:
         self._keys: dict[str, Credential] = {}
         self.url = ""
         self.away = False
+        self.turned_away = 0
+        self.clock: Clock = SystemClock()
 
     def variables(self, job_name: str, *, attempt: int = 1) -> dict[str, str]:
         """Issue keys to a job, in place of earlier ones, and return the variables of its instances."""
@@ -86,12 +90,13 @@ class ClusterService:
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             nonlocal gateway
             if self.away:
+                self.turned_away += 1
                 raise ConnectionResetError("the service is away")
             services: dict[str, Any] = {
                 "s3": S3Service(self._objects, region=REGION),
                 "tidemill-instances": InstancesService(self._instances()),
             }
-            gateway = Gateway(services, self, authorizer=Authorization(Roles({})), region=REGION, clock=SystemClock())
+            gateway = Gateway(services, self, authorizer=Authorization(Roles({})), region=REGION, clock=self.clock)
             await gateway(scope, receive, send)
 
         server = AsgiServer(answer)

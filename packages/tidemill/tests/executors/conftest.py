@@ -43,6 +43,12 @@ def environments_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture
+def fake_environment() -> Callable[[Path, str], None]:
+    """Return a function that creates a complete environment with fakes, e.g. ``tf-2.21``, in a directory."""
+    return _fake_environment
+
+
 def _fake_environment(directory: Path, name: str) -> None:
     environment = Environments(directory).describe(name)
     base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"

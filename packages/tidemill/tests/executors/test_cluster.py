@@ -23,18 +23,23 @@ from tidemill.errors import LaunchError
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
+from tidemill.instance.remote_s3 import upload, upload_client
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome
-from tidemill.node.service import AttemptOver, Service
+from tidemill.node.service import AttemptOver, Service, ServiceAway
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
 LEASE_S = 60.0
 SHORT_LEASE_S = 10.0
 BASE = "import os, pathlib; base = pathlib.Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
 WAIT = "import signal; print('ready', flush=True); signal.pause()\n"
+WAIT_FOR_GO = (
+    BASE + "import time\nprint('ready', flush=True)\nwhile not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
+)
 SAVE = (
     "import signal, sys\n"
     "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saved', flush=True); sys.exit(0)\n"
@@ -42,6 +47,13 @@ SAVE = (
 )
 _numbers = itertools.count(1)
 short_lease = pytest.mark.parametrize("cluster", [SHORT_LEASE_S], indirect=True)
+
+
+class FastClock(SystemClock):
+    """A clock that is an hour ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
 
 
 class Cluster:
@@ -52,16 +64,23 @@ class Cluster:
         self.logs = root / "logs"
         self.placement = ProcessPlacement(root / "machines")
         self.service = ClusterService(objects, lambda: self.executor.instances)
-        self.executor = ClusterExecutor(
-            root / "cluster",
+        self.records = root / "cluster"
+        self.lease_s = lease_s
+        self.executor = self.open()
+        self.executor.instances.begin_leases()
+        self.jobs: list[str] = []
+        asyncio.run(objects.ensure_bucket("bucket"))
+
+    def open(self) -> ClusterExecutor:
+        """Return an executor, as a service has it before agents can reach the service."""
+        return ClusterExecutor(
+            self.records,
             self.placement,
             logs=SegmentSink(self.logs),
             service_url=lambda: self.service.url,
-            lease_s=lease_s,
+            lease_s=self.lease_s,
             isolation="plain",
         )
-        self.jobs: list[str] = []
-        asyncio.run(objects.ensure_bucket("bucket"))
 
     def spec(self, script: str, **changes: Any) -> InstanceSpec:
         number = next(_numbers)
@@ -95,6 +114,12 @@ class Cluster:
 
         asyncio.run(follow())
 
+    def go(self) -> InstanceDirectory:
+        """Let the script `WAIT_FOR_GO` continue. Return the directory of its instance."""
+        for data in self.placement.directories("ml/output/data"):
+            (data / "go").touch()
+        return InstanceDirectory(data.parents[2])
+
     def ended(self, spec: InstanceSpec) -> InstanceExit | None:
         self.wait(lambda: not self.executor.observe(spec.ref).running)
         return self.executor.observe(spec.ref).exit
@@ -109,20 +134,21 @@ class Cluster:
         assert line in self.lines(spec)
 
     def stored(self, key: str, data: bytes) -> ObjectReference:
-        info = asyncio.run(self.objects.put_bytes("bucket", key, data))
-        return ObjectReference(
-            uri=f"s3://bucket/{key}",
-            name=key.rpartition("/")[2],
-            content_id=info.content_id,
-            size_bytes=info.size_bytes,
-            sha256=info.sha256,
-            etag=info.etag,
-        )
+        return reference(asyncio.run(self.objects.put_bytes("bucket", key, data)))
 
-    def model_of(self, spec: InstanceSpec) -> list[str]:
-        info = self.objects.require("bucket", f"output/{spec.job_name}/output/model.tar.gz")
+    def stored_in_parts(self, name: str, data: bytes) -> ObjectReference:
+        client = upload_client(self.service.variables("uploader"))
+        upload(client, io.BytesIO(data), bucket="bucket", key=f"output/uploader/{name}")
+        return reference(self.objects.require("bucket", f"output/uploader/{name}"))
+
+    def model_of(self, spec: InstanceSpec) -> ObjectInfo:
+        return self.objects.require("bucket", f"output/{spec.job_name}/output/model.tar.gz")
+
+    def files_of(self, info: ObjectInfo) -> dict[str, bytes]:
+        """Return the files of an archive by name."""
         with tarfile.open(fileobj=io.BytesIO(asyncio.run(self.objects.read_bytes(info)))) as archive:
-            return archive.getnames()
+            opened = {member.name: archive.extractfile(member) for member in archive}
+            return {name: file.read() for name, file in opened.items() if file is not None}
 
 
 @pytest.fixture
@@ -146,6 +172,17 @@ def cluster(
         asyncio.run(objects.close())
 
 
+def reference(info: ObjectInfo) -> ObjectReference:
+    return ObjectReference(
+        uri=f"s3://{info.bucket}/{info.key}",
+        name=info.key.rpartition("/")[2],
+        content_id=info.content_id,
+        size_bytes=info.size_bytes,
+        sha256=info.sha256,
+        etag=info.etag,
+    )
+
+
 def processes_of(spec: InstanceSpec) -> list[psutil.Process]:
     """Return the shim of an instance and all processes below it."""
     found = []
@@ -158,8 +195,13 @@ def processes_of(spec: InstanceSpec) -> list[psutil.Process]:
     return found
 
 
-def agents() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter() if "tidemill.node" in " ".join(_command(each))]
+def agent_of(spec: InstanceSpec) -> psutil.Process:
+    (agent,) = (
+        each
+        for each in psutil.process_iter()
+        if "tidemill.node" in _command(each) and spec.ref.job_id in " ".join(_command(each))
+    )
+    return agent
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -169,22 +211,27 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_code_and_data_come_from_s3_and_the_model_goes_there(cluster: Cluster) -> None:
+def test_code_and_data_come_from_s3_and_the_model_goes_there_in_parts_if_they_are_large(cluster: Cluster) -> None:
     code = io.BytesIO()
     with tarfile.open(fileobj=code, mode="w:gz"):
         pass
+    content = os.urandom(9 << 20)  # boto3 uploads in parts of 8 MiB, and random bytes cannot be packed
+    large = cluster.stored_in_parts("large", content)
+    assert large.etag.endswith("-2")
     spec = cluster.start(
         BASE + "data = base / 'input/data/training'\n"
         "print((data / 'a').read_text(), (base / '.tidemill/sourcedir.tar.gz').stat().st_size)\n"
-        "(base / 'model/weights').write_text('x')",
+        "(base / 'model/weights').write_bytes((data / 'large').read_bytes())",
         code=cluster.stored("code/sourcedir.tar.gz", code.getvalue()),
-        channels=(ChannelSpec(name="training", objects=[cluster.stored("data/a", b"first")]),),
+        channels=(ChannelSpec(name="training", objects=[cluster.stored("data/a", b"first"), large]),),
     )
     ended = cluster.ended(spec)
     assert ended is not None, cluster.lines(spec)
     assert (ended.outcome, ended.failure) == (Outcome.COMPLETED, "")
     assert f"first {len(code.getvalue())}" in cluster.lines(spec)
-    assert cluster.model_of(spec) == ["weights"]
+    model = cluster.model_of(spec)
+    assert model.etag.endswith("-2")
+    assert cluster.files_of(model) == {"weights": content}
 
 
 def test_data_of_another_s3_is_read_with_the_keys_of_the_machine_and_the_service_with_those_of_the_job(
@@ -231,17 +278,53 @@ def test_an_instance_whose_service_is_away_saves_and_ends_before_its_lease(clust
     assert (status.launched, status.exit) == (True, None), "it is lost"
 
 
-def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> None:
-    spec = cluster.start(
-        BASE + "import time\nprint('ready', flush=True)\n"
-        "while not (base / 'output/data/go').exists(): time.sleep(0.05)\n"
-        "for i in range(2000): print(i)\n"
-    )
+def test_an_instance_goes_on_under_a_service_that_starts_when_its_lease_seems_to_be_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = cluster.start(WAIT_FOR_GO)
     cluster.wait_for_line(spec, "ready")
     cluster.service.away = True
-    (go,) = cluster.placement.directories("ml/output/data")
-    (go / "go").touch()
-    instance = InstanceDirectory(go.parents[2])
+    cluster.executor.close()
+    cluster.wait(lambda: cluster.service.turned_away > 0)
+    for file in cluster.records.rglob("lease"):
+        os.utime(file, (1_000_000, 1_000_000))  # the clock of the service has changed by decades
+    cluster.executor = cluster.open()
+    waits: list[float] = []
+    await_stop = cluster.executor.instances.await_stop
+    monkeypatch.setattr(
+        cluster.executor.instances,
+        "await_stop",
+        lambda ref, *, timeout_s: waits.append(timeout_s) or await_stop(ref, timeout_s=timeout_s),
+    )
+    assert [known.ref for known in cluster.executor.recover(finished=lambda _: False)] == [spec.ref]
+    assert cluster.executor.observe(spec.ref).running
+    cluster.service.away = False
+    cluster.executor.instances.begin_leases()
+    cluster.wait(lambda: bool(waits))
+    assert waits[0] == 0, "the agent learns at once that it may go on"
+    cluster.go()
+    ended = cluster.ended(spec)
+    assert ended is not None
+    assert ended.outcome is Outcome.COMPLETED
+
+
+def test_an_agent_does_not_end_because_the_clock_of_the_service_is_wrong(cluster: Cluster) -> None:
+    spec = cluster.spec("")
+    cluster.executor.instances.add(spec)
+    agent = Service(spec.ref, spec.variables)
+    agent.report()
+    cluster.service.clock = FastClock()
+    with pytest.raises(ServiceAway, match="RequestTimeTooSkewed"):
+        agent.report()
+    cluster.service.clock = SystemClock()
+    agent.report()
+
+
+def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> None:
+    spec = cluster.start(WAIT_FOR_GO + "for i in range(2000): print(i)\n")
+    cluster.wait_for_line(spec, "ready")
+    cluster.service.away = True
+    instance = cluster.go()
     # The script has ended, and its lines wait on the machine's disk.
     cluster.wait(lambda: any(phase.status == "Uploading" for phase in instance.read_phases()))
     cluster.service.away = False
@@ -263,13 +346,19 @@ def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_end
 
 
 @short_lease
-def test_the_instance_of_a_killed_agent_ends(cluster: Cluster) -> None:
-    spec = cluster.start(WAIT)
+def test_the_instance_of_a_killed_agent_ends_and_the_next_to_end_removes_its_files(
+    cluster: Cluster,
+) -> None:
+    spec, other = cluster.start(WAIT), cluster.start(WAIT_FOR_GO)
     cluster.wait_for_line(spec, "ready")
-    for agent in agents():
-        os.kill(agent.pid, signal.SIGKILL)
+    cluster.wait_for_line(other, "ready")
+    os.kill(agent_of(spec).pid, signal.SIGKILL)
     cluster.wait(lambda: not cluster.executor.observe(spec.ref).running)
     assert processes_of(spec) == []
+    assert len(cluster.placement.directories("ml")) == 2
+    cluster.go()
+    assert cluster.ended(other) is not None
+    cluster.wait(lambda: cluster.placement.directories("ml") == [])
 
 
 def test_reports_of_an_older_attempt_are_refused(cluster: Cluster) -> None:

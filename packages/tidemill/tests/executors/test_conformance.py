@@ -253,7 +253,7 @@ def rig(
             return SeparateExecutor(tmp_path / "elsewhere", objects=objects, logs=SegmentSink(logs))
 
         def cluster() -> Closable:
-            return ClusterExecutor(
+            executor = ClusterExecutor(
                 service / "cluster",
                 ProcessPlacement(tmp_path / "machines"),
                 logs=SegmentSink(logs),
@@ -261,6 +261,8 @@ def rig(
                 lease_s=30,
                 isolation="plain",
             )
+            executor.instances.begin_leases()
+            return executor
 
         def split() -> Closable:
             return Split(local(), cluster())

@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 from urllib.parse import unquote
 
+from tidemill.core.limits import InstanceLimits
 from tidemill.instance.status import Outcome, StopReason
 
 SERVE = """
@@ -80,6 +81,25 @@ def test_a_server_that_keeps_dying_fails_with_the_end_of_its_output(stage):
     assert ended.failure.startswith("AlgorithmError: the model server ended 5 times within 60 s, last with status 1")
     assert ended.failure.endswith("ValueError: no such layer")
     assert sum("starting the model server again" in line for line in stage.lines(ref)) == 4
+
+
+GROWING = (
+    "import os, time\n"
+    "print('CPUS', len(os.sched_getaffinity(0)), flush=True)\n"
+    "held = []\n"
+    "while True: held.append(bytearray(b'1') * (20 << 20)); time.sleep(0.02)\n"
+)
+
+
+def test_a_model_server_with_too_much_memory_is_killed_started_again_and_fails_at_last(stage):
+    limits = InstanceLimits(memory_bytes=150 << 20, cpus=1, source="ml.tiny")
+    ref, ended = stage.run(kind="endpoint", model=model(stage, GROWING), limits=limits)
+    assert ended.outcome is Outcome.FAILED
+    head = "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 150 MiB (ml.tiny)"
+    assert ended.failure.startswith(f"AlgorithmError: {head}, and its peak was "), ended.failure
+    lines = stage.lines(ref)
+    assert sum(head in line for line in lines) == lines.count("tidemill: starting the model server again") == 4
+    assert lines.count("CPUS 1") == 5
 
 
 def test_a_broken_archive_fails_the_endpoint_and_names_it(stage):

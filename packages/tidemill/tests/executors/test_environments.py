@@ -195,6 +195,26 @@ def test_a_failed_build_has_a_reason_and_leaves_no_files(tmp_path, locks):
     assert environments.built() == []
 
 
+@pytest.mark.parametrize("damage", ["cut off", "another hash", "no text"])
+def test_a_damaged_lock_is_told_and_the_next_build_works(tmp_path, damage):
+    lock = tmp_path / "locks/tf-2.21.txt"
+    lock.parent.mkdir()
+    sound = small_lock("six")
+    lock.write_bytes(
+        {
+            "cut off": sound[: sound.index("sha256:") + 20].encode(),
+            "another hash": re.sub(r"[0-9a-f]{64}", "0" * 64, sound).encode(),
+            "no text": bytes(range(256)),
+        }[damage]
+    )
+    environments = Environments(tmp_path / "environments", locks=lock.parent)
+    with pytest.raises(EnvironmentBuildError, match=r"the packages of .*/tf-2\.21\.txt cannot be installed: .* status"):
+        environments.ensure("tf-2.21", log=lambda _line: None)
+    assert environments.built() == []
+    lock.write_text(sound)
+    assert environments.ensure("tf-2.21", log=lambda _line: None).python.exists()
+
+
 def test_an_exception_of_poll_ends_a_build(tmp_path, locks):
     class StopError(Exception):
         pass

@@ -1,11 +1,14 @@
-"""Limits of an instance, by processes that pass them."""
+"""Limits of instances, with processes that exceed them."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from tidemill.core.limits import InstanceLimits
+from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 from tidemill.instance.status import Outcome
+from tidemill.shim.limits import chosen_cpus
 
 MIB = 1 << 20
 # Two processes that have 90 MiB each, of which 60 MiB are shared: 120 MiB in all.
@@ -59,6 +62,39 @@ def test_a_job_with_too_large_files_is_killed_and_links_to_data_do_not_count(sta
     assert ended.outcome is Outcome.COMPLETED, ended.failure
     _, ended = stage.run(script.format(9, 60), limits=limits)
     assert ended.failure.startswith("ClientError: no space left on device: the files of the instance take 9 MiB; their")
+
+
+INSTALLING = (
+    "import hashlib, json, os, sys, time\n"
+    "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
+    " open('/opt/ml/code/requirements.txt', 'w').write('one==1')\n"
+    " request = {'requirements': '/opt/ml/code/requirements.txt', 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
+    " json.dump(request, open('/opt/ml/.tidemill/needs-overlay.json', 'w')); sys.exit(75)\n"
+    "held = bytearray(b'1') * (300 << 20); time.sleep(60)\n"
+)
+
+
+def test_a_job_that_installs_packages_first_is_limited_too(stage):
+    _, ended = stage.run(INSTALLING, limits=InstanceLimits(memory_bytes=150 * MIB))
+    assert "OutOfMemory" in ended.failure
+
+
+def test_instances_of_a_job_run_on_different_processors():
+    processors = sorted(os.sched_getaffinity(0))
+    spec = InstanceSpec(
+        ref=InstanceRef("ff", 0),
+        kind="training",
+        job_name="job",
+        hosts=("algo-1", "algo-2"),
+        framework_version="2.21",
+        log=StreamName("jobs", "job"),
+        limits=InstanceLimits(cpus=1),
+    )
+    chosen = [chosen_cpus(replace(spec, ref=InstanceRef("ff", index))) for index in range(len(processors))]
+    if len(processors) == 1:
+        assert chosen == [None]
+    else:
+        assert sorted(each for one in chosen for each in one) == processors
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor cannot be limited")

@@ -14,7 +14,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from tidemill.server.standby import end_predecessor
+from tidemill.server.standby import Predecessor, end_predecessor
 from tidemill.server.state import StateDirectory
 from tidemill.store.database.postgresql.lead import Lead
 from tidemill.testing import Service, ServiceDied
@@ -52,6 +52,12 @@ def models(service: Service) -> list[str]:
     return [each["ModelName"] for each in found]
 
 
+def takeover(service: Service) -> str:
+    """Return why a service took the lead over the last time."""
+    (*_, line) = (line for line in service.log.splitlines() if "standby.takes_over" in line)
+    return line.partition("reason=")[2].strip("'\"")
+
+
 def test_the_second_service_answers_through_the_first_and_follows_its_death(pair: list[Service]) -> None:
     first, second = pair
     assert first.url != second.url
@@ -65,13 +71,16 @@ def test_the_second_service_answers_through_the_first_and_follows_its_death(pair
     create_model(second, "after-the-death")
     assert models(second) == ["after-the-death", "through-the-second"]
     assert s3.get_object(Bucket="data", Key="key")["Body"].read() == content
+    assert takeover(second) == "its process has ended", "nothing else had to be waited for"
     # At the first service's address, jobs and clients now reach the second service.
     assert models(first) == ["after-the-death", "through-the-second"]
 
 
-@pytest.mark.parametrize(("gave_back", "status"), [(True, 0), (False, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("gave_back", "is_over", "status"), [(True, True, 0), (False, True, -signal.SIGKILL), (False, False, 0)]
+)
 def test_a_predecessor_that_gave_the_lead_back_has_time_to_exit_and_one_that_hangs_is_killed(
-    gave_back: bool, status: int, tmp_path: Path
+    gave_back: bool, is_over: bool, status: int, tmp_path: Path
 ) -> None:
     state = StateDirectory(tmp_path)
     program = "import pathlib, sys, time; from tidemill.server.state import StateDirectory\n"
@@ -79,7 +88,7 @@ def test_a_predecessor_that_gave_the_lead_back_has_time_to_exit_and_one_that_han
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as predecessor:
         assert predecessor.stdout is not None
         predecessor.stdout.readline()
-        end_predecessor(state, Lead(1, 0, ended=gave_back))
+        end_predecessor(Predecessor(Lead(1, 0, ended=gave_back), state.holder(), lambda: is_over))
         assert predecessor.wait() == status
 
 
@@ -90,6 +99,7 @@ def test_a_hanging_leader_is_replaced_and_makes_no_more_changes(pair: list[Servi
     os.kill(first.pid, signal.SIGSTOP)
     create_model(second, "after")
     assert models(second) == ["after", "before"]
+    assert takeover(second) == "it is silent"
     with pytest.raises(ServiceDied):
         first.stop()
 

@@ -204,11 +204,16 @@ def test_a_successor_waits_for_a_leader_that_lives_and_clears_one_that_does_not(
     while seen != succession.lead:
         seen = succession.lead
         assert not succession.is_vacant()
+    assert not succession.is_vacant(leader_has_ended=True), "something holds the lock, whatever has ended"
     now_s += 6.1
     assert succession.is_vacant()
     succession.clear()
     with PostgresqlDatabase.open(url, metadata=TABLES) as second:
         assert second.lead.term == 3
+        second.lead._renew = lambda *_args, **_keywords: None
+        server.disconnect_writers()
+        assert not succession.is_vacant()
+        assert succession.is_vacant(leader_has_ended=True)
     database.close()
 
 

@@ -32,6 +32,9 @@ class Toy:
         await send({"type": "http.response.start", "status": status, "headers": content})
         await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
+    def begin_leases(self) -> None:
+        """There are no leases."""
+
     def end_waits(self) -> None:
         """No request waits."""
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from horovod.tensorflow._shared.encryption.certificate import find_obstacle
 from horovod.tensorflow._shared.encryption.tunnel import enclose
 from horovod.tensorflow.communicator import Communicator
 
@@ -114,7 +115,7 @@ def find_encryption_secret(environment: Mapping[str, str] | None = None) -> byte
         environment: Environment variables. Default: those of the process.
 
     Raises:
-        RuntimeError: If SMP_ENCRYPTION or SMP_SECRET is missing or malformed.
+        RuntimeError: If SMP_ENCRYPTION or SMP_SECRET is missing or malformed, or a package for TLS is missing.
     """
     variables = os.environ if environment is None else environment
     wanted = variables.get("SMP_ENCRYPTION", "0")
@@ -122,6 +123,9 @@ def find_encryption_secret(environment: Mapping[str, str] | None = None) -> byte
         raise RuntimeError(f"hvd.init(): SMP_ENCRYPTION is {wanted!r}; allowed is 0 or 1")
     if wanted != "1":
         return None
+    obstacle = find_obstacle()
+    if obstacle:
+        raise RuntimeError(f"hvd.init(): SMP_ENCRYPTION is 1: {obstacle}")
     try:
         secret = bytes.fromhex(variables.get("SMP_SECRET", ""))
     except ValueError:

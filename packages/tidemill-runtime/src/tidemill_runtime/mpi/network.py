@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill_runtime._shared.encryption.certificate import find_obstacle
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.handshake import NUM_PORTS, Connection, ask, port_of
 from tidemill_runtime.mpi.shared_directory import PATIENCE_S, read_notice, write_notice
@@ -77,17 +78,21 @@ class Addresses:
         """Read the file.
 
         Raises:
-            ConfigurationError: The file is not valid.
+            ConfigurationError: The file is not valid, or a package for encryption is missing.
         """
         try:
             value = json.loads(path.read_text(encoding="ascii"))
-            return cls(
+            found = cls(
                 addresses=dict(value["addresses"]),
                 secret=bytes.fromhex(value["secret"]),
                 encrypted=bool(value.get("encrypted", False)),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigurationError(f"{path} does not notify where the job's instances are: {error!r}") from error
+            raise ConfigurationError(f"{path} does not tell where the job's instances are: {error!r}") from error
+        obstacle = find_obstacle() if found.encrypted else ""
+        if obstacle:
+            raise ConfigurationError(f"the job requests encryption between its instances: {obstacle}")
+        return found
 
 
 class NetworkPeers:

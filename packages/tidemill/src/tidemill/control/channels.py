@@ -18,6 +18,7 @@ from tidemill.control.manifests import ManifestFault, augmented_values, manifest
 from tidemill.control.remotes import Pinned, RemoteFault, Remotes, RemoteStore, in_order
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
+from tidemill.instance.object_rows import ObjectRow, row_of
 from tidemill.instance.spec import ChannelSpec, InlineText, Input, ObjectReference, RemoteObject
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
@@ -30,9 +31,7 @@ _SHARED_SINCE = 100
 _NONE = "None"
 _FAST_FILE = "FastFile"
 _KINDS: Mapping[str, type[Input]] = {kind.__name__: kind for kind in (ObjectReference, InlineText, RemoteObject)}
-_REFERENCE = ("uri", "name", "content_id", "size_bytes", "sha256", "etag")
-_Rows = list[tuple[Any, ...]]
-"""Members of `ObjectReference` in the order of `_REFERENCE`. Tuples, because a channel may have a million objects."""
+_Rows = list[ObjectRow]
 
 
 class DataMissing(Exception):
@@ -67,7 +66,7 @@ class Listing:
             if isinstance(entry, list):
                 self._add_rows(entry)
             elif isinstance(entry, ObjectReference):
-                self._add_rows([tuple(getattr(entry, name) for name in _REFERENCE)])
+                self._add_rows([row_of(entry)])
             else:
                 self._is_local = False
                 self._add(entry)
@@ -85,6 +84,15 @@ class Listing:
             make, names = _KINDS[kind], _KINDS[kind].__slots__
             for row in rows:
                 yield make(**dict(zip(names, row, strict=True)))
+
+    def rows(self) -> Iterator[Sequence[ObjectRow]]:
+        """Yield the objects in batches; see `tidemill.instance.object_rows.ObjectRows`."""
+        self._file.seek(0)
+        for line in self._file:
+            kind, rows = json.loads(line)
+            if kind != ObjectReference.__name__:
+                raise TypeError(f"a {kind} is no object of the service's store")
+            yield rows
 
     def _add_rows(self, rows: _Rows) -> None:
         self._contents.update("".join([f"{row[0]}\0{row[4]}\n" for row in rows]).encode())
@@ -139,9 +147,9 @@ class Channels:
         input_mode = channel.get("InputMode") or job_mode
         if input_mode == _FAST_FILE and listing.remotes:
             raise DataMissing(
-                f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which lies in a"
-                " remote S3: nothing here fetches objects when they are opened. Use File, which downloads them before"
-                " the script starts, or Pipe, which streams them"
+                f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which is in a"
+                " remote S3: objects of a remote S3 are not fetched when the script opens them. Use File, which"
+                " downloads them before the script starts, or Pipe, which streams them"
             )
         spec = ChannelSpec(
             name=name,

@@ -23,6 +23,7 @@ from tidemill.core.segments import create_stream
 from tidemill.core.training import InstanceGroup, TrainingJob, hosts_of_channel, instance_groups
 from tidemill.core.transform import MEBIBYTE, TransformJob
 from tidemill.executors.base import Capacity
+from tidemill.instance.object_rows import ObjectRow, rows_of
 from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.store.objects.store import ObjectStore
 
@@ -59,7 +60,7 @@ class InstancePlanner:
         warm: Whether to fork scripts from a process that has imported TensorFlow.
         remotes: Remote S3 stores by bucket name or pattern. Default: none.
         capacity: Returns the executor's capacity, whose GPUs are planned. Default: no GPUs.
-        limits: Determines the CPU, memory and disk limits of training instances. Default: no limits.
+        limits: Determines the limits of all instances. Default: no limits.
     """
 
     def __init__(
@@ -199,6 +200,7 @@ class InstancePlanner:
             job_name=endpoint.name,
             hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not contact each other
             log=self._stream(ENDPOINT_LOG_GROUP + endpoint.name, instance.log_stream),
+            limits=self._limits.of(variant.request.get("InstanceType", ""), volume_gib=None),
         )
 
     def plan_transform(self, job: TransformJob, index: int) -> InstanceSpec:
@@ -219,6 +221,7 @@ class InstancePlanner:
             job_name=job.name,
             hosts=tuple(f"algo-{i + 1}" for i in range(len(job.log_streams))),
             log=self._stream(TRANSFORM_LOG_GROUP, job.log_streams[index]),
+            limits=self._limits.of(job.request["TransformResources"].get("InstanceType", ""), volume_gib=None),
         )
 
     def _server(self, container: Mapping[str, Any], *, variables: Mapping[str, str], **place: Any) -> InstanceSpec:
@@ -337,6 +340,13 @@ class _Part:
 
     def __iter__(self) -> Iterator[Input]:
         return islice(iter(self.inputs), self.first, None, self.step)
+
+    def rows(self) -> Iterator[Sequence[ObjectRow]]:
+        """Yield the objects in batches; see `tidemill.instance.object_rows.ObjectRows`."""
+        first = self.first
+        for batch in rows_of(self.inputs):
+            yield batch[first :: self.step]
+            first = (first - len(batch)) % self.step
 
 
 def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instances: int) -> ChannelSpec:

@@ -1,4 +1,4 @@
-"""What a training instance may use of its machine: by the settings, and by its instance type."""
+"""The limits of an instance, from the settings and its instance type."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,11 @@ class InstanceLimits:
     """The limits of one instance. None: no limit.
 
     Attributes:
-        memory_bytes: Memory of all its processes together.
-        cpus: Processors that its processes run on.
-        processes: Number of its processes.
-        disk_bytes: Files that it writes.
-        source: Where the limits come from, for messages, e.g. ``ml.m5.large``.
+        memory_bytes: Memory of all processes together.
+        cpus: Number of processors on which the processes run.
+        processes: Number of processes.
+        disk_bytes: Size of all files that the instance writes.
+        source: Origin of the limits, for messages: an instance type, e.g. ``ml.m5.large``, or ``settings``.
     """
 
     memory_bytes: int | None = None
@@ -42,7 +42,7 @@ class InstanceLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """The settings from which the limits of an instance follow. A setting wins over the instance type.
+    """The settings that determine the limits of an instance. A setting overrides the instance type.
 
     Attributes:
         memory_mib: Setting ``instance_memory_mib``.
@@ -62,15 +62,16 @@ class LimitPolicy:
         """Return the limits of an instance.
 
         Args:
-            type_name: Its instance type. One that the table does not have limits neither memory nor processors.
-            volume_gib: VolumeSizeInGB of the request.
+            type_name: The instance type; empty for an instance without a type. A type that is not in the table limits
+                neither memory nor processors.
+            volume_gib: VolumeSizeInGB of the request; None if the request has none.
         """
-        has = instance_type(type_name if self.by_type else "")
+        table = instance_type(type_name if self.by_type else "")
         volume_bytes = volume_gib * _GIB if self.by_type and volume_gib else None
         return InstanceLimits(
-            memory_bytes=has.memory_bytes if self.memory_mib is None else self.memory_mib * _MIB,
-            cpus=has.num_cpus if self.cpus is None else self.cpus,
+            memory_bytes=table.memory_bytes if self.memory_mib is None else self.memory_mib * _MIB,
+            cpus=table.num_cpus if self.cpus is None else self.cpus,
             processes=self.processes,
             disk_bytes=volume_bytes if self.disk_mib is None else self.disk_mib * _MIB,
-            source=type_name if self.by_type else "settings",
+            source=type_name if self.by_type and type_name else "settings",
         )

@@ -1,4 +1,4 @@
-"""What an instance takes of a machine of a cluster: the setting ``ray_instance_types`` says it by instance type."""
+"""The part of a cluster's machine that an instance occupies, by instance type (setting ``ray_instance_types``)."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineShare:
-    """A part of a machine, and which machines it may be of.
+    """A part of a machine, and the labels of suitable machines.
 
     Attributes:
-        cpus: Processors that the cluster counts as taken. The script may use all of its machine.
-        gpus: GPUs that the script sees and that no other instance gets. None takes no GPU and hides none.
-        labels: The machine must have all of these labels, with these values.
+        cpus: Number of processors that the cluster counts as occupied. The script may use all processors.
+        gpus: Number of GPUs that the script sees, and that no other instance gets. None reserves no GPU and hides none.
+        labels: Labels with values, all of which the machine must have.
 
     Raises:
-        ValueError: A number is out of range, or a label cannot be one.
+        ValueError: A number is out of range, or the name or value of a label is invalid.
     """
 
     cpus: float = 1
@@ -49,10 +49,15 @@ class MachineShare:
 
 
 def share_of(instance_type: str, shares: Mapping[str, MachineShare]) -> MachineShare:
-    """Return what an instance of a type takes: by the most precise pattern of ``shares``, else one CPU."""
+    """Return the share of an instance type: that of the most precise pattern in ``shares``, or one CPU.
+
+    Args:
+        instance_type: The instance type.
+        shares: The shares by instance type or pattern.
+    """
     pattern = pattern_for(instance_type, shares)
     return MachineShare() if pattern is None else shares[pattern]
 
 
-def _count(number: float, what: str) -> str:
-    return f"{number:g} {what}{'' if number == 1 else 's'}"
+def _count(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"

@@ -47,6 +47,11 @@ class ProcessId:
         """Whether this process is still running."""
         return ProcessId.of(self.pid) == self
 
+    @property
+    def has_ended_here(self) -> bool:
+        """Whether this process ran on this machine since its boot, and has ended. False for other machines."""
+        return self.boot_id == _boot_id() and not self.alive
+
 
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -12,6 +12,7 @@ from tidemill.environments.interpreters import Interpreter
 from tidemill.environments.payload import Payload
 from tidemill.environments.progress import BuildProgress
 from tidemill.environments.uv_command import find_uv, run_command
+from tidemill.errors import EnvironmentBuildError
 
 __all__ = ["build_base", "build_upper", "site_packages"]
 
@@ -50,7 +51,7 @@ def build_base(
         lock_fd: File descriptor of the build lock, which uv keeps open.
 
     Raises:
-        EnvironmentBuildError: uv failed.
+        EnvironmentBuildError: uv failed; the message names the lock file.
     """
     progress = BuildProgress(name, prefix=prefix, log=log)
 
@@ -62,7 +63,10 @@ def build_base(
     _make_venv(prefix, interpreter, run=partial(run, log=log, poll=poll))
     install = (find_uv(), "pip", "install", "--python", str(_python(prefix)), "--compile-bytecode")
     command = (*install, "--require-hashes", "-r", str(lock))
-    run(command, log=progress.line, poll=look, started=progress.started)
+    try:
+        run(command, log=progress.line, poll=look, started=progress.started)
+    except EnvironmentBuildError as error:  # uv does not name the file if a hash is damaged
+        raise EnvironmentBuildError(f"the packages of {lock} cannot be installed: {error}") from error
 
 
 def build_upper(

@@ -85,5 +85,5 @@ class Payload:
         if framework.version == DEFAULT_TENSORFLOW:
             names.update(_OF_ENDPOINTS)
         wheels = tuple(wheel for wheel in self.wheels if wheel.name.partition("-")[0].replace("_", "-") in names)
-        foreign = set(DISTRIBUTIONS) - names
-        return replace(self, wheels=wheels, sources=tuple(s for s in self.sources if s.parent.name not in foreign))
+        omitted = set(DISTRIBUTIONS) - names
+        return replace(self, wheels=wheels, sources=tuple(s for s in self.sources if s.parent.name not in omitted))

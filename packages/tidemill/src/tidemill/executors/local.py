@@ -33,6 +33,7 @@ from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.executors.shim_watch import ShimWatch
 from tidemill.executors.warm import WarmProcesses
 from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.records import RESTORED, Site, SpecRecord
 from tidemill.instance.spec import (
@@ -90,7 +91,7 @@ class LocalExecutor:
         environments_dir: Path,
         isolation: str = "auto",
         instances: int | None = None,
-        content_file: Callable[[str], Path],
+        content_file: Callable[[str], str | Path],
         remotes: Mapping[str, RemoteS3] | None = None,
         logs: Path,
         service_url: str | None = None,
@@ -395,17 +396,25 @@ class LocalExecutor:
 
     def _list(self, directory: InstanceDirectory, channel: ChannelSpec, remotes: dict[str, RemoteS3]) -> str:
         """Write the listing of a channel; return the name of the directory of links that it shares, if any."""
-        name = ""
         streamed = channel.input_mode == "Pipe"
         if channel.digest and not streamed and self._detection.sandbox.isolation is not Isolation.PLAIN:
             name = self._links.name_of(channel.digest)
             directory.channel_file(channel.name).unlink(missing_ok=True)
-            if self._links.take_listing(name, directory.channel_file(channel.name)):
-                return name
+            if not self._links.take_listing(name, directory.channel_file(channel.name)):
+                directory.write_shared_channel(channel.name, self._files(channel.objects))
+                self._links.keep_listing(name, directory.channel_file(channel.name))
+            return name
         directory.write_channel(channel.name, self._entries(channel.objects, remotes, streamed=streamed))
-        if name:
-            self._links.keep_listing(name, directory.channel_file(channel.name))
-        return name
+        return ""
+
+    def _files(self, objects: Iterable[Input]) -> Iterator[list[FileRow]]:
+        """Resolve objects whose content this machine has, in batches."""
+        file_of = self._content_file
+        for rows in rows_of(objects):
+            yield [
+                (uri, name, os.fspath(file_of(content_id)), size_bytes, sha256)
+                for uri, name, content_id, size_bytes, sha256, _ in rows
+            ]
 
     def _entries(
         self, objects: Iterable[Input], remotes: dict[str, RemoteS3], *, streamed: bool = False

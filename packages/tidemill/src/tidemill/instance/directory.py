@@ -15,6 +15,7 @@ from typing import Any
 from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.process import ProcessId
 from tidemill.instance import records
+from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, InstanceRef, SyncedDirectory
 from tidemill.instance.status import InstanceExit, Phase, StopReason
 
@@ -145,19 +146,33 @@ class InstanceDirectory:
 
     def write_channel(self, name: str, objects: Iterable[Entry]) -> None:
         """Write the listing of a channel, one entry per line; it is streamed, since it may be long."""
+        self._write_listing(name, map(records.entry_to_json, objects))
+
+    def read_channel(self, name: str) -> Iterator[Entry]:
+        """Yield the listing of a channel in File mode."""
+        return map(records.entry_from_json, self._read_listing(name))
+
+    def write_shared_channel(self, name: str, batches: Iterable[Sequence[FileRow]]) -> None:
+        """Write the listing of a channel whose links instances share, one batch of files per line."""
+        self._write_listing(name, batches)
+
+    def read_shared_channel(self, name: str) -> Iterator[Sequence[FileRow]]:
+        """Yield what `write_shared_channel` wrote."""
+        return self._read_listing(name)
+
+    def _write_listing(self, name: str, lines: Iterable[Any]) -> None:
         self.channel_file(name).unlink(missing_ok=True)  # another instance may have a link to it
         with self.channel_file(name).open("w", encoding="utf-8", errors="surrogatepass") as file:
-            for each in objects:
-                file.write(json.dumps(records.entry_to_json(each)) + "\n")
+            for line in lines:
+                file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
         sync_directory(self.channels)
 
-    def read_channel(self, name: str) -> Iterator[Entry]:
-        """Yield the listing of a channel in File mode."""
+    def _read_listing(self, name: str) -> Iterator[Any]:
         with self.channel_file(name).open(encoding="utf-8", errors="surrogatepass") as file:
             for line in file:
-                yield records.entry_from_json(json.loads(line))
+                yield json.loads(line)
 
     def write_run(self, process: ProcessId) -> None:
         self._report("run.json", {"boot_id": process.boot_id, "pid": process.pid, "start_ticks": process.start_ticks})

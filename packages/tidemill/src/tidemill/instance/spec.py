@@ -223,7 +223,7 @@ class InstanceSpec:
         grace_s: Seconds between SIGTERM and SIGKILL.
         log: The log stream of this instance.
         gpus: How many GPUs the instance gets; with any, its environment is that for GPUs.
-        limits: What the instance may use of its machine.
+        limits: Limits of memory, processors, processes and disk.
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).

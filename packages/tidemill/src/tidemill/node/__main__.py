@@ -7,13 +7,14 @@ import asyncio
 import fcntl
 import os
 import shutil
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from tidemill.core.files import write_json
 from tidemill.core.process import ProcessId
-from tidemill.executors.cluster.machine import ASSIGNMENT_FILE, PROCESS_FILE
+from tidemill.executors.cluster.machine import ASSIGNMENT_FILE, LOCK_FILE, PROCESS_FILE, remove_remains
 from tidemill.instance.assignment import Assignment
 from tidemill.node.agent import Agent
 from tidemill.settings import Settings
@@ -25,7 +26,7 @@ def main(arguments: list[str]) -> int:
     """Run one instance. Return at once if another agent runs the instance, or if the instance has ended."""
     directory = Path(arguments[0])
     try:
-        lock_fd = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock_fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assignment = Assignment.from_bytes((directory / ASSIGNMENT_FILE).read_bytes())
     except (FileNotFoundError, BlockingIOError):
@@ -34,9 +35,11 @@ def main(arguments: list[str]) -> int:
         variables = {**assignment.spec.variables, "CUDA_VISIBLE_DEVICES": gpus}
         assignment = replace(assignment, spec=replace(assignment.spec, variables=variables))
     own = ProcessId.own()
-    write_json(directory / PROCESS_FILE, {"id": [own.boot_id, own.pid, own.start_ticks]})
+    identity = {"id": [own.boot_id, own.pid, own.start_ticks], "host": socket.gethostname()}
+    write_json(directory / PROCESS_FILE, identity)
     asyncio.run(Agent(assignment, directory, environments_dir=Settings().environments_dir).run())
     shutil.rmtree(directory, ignore_errors=True)
+    remove_remains(directory.parent)
     return 0
 
 

@@ -42,6 +42,14 @@ _WAIT = 1 / 6
 Small enough that a lease easily spans two heartbeats.
 """
 _LONGEST_WAIT_S = 10
+_ANSWER = 1 / 12
+"""Time for an answer beyond that, as a fraction of the lease.
+
+A service whose machine has vanished refuses no connection. So that its successor gets a heartbeat before the script is
+stopped, one unanswered heartbeat takes a small part of the lease.
+"""
+_SHORTEST_ANSWER_S = 5.0
+_LONGEST_ANSWER_S = 20.0
 
 
 class Agent:
@@ -58,7 +66,9 @@ class Agent:
         self._directory = directory
         self._spec = assignment.spec
         self._ref = assignment.spec.ref
-        self._service = Service(self._ref, assignment.spec.variables)
+        self._wait_s = min(_LONGEST_WAIT_S, int(_WAIT * assignment.lease_s))
+        answer_s = min(_LONGEST_ANSWER_S, max(_SHORTEST_ANSWER_S, _ANSWER * assignment.lease_s))
+        self._service = Service(self._ref, assignment.spec.variables, answer_s=self._wait_s + answer_s)
         self._renewed_s = time.monotonic()
         self._phases: tuple[Phase, ...] = ()
         self._delivered = 0
@@ -96,6 +106,8 @@ class Agent:
 
     async def _work(self) -> None:
         try:
+            # An agent that starts late may not know that its lease has ended.
+            await self._insist(self._renew)
             ended = await self._bring() or await self._follow()
         except AttemptOver:
             raise
@@ -180,20 +192,27 @@ class Agent:
 
     async def _beat(self) -> None:
         """Send heartbeats, and stop the instance when the service requests it. Return when the attempt is over."""
-        wait_s = min(_LONGEST_WAIT_S, int(_WAIT * self._assignment.lease_s))
+        wait_s = self._wait_s
         while True:
-            asked_s = time.monotonic()
             try:
-                stop = await asyncio.to_thread(self._service.report, wait_s=wait_s)
+                stop = await asyncio.to_thread(self._renew, wait_s=wait_s)
             except AttemptOver:
                 return
             except ServiceAway:
                 await asyncio.sleep(_RETRY_S)
+                wait_s = 0  # when the service is back, the agent must know at once that it may go on
                 continue
-            self._renewed_s = asked_s
+            wait_s = self._wait_s
             if stop is not None:
                 await asyncio.to_thread(self._executor.stop, self._ref, reason=stop)
                 await asyncio.sleep(_RETRY_S)  # the service answers at once from now on
+
+    def _renew(self, *, wait_s: int = 0) -> StopReason | None:
+        """Send a heartbeat; see `Service.report`. The lease lasts from the time at which it was sent."""
+        asked_s = time.monotonic()
+        stop = self._service.report(wait_s=wait_s)
+        self._renewed_s = max(self._renewed_s, asked_s)
+        return stop
 
     async def _insist(self, request: Callable[[], object]) -> None:
         """Repeat a request until the service answers. The end of the lease cancels this task."""

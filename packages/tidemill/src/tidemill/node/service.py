@@ -20,8 +20,9 @@ from tidemill.wire.protocols.models import OWN_MODELS
 __all__ = ["AttemptOver", "Service", "ServiceAway"]
 
 LOG_CHUNK_BYTES = 1024 * 1024
-_ANSWER_S = 30
 _SERVER_FAULTS = 500
+_CLOCKS_DIFFER = "RequestTimeTooSkewed"
+"""A machine may have a wrong time of day just after its start. That says nothing about the attempt."""
 
 
 class AttemptOver(Exception):
@@ -38,13 +39,14 @@ class Service:
     Args:
         ref: The attempt.
         variables: ``AWS_ENDPOINT_URL``, region and keys of the job.
+        answer_s: Time limit in seconds for the answer to a report or to lines of the log. Default: 30.
     """
 
-    def __init__(self, ref: InstanceRef, variables: Mapping[str, str]) -> None:
+    def __init__(self, ref: InstanceRef, variables: Mapping[str, str], *, answer_s: float = 30.0) -> None:
         session = botocore.session.Session()
         session.register_component("data_loader", botocore.loaders.create_loader(str(OWN_MODELS)))
         # No retries here: the agent repeats requests itself, and only the newest report matters.
-        config = Config(connect_timeout=5, read_timeout=_ANSWER_S, retries={"total_max_attempts": 1}, proxies={})
+        config = Config(connect_timeout=5, read_timeout=answer_s, retries={"total_max_attempts": 1}, proxies={})
         self._api: Any = session.create_client(
             "tidemill-instances",
             region_name=variables["AWS_REGION"],
@@ -147,7 +149,8 @@ class Service:
         try:
             return dict(operation(**self._attempt, **members))
         except ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] < _SERVER_FAULTS:
+            is_refusal = error.response["ResponseMetadata"]["HTTPStatusCode"] < _SERVER_FAULTS
+            if is_refusal and error.response["Error"]["Code"] != _CLOCKS_DIFFER:
                 raise AttemptOver(str(error)) from error
             raise ServiceAway(str(error)) from error
         except BotoCoreError as error:

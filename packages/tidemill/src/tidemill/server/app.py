@@ -105,6 +105,11 @@ class Application:
         async with AsyncExitStack() as stack:
             yield await self._open(stack)
 
+    def begin_leases(self) -> None:
+        """Begin the leases of instances on other machines, whose agents reach the service from now on."""
+        if self._cluster is not None:
+            self._cluster.instances.begin_leases()
+
     def end_waits(self) -> None:
         """Answer requests at once that wait for news: the service is about to end."""
         if self._cluster is not None:
@@ -121,7 +126,7 @@ class Application:
             environments_dir=settings.environments_dir,
             isolation=settings.isolation,
             instances=settings.max_instances,
-            content_file=objects.contents.path,
+            content_file=objects.contents.location,
             remotes=settings.remote_s3,
             logs=state.logs,
             service_url=self._url(),

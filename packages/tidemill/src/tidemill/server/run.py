@@ -50,6 +50,10 @@ class ServiceApp(Protocol):
         """Open every part, and close all of them when the block ends. Yields the application for all requests."""
         ...
 
+    def begin_leases(self) -> None:
+        """Begin the leases of instances on other machines, whose agents reach the service from now on."""
+        ...
+
     def end_waits(self) -> None:
         """Answer requests at once that wait for news: the service is about to end."""
         ...
@@ -166,10 +170,13 @@ def _serve_in_turn(
         while True:
             main = sockets.main if sockets else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                lead = runner.run(stand_by(url, main, stop=stop, ready=partial(ready.announce, address)))
-            if lead is None:
+                predecessor = runner.run(
+                    stand_by(url, main, state=state, stop=stop, ready=partial(ready.announce, address))
+                )
+            if predecessor is None:
                 return
-            end_predecessor(state, lead)
+            end_predecessor(predecessor)
+            lead = predecessor.lead
             sockets = sockets or stack.enter_context(_sockets(settings, public))
             try:
                 with contextlib.ExitStack() as turn:
@@ -239,6 +246,7 @@ def _serve_locked(
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
     def started() -> None:
+        app.begin_leases()
         record.publish(state)
         moved = None if settings.port_is_chosen or sockets.public else moved_port(url, wanted=settings.port)
         if moved:

@@ -11,9 +11,12 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 
 import structlog
 
+from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 from tidemill.server.background import wait_for_end
 from tidemill.server.state import StateDirectory
@@ -21,7 +24,7 @@ from tidemill.server.stop_signal import StopSignal
 from tidemill.store.database.postgresql.lead import Lead
 from tidemill.store.database.postgresql.succession import Succession
 
-__all__ = ["end_predecessor", "stand_by"]
+__all__ = ["Predecessor", "end_predecessor", "stand_by"]
 
 LOOK_S = 0.5
 BLOCK_BYTES = 256 * 1024
@@ -30,25 +33,53 @@ END_WAIT_S = 5.0
 _log = structlog.get_logger("tidemill.server")
 
 
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The service that led before.
+
+    Attributes:
+        lead: Its row.
+        process: Its process, on whatever machine; None if no service has led.
+        is_over: Returns whether still no service leads.
+    """
+
+    lead: Lead
+    process: ProcessId | None
+    is_over: Callable[[], bool]
+
+
 async def stand_by(
-    database_url: str, sock: socket.socket | None, *, stop: StopSignal, ready: Callable[[], None]
-) -> Lead | None:
+    database_url: str,
+    sock: socket.socket | None,
+    *,
+    state: StateDirectory,
+    stop: StopSignal,
+    ready: Callable[[], None],
+) -> Predecessor | None:
     """Forward the connections of a socket until the lead is free.
 
     Args:
         database_url: The database that both services use.
         sock: Listening socket, which stays open. None forwards nothing.
+        state: The state directory that both services use.
         stop: Ends this process.
         ready: Called when connections are forwarded, or the lead is found to be free.
 
     Returns:
-        The lead that ended, to be taken over; None if a signal ends this process first.
+        The service whose lead is to be taken over; None if a signal ends this process first.
     """
     succession = Succession(database_url)
     relay = _Relay()
     accepting = asyncio.create_task(relay.run(sock)) if sock else None
+    # A takeover must not wait for imports. They take a thread, so that connections are forwarded meanwhile.
+    imports = asyncio.create_task(asyncio.to_thread(import_module, "tidemill.server.app"))
     try:
-        while not await asyncio.to_thread(succession.is_vacant):
+        while True:
+            # The process is read first: a service that leads by now is not the one that has ended.
+            process = state.holder()
+            has_ended = process is not None and process.has_ended_here
+            if await asyncio.to_thread(succession.is_vacant, leader_has_ended=has_ended):
+                break
             relay.target = succession.lead.relay if succession.lead and not succession.lead.ended else None
             if relay.target:
                 ready()
@@ -58,31 +89,35 @@ async def stand_by(
                 return None
     finally:
         await relay.close(*([accepting] if accepting else []))
+        await imports
     if stop.is_set():
         return None
     await asyncio.to_thread(succession.clear)
-    _log.warning("standby.takes_over", term=succession.lead.term if succession.lead else 0)
-    return succession.lead or Lead(0, 0)
+    lead = succession.lead or Lead(0, 0, ended=True)
+    reason = "it has exited" if lead.ended else "its process has ended" if has_ended else "it is silent"
+    _log.warning("standby.takes_over", term=lead.term, reason=reason)
+    return Predecessor(lead, process if succession.lead else None, succession.is_vacant)
 
 
-def end_predecessor(state: StateDirectory, lead: Lead) -> None:
-    """Kill the service that held the state directory, if it still runs on this machine but hangs.
+def end_predecessor(predecessor: Predecessor) -> None:
+    """Kill the service that led, if it still runs on this machine but hangs.
 
-    A service that gave the lead back ends by itself; on a busy machine, that takes it a moment.
+    A service that gave the lead back ends by itself; on a busy machine, that takes it a moment. If another service
+    leads by now, the process is that service's, and stays.
 
     It can no longer change the records, because its connection to the database is closed. Only its death protects the
     files.
     """
-    holder = state.holder()
-    if holder is None or not holder.alive or holder.pid == os.getpid():
+    process = predecessor.process
+    if process is None or not process.alive or process.pid == os.getpid():
         return
-    if not wait_for_end(holder, timeout_s=END_WAIT_S if lead.ended else LOOK_S):
-        _log.warning("standby.kills_predecessor", pid=holder.pid)
+    if not wait_for_end(process, timeout_s=END_WAIT_S if predecessor.lead.ended else 0) and predecessor.is_over():
+        _log.warning("standby.kills_predecessor", pid=process.pid)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(holder.pid, signal.SIGKILL)
-        if not wait_for_end(holder, timeout_s=END_WAIT_S):
+            os.kill(process.pid, signal.SIGKILL)
+        if not wait_for_end(process, timeout_s=END_WAIT_S):
             raise ConfigurationError(
-                f"the service that led (pid {holder.pid}) is silent and does not end on SIGKILL; see to its machine"
+                f"the service that led (pid {process.pid}) is silent and does not end on SIGKILL; see to its machine"
             )
 
 

@@ -16,7 +16,7 @@ from tidemill.environments.build_lock import Built
 from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
-from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_object
+from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_channel, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 from tidemill.shim.shared_links import LinkDirectories
@@ -94,8 +94,8 @@ def _share(session: Session, name: str, number: int, *, place: str) -> tuple[Ove
     )
 
     def fill(directory: Path) -> None:
-        entries, check = session.directory.read_channel(name), session.stop.check
-        copy_channel(entries, directory, place=place, check=check, download=_NoStore(), place_object=link_object)
+        batches = session.directory.read_shared_channel(name)
+        link_channel(batches, directory, place=place, check=session.stop.check)
         faults.point("shim.linked")
 
     links = LinkDirectories(session.task.site.state_dir).filled(

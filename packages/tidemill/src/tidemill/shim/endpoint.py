@@ -14,6 +14,7 @@ from tidemill.environments.overlays import Overlay
 from tidemill.instance.spec import Isolation, ObjectFile
 from tidemill.instance.status import InstanceExit, Outcome
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure, of_os_error
+from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.packages import NEEDS_OVERLAY, NEEDS_OVERLAY_FILE, Packages, with_overlay
 from tidemill.shim.session import Session
 from tidemill.shim.shared_models import shared_model
@@ -200,12 +201,14 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         The overlay with the packages of the user's code, or None if the code needs no packages.
 
     Raises:
-        InstanceFailure: The server keeps ending, or packages cannot be installed.
+        InstanceFailure: The server keeps ending or exceeding its limits, or packages cannot be installed.
     """
     crashes: deque[float] = deque(maxlen=serving.most_ends)
     overlay: Overlay | None = None
     while True:
-        ended = _serve_once(session, environment, overlay, serving)
+        watch = LimitWatch(session.spec.limits, session.directory)
+        with watch.watching():
+            ended = _serve_once(session, environment, overlay, serving)
         if ended.stop:
             return overlay
         if ended.exit_code == NEEDS_OVERLAY and overlay is None:
@@ -214,10 +217,13 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         now_s = session.clock.monotonic_s()
         crashes.append(now_s)
         if len(crashes) == serving.most_ends and now_s - crashes[0] < _CRASH_WINDOW_S:
+            if watch.failure:
+                raise watch.failure
             lines = "\n".join(ended.stderr_tail.strip().splitlines()[-_LAST_LINES:])
             times = f" {serving.most_ends} times within {_CRASH_WINDOW_S:g} s, last" if serving.most_ends > 1 else ""
             raise AlgorithmFailure(f"the model server ended{times} with status {ended.exit_code}: {lines}")
-        session.log.note(f"tidemill: the model server ended with status {ended.exit_code}")
+        what = watch.failure or f"the model server ended with status {ended.exit_code}"
+        session.log.note(f"tidemill: {what}")
         if session.stop.wait(_FIRST_PAUSE_S * 2 ** len(crashes)):
             return overlay
         session.log.note("tidemill: starting the model server again")
@@ -247,6 +253,7 @@ def _serve_once(session: Session, environment: Environment, overlay: Overlay | N
         limits=Limits(grace_s=session.spec.grace_s),
         ask=Running.terminate_command,
         started=lambda: faults.point("shim.launched"),
+        cpus=chosen_cpus(session.spec),
     )
 
 

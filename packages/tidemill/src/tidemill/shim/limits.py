@@ -1,8 +1,12 @@
-"""Enforce the limits of an instance: measure its processes and files while it runs, and kill it over a limit.
+"""Enforce the limits of an instance: measure its processes and files while it runs, and kill it if it exceeds a limit.
 
-Measuring needs neither root nor control groups. It happens four times a second, so a script may pass a limit for a
+Measuring needs neither root nor control groups. It happens four times a second, so an instance may exceed a limit for a
 moment. Memory is the anonymous and shared memory of all processes, as control groups count it: memory that several
 processes share counts once. The page cache is not counted.
+
+Control groups are not used, because a service that a user starts in a terminal may not create any: the group of a login
+session belongs to root, and a group with processes cannot pass its controllers to groups below it. Resource limits
+(``setrlimit``) apply to each process, not to an instance, and the limit of processes counts all processes of the user.
 """
 
 import contextlib
@@ -10,46 +14,52 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidemill.core.limits import InstanceLimits
+from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import descendants
+from tidemill.instance.spec import InstanceSpec
+from tidemill.sandbox import Overlay
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InstanceFailure
 
 __all__ = ["LimitWatch", "chosen_cpus"]
 
-_LOOK_S = 0.25
-_SEARCH_S = 1.0  # searching for new processes reads a file per process of the machine
-_DISK_S = 5.0
-_DISK_SHARE = 20  # measuring files takes at most a twentieth of a processor
+_MEASURED_EVERY_S = 0.25
+_SEARCHED_EVERY_S = 1.0
+"""Time between searches for new processes. A search reads a file per process of the machine."""
+_DISK_MEASURED_EVERY_S = 5.0
+_DISK_PAUSE_FACTOR = 20
+"""Minimum pause after measuring files, as a multiple of its duration, so that it takes a twentieth of a processor."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MIB = 1 << 20
-_COUNTED = (b"Pss_Anon:", b"Pss_Shmem:")
+_COUNTED_MEMORY = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
 class LimitWatch:
-    """Watches the descendants of this process.
+    """Watches the descendants of this process, and kills them if they exceed a limit.
 
     Args:
         limits: The limits.
-        files: Returns the directories with the files that the instance writes.
+        directory: The directory of the instance.
 
     Attributes:
         failure: The failure for the first exceeded limit; None if no limit was exceeded.
     """
 
-    def __init__(self, limits: InstanceLimits, *, files: Callable[[], Iterable[Path]]) -> None:
+    def __init__(self, limits: InstanceLimits, directory: InstanceDirectory) -> None:
         self._limits = limits
-        self._files = files
+        self._directory = directory
         self._ended = threading.Event()
         self._peak_bytes = 0
         self.failure: InstanceFailure | None = None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch during the context, and set ``failure`` if a limit is exceeded."""
+        """Watch during the context, and set ``failure`` if a limit is exceeded. May be entered again afterwards."""
         limits = self._limits
+        self._ended.clear()
         threads: list[threading.Thread] = []
         if limits.memory_bytes is not None or limits.processes is not None:
             threads.append(threading.Thread(target=self._watch_processes, name="limits", daemon=True))
@@ -67,10 +77,10 @@ class LimitWatch:
     def _watch_processes(self) -> None:
         pids: list[int] = []
         search_s = 0.0
-        while not self._ended.wait(_LOOK_S):
+        while not self._ended.wait(_MEASURED_EVERY_S):
             if time.monotonic() >= search_s:
                 pids = descendants(os.getpid())
-                search_s = time.monotonic() + _SEARCH_S
+                search_s = time.monotonic() + _SEARCHED_EVERY_S
             limits = self._limits
             if limits.processes is not None and len(pids) > limits.processes:
                 self._end(
@@ -84,7 +94,7 @@ class LimitWatch:
                     AlgorithmFailure(
                         "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of"
                         f" {limits.memory_bytes // _MIB} MiB ({limits.source}), and its peak was"
-                        f" {self._peak_bytes // _MIB} MiB. Let the script take less, or choose a larger limit or type"
+                        f" {self._peak_bytes // _MIB} MiB. Use less memory, or choose a larger limit or instance type"
                     )
                 )
 
@@ -97,10 +107,10 @@ class LimitWatch:
         return used_bytes > limit_bytes
 
     def _watch_disk(self) -> None:
-        pause_s = _DISK_S
+        pause_s = _DISK_MEASURED_EVERY_S
         while not self._ended.wait(pause_s):
             begun_s = time.monotonic()
-            used_bytes = sum(map(_size_bytes, self._files()))
+            used_bytes = sum(map(_size_bytes, _written(self._directory)))
             limit_bytes = self._limits.disk_bytes
             if limit_bytes is not None and used_bytes > limit_bytes:
                 self._end(
@@ -109,7 +119,7 @@ class LimitWatch:
                         f" is {limit_bytes // _MIB} MiB ({self._limits.source}). Write less, or ask for a larger volume"
                     )
                 )
-            pause_s = max(_DISK_S, _DISK_SHARE * (time.monotonic() - begun_s))
+            pause_s = max(_DISK_MEASURED_EVERY_S, _DISK_PAUSE_FACTOR * (time.monotonic() - begun_s))
 
     def _end(self, failure: InstanceFailure) -> None:
         self.failure = self.failure or failure
@@ -118,18 +128,22 @@ class LimitWatch:
                 os.kill(pid, signal.SIGKILL)
 
 
-def chosen_cpus(limit: int | None, *, seed: str) -> frozenset[int] | None:
+def chosen_cpus(spec: InstanceSpec) -> frozenset[int] | None:
     """Return the processors for an instance; None if it may use all.
 
-    Args:
-        limit: Number of processors; None for all.
-        seed: Hexadecimal number that determines the first processor, so that instances use different processors.
+    Instances of a job use different processors as far as there are enough. Jobs start at different processors.
     """
-    present = sorted(os.sched_getaffinity(0))
+    present, limit = sorted(os.sched_getaffinity(0)), spec.limits.cpus
     if limit is None or limit >= len(present):
         return None
-    start = int(seed, 16) % len(present)
+    start = (int(spec.ref.job_id, 16) + spec.ref.instance_index * limit) % len(present)
     return frozenset((present[start:] + present[:start])[:limit])
+
+
+def _written(directory: InstanceDirectory) -> list[Path]:
+    """Return the directories with the files that an instance writes."""
+    views = directory.views.glob(f"*/{Overlay.WRITES}")
+    return [directory.ml, directory.home, directory.tmp, directory.mounted_checkpoints, *views]
 
 
 def _resident_bytes(pid: int) -> int:
@@ -144,11 +158,11 @@ def _counted_bytes(pid: int) -> int:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_COUNTED))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_COUNTED_MEMORY))
 
 
 def _size_bytes(directory: Path) -> int:
-    """Return the disk space of all files below a directory, which a job may change meanwhile."""
+    """Return the disk space of all files below a directory. A script may change the directory meanwhile."""
     total, waiting = 0, [str(directory)]
     while waiting:
         try:

@@ -8,11 +8,12 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 
@@ -23,6 +24,7 @@ __all__ = [
     "copy_channel",
     "copy_object",
     "is_segment",
+    "link_channel",
     "link_object",
     "new_file",
 ]
@@ -147,21 +149,7 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
         InternalFailure: The store's file is missing or damaged.
     """
     check()
-    try:
-        found = os.stat(source.file)  # noqa: PTH116 - twice as fast as pathlib; there may be a million of them
-        if found.st_size != source.size_bytes:
-            raise InternalFailure(
-                f"{source.uri} is damaged in the object store: it has {found.st_size} bytes of {source.size_bytes}"
-            )
-        if not found.st_mode & stat.S_IWUSR:
-            # An overlay uses the permissions of the file below, and the store's files are read-only.
-            os.chmod(source.file, 0o600)  # noqa: PTH101
-        if found.st_gid != os.getgid():
-            # The file may have the group of a setgid directory. The user namespace does not map that group, so that
-            # the kernel would refuse to copy the file.
-            os.chown(source.file, -1, os.getgid())
-    except OSError as error:
-        raise InternalFailure(f"{source.uri} cannot be read from the object store: {error.strerror}") from error
+    _make_linkable(source.file, uri=source.uri, size_bytes=source.size_bytes, group=os.getgid())
     try:
         os.link(source.file, target)
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
@@ -170,6 +158,94 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
         if error.errno not in _NOT_LINKABLE:
             raise _key_error(error, source.uri, place) from error
         copy_object(source, target, place=place, check=check)
+
+
+def link_channel(
+    batches: Iterable[Sequence[FileRow]], directory: Path, *, place: str, check: Callable[[], None]
+) -> None:
+    """Link many objects below ``directory``, which exists and is empty: like `link_object` for each, but faster.
+
+    Args:
+        batches: The objects, in any order. Objects of one directory should follow each other.
+        directory: The channel's directory.
+        place: The same directory as the job sees it, for messages.
+        check: Called for each batch; an exception ends the work.
+
+    Raises:
+        ClientFailure: A key is not a path below the channel or collides with another key, or the disk is full.
+        InternalFailure: A file of the store is missing or damaged.
+    """
+    group = os.getgid()
+    with _Folders(directory, place=place) as folders:
+        for batch in batches:
+            check()
+            for uri, name, file, size_bytes, sha256 in batch:
+                start = name.rfind("/") + 1
+                last, fd = name[start:], folders.open(name[:start], uri)
+                if not last and not size_bytes:  # as S3 consoles create folders
+                    continue
+                _check_segments((last,), uri)
+                _make_linkable(file, uri=uri, size_bytes=size_bytes, group=group)
+                try:
+                    os.link(file, last, dst_dir_fd=fd)
+                except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+                    raise _clash(uri, place) from error
+                except OSError as error:
+                    if error.errno not in _NOT_LINKABLE:
+                        raise _key_error(error, uri, place) from error
+                    source = ObjectFile(uri=uri, name=name, file=file, size_bytes=size_bytes, sha256=sha256)
+                    copy_object(source, directory / name, place=place, check=check)
+
+
+class _Folders:
+    """Creates directories below a channel's directory, and keeps the last one open."""
+
+    def __init__(self, directory: Path, *, place: str) -> None:
+        self._directory = directory
+        self._place = place
+        self._made: set[str] = set()
+        self._current = ""
+        self._fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def open(self, folder: str, uri: str) -> int:
+        """Return a descriptor of a directory, which is open until the next call with another directory.
+
+        Args:
+            folder: Path of the directory, with a slash at its end; empty for the channel's directory.
+            uri: URI of an object in it, for messages.
+        """
+        if folder != self._current:
+            if folder:
+                path = folder[:-1]
+                _check_segments(path.split("/"), uri)
+                _make_directory(path, uri, self._directory, self._made, place=self._place)
+            new = os.open(self._directory / folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.close(self._fd)
+            self._fd, self._current = new, folder
+        return self._fd
+
+    def __enter__(self) -> "_Folders":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._fd)
+
+
+def _make_linkable(file: str, *, uri: str, size_bytes: int, group: int) -> None:
+    """Check that a file of the store has its size, and give it the permissions that a link in a job needs."""
+    try:
+        found = os.stat(file)  # noqa: PTH116 - twice as fast as pathlib; there may be a million of them
+        if found.st_size != size_bytes:
+            raise InternalFailure(f"{uri} is damaged in the object store: it has {found.st_size} bytes of {size_bytes}")
+        if not found.st_mode & stat.S_IWUSR:
+            # An overlay uses the permissions of the file below, and the store's files are read-only.
+            os.chmod(file, 0o600)  # noqa: PTH101
+        if found.st_gid != group:
+            # The file may have the group of a setgid directory. The user namespace does not map that group, so that
+            # the kernel would refuse to copy the file.
+            os.chown(file, -1, group)
+    except OSError as error:
+        raise InternalFailure(f"{uri} cannot be read from the object store: {error.strerror}") from error
 
 
 class Cloner:
@@ -242,7 +318,7 @@ def new_file(target: Path, *, uri: str, place: str) -> Iterator[Callable[[bytes]
         raise _key_error(error, uri, place) from error
 
 
-def _check_segments(segments: list[str], uri: str) -> None:
+def _check_segments(segments: Sequence[str], uri: str) -> None:
     for segment in segments:
         fault = _segment_fault(segment)
         if fault:

@@ -20,6 +20,9 @@ from tidemill.environments.build_lock import Built
 
 __all__ = ["LinkDirectories"]
 
+_LISTING_FORM = 2
+"""Number of the form of listings, which changes with `InstanceDirectory.write_shared_channel`."""
+
 
 class LinkDirectories:
     """The directories of links of one state directory.
@@ -35,10 +38,10 @@ class LinkDirectories:
     def name_of(self, digest: str) -> str:
         """Return the name of the directory for a channel's digest.
 
-        The name also depends on the boot of the machine, because a restart may lose links, and on the path of the state
-        directory, because listings contain absolute paths.
+        The name also depends on the boot of the machine, because a restart may lose links, on the path of the state
+        directory, because listings contain absolute paths, and on the form of the listings.
         """
-        parts = f"{digest}\n{ProcessId.own().boot_id}\n{self._state_dir}"
+        parts = f"{_LISTING_FORM}\n{digest}\n{ProcessId.own().boot_id}\n{self._state_dir}"
         return hashlib.sha256(parts.encode()).hexdigest()[:40]
 
     def take_listing(self, name: str, target: Path) -> bool:

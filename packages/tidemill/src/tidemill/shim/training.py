@@ -3,15 +3,11 @@
 import os
 import platform
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.environments.builder import Environment
 from tidemill.environments.overlays import Overlay
-from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.status import Artifact, InstanceExit, Outcome, StopReason
-from tidemill.sandbox import Overlay as SandboxOverlay
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
     ClientFailure,
@@ -107,7 +103,7 @@ class _Run:
         self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
         if spec.entrypoint:
             self.command += ["--", *spec.entrypoint]
-        self._watch = LimitWatch(spec.limits, files=partial(_written, session.directory))
+        self._watch = LimitWatch(spec.limits, session.directory)
         self._deadline_s: float | None = None
         self._started_ms = 0
 
@@ -182,7 +178,7 @@ class _Run:
                     dies_with_shim=session.sandbox.name != "plain",
                     started=started,
                     needs=needed,
-                    cpus=chosen_cpus(session.spec.limits.cpus, seed=session.spec.ref.job_id),
+                    cpus=chosen_cpus(session.spec),
                 )
         except OSError as error:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
@@ -212,12 +208,6 @@ class _Run:
             peak_rss_bytes=ended.peak_rss_bytes,
             overlay_key=overlay_key,
         )
-
-
-def _written(directory: InstanceDirectory) -> list[Path]:
-    """Return the directories with the files that an instance writes."""
-    views = [*directory.views.glob(f"*/{SandboxOverlay.WRITES}")]
-    return [directory.ml, directory.home, directory.tmp, directory.mounted_checkpoints, *views]
 
 
 def _download(session: Session) -> tuple[Feeder, Channels]:

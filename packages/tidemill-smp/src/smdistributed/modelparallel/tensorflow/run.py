@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, BinaryIO, NamedTuple
 
+from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import find_obstacle
 from smdistributed.modelparallel.tensorflow.allocator import launch_variables
 from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 
@@ -118,6 +119,8 @@ def _rendezvous(options: argparse.Namespace, directory: str) -> _Rendezvous:
     hosts = [host.strip() for host in options.hosts.split(",")]
     if not all(hosts) or len(set(hosts)) < len(hosts):
         raise ValueError(f"--hosts is {options.hosts!r}; allowed are different addresses, separated by commas")
+    if options.encrypt and (obstacle := find_obstacle()):
+        raise ValueError(f"--encrypt cannot be used: {obstacle}")
     if not 0 < options.port < 1 << 16:
         raise ValueError(f"--port is {options.port}; allowed is an int from 1 to 65535")
     index = _own_index(hosts) if options.host_index is None else options.host_index

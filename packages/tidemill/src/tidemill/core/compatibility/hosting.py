@@ -55,7 +55,10 @@ _VARIANT: Rows = {
     "VariantName": Honoured(),
     "ModelName": Honoured("required: there are no inference components"),
     "InitialInstanceCount": Honoured("1 to 8 instances in all variants of an endpoint together"),
-    "InstanceType": Recorded("every type is this machine"),
+    "InstanceType": Honoured(
+        "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else a server"
+        " may use the whole machine"
+    ),
     "InstancePools": Refused("there is one kind of instance: give InstanceType"),
     "VariantInstanceProvisionTimeoutInSeconds": Recorded("no instance has to be provided first"),
     "InitialVariantWeight": Honoured("requests go to the variants in turn, each gets its share; not all may be 0"),

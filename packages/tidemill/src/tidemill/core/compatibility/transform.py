@@ -50,7 +50,10 @@ _CREATE: Rows = {
     **_OUTPUT,
     "DataCaptureConfig": Refused("requests and answers of transform jobs are not captured; leave it out"),
     "TransformResources": Honoured(),
-    "TransformResources.InstanceType": Recorded("every type is this machine"),
+    "TransformResources.InstanceType": Honoured(
+        "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else a server"
+        " may use the whole machine"
+    ),
     "TransformResources.InstanceCount": Honoured("1 to 8 servers; each free server takes the next object"),
     "TransformResources.VolumeKmsKeyId": Refused(_NO_KEYS),
     "TransformResources.TransformAmiVersion": Recorded("there are no machine images"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from tidemill.core.machine_share import MachineShare, share_of
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
+from tidemill.executors.cluster.capacity import KnownCapacity
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.placement import Placement
@@ -41,6 +42,9 @@ class ClusterExecutor:
         shares: Resources of a machine that an instance takes, by instance type or pattern. Default: one CPU.
 
     Methods may be called from several threads; `changed` from one event loop.
+
+    Raises:
+        LaunchError: The cluster cannot be reached.
     """
 
     isolation = Isolation.MOUNT
@@ -59,6 +63,7 @@ class ClusterExecutor:
     ) -> None:
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._placement = placement
+        self._capacity = KnownCapacity(placement.capacity)
         self._service_url = service_url
         self._isolation = isolation
         self._shares = shares or {}
@@ -69,7 +74,7 @@ class ClusterExecutor:
         self._leases = LeaseWatch(self.instances.lease_end_s)
 
     def capacity(self) -> Capacity:
-        return self._placement.capacity()
+        return self._capacity.get()
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         first = specs[0].ref
@@ -165,6 +170,7 @@ class ClusterExecutor:
 
     def close(self) -> None:
         self.instances.close()
+        self._capacity.close()
         self._placement.close()
 
     def _start(self, spec: InstanceSpec) -> None:

@@ -3,11 +3,17 @@
 An agent renews the lease of its instance with every report. An instance whose lease has ended counts as lost: by then
 its agent has ended it, even if the agent could not reach the service. So two attempts of an instance never run at the
 same time.
+
+A later service does not know when an agent last reached the earlier one. It gives each instance a whole lease, from the
+time at which it can be reached: the instance's own end, which its agent counts from an earlier time, comes first.
+Nothing depends on the time of day, which may differ after a restart. The end of a lease is stored before the job can
+start its next attempt, so an instance that was lost stays lost.
 """
 
 import asyncio
 import contextlib
 import json
+import math
 import os
 import shutil
 import threading
@@ -37,11 +43,11 @@ class _Attempt:
     Attributes:
         job_name: Name of the job.
         log: Log stream of the instance.
-        lease_file: File whose modification time is that of the last renewal, for a later service.
+        lease_file: File whose modification time is `_ENDED_S` if the lease has ended.
         phases: Phases that the agent has reported.
         ended: Whether the agent has reported a result.
         stop: Why the instance is to stop, if it is.
-        until_s: End of the lease by the monotonic clock, in seconds.
+        until_s: End of the lease by the monotonic clock, in seconds; None if this service has not renewed it.
         log_begin: Size of the log stream before the attempt, in bytes; None if not read yet.
     """
 
@@ -51,7 +57,7 @@ class _Attempt:
     phases: tuple[Phase, ...]
     ended: bool
     stop: StopReason | None
-    until_s: float
+    until_s: float | None
     log_begin: int | None = None
 
 
@@ -65,24 +71,37 @@ class ClusterInstances:
         logs: Stores the log lines.
         lease_s: Length of a lease in seconds.
         changed: Called with each instance whose status has changed.
+        now_s: Returns the monotonic time in seconds.
     """
 
     def __init__(
-        self, root: Path, *, logs: LogSink, lease_s: float, changed: Callable[[InstanceRef], None] = lambda _: None
+        self,
+        root: Path,
+        *,
+        logs: LogSink,
+        lease_s: float,
+        changed: Callable[[InstanceRef], None] = lambda _: None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = root
         self._logs = logs
         self._lease_s = lease_s
         self._changed = changed
+        self._now_s = now_s
         self._attempts: dict[InstanceRef, _Attempt] = {}
         self._lock = threading.Lock()
         self._lease_lock = threading.Lock()  # never held while files are read or written: the event loop takes it
         self._waiting: dict[InstanceRef, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
         self._closing = False
+        self._reachable_s = math.inf
 
     @property
     def lease_s(self) -> float:
         return self._lease_s
+
+    def begin_leases(self) -> None:
+        """Begin the leases of all instances, because agents can reach the service from now on. No lease ends before."""
+        self._reachable_s = self._now_s()
 
     def knows(self, ref: InstanceRef) -> bool:
         """Return whether an attempt was launched and not removed."""
@@ -116,6 +135,8 @@ class ClusterInstances:
         directory.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         (directory.path / _LEASE_FILE).touch()
         write_json(directory.spec_file, {"version": 1, **spec_to_json(spec)})
+        if self._reachable_s < math.inf:
+            self._attempt(spec.ref).until_s = self._now_s() + self._lease_s
 
     def remove(self, ref: InstanceRef) -> None:
         """Remove the record of an attempt that never ran."""
@@ -209,9 +230,12 @@ class ClusterInstances:
             attempt = self._attempt(ref)
         except UnknownInstance:
             return InstanceStatus(launched=False, running=False, phases=(), exit=None, attempt=ref.attempt)
+        running = self._runs(attempt)
+        if not running and not attempt.ended:
+            self.end_lease(ref)
         return InstanceStatus(
             launched=True,
-            running=_runs(attempt),
+            running=running,
             phases=attempt.phases,
             exit=self._directory(ref).read_exit() if attempt.ended else None,
             attempt=ref.attempt,
@@ -220,25 +244,29 @@ class ClusterInstances:
     def runs(self, ref: InstanceRef) -> bool:
         """Return whether an attempt has a lease and no result. Cheaper than `status`."""
         try:
-            return _runs(self._attempt(ref))
+            return self._runs(self._attempt(ref))
         except UnknownInstance:
             return False
 
     def lease_end_s(self, ref: InstanceRef) -> float:
-        """Return the end of an attempt's lease by the monotonic clock, in seconds; 0 if the attempt is over."""
+        """Return a time, by the monotonic clock in seconds, before which an attempt's lease does not end.
+
+        The time is the end of the lease as far as it is known, and 0 if the attempt is over.
+        """
         try:
             attempt = self._attempt(ref)
         except UnknownInstance:
             return 0.0
-        return 0.0 if attempt.ended else attempt.until_s
+        return 0.0 if attempt.ended else min(self._end_s(attempt), self._now_s() + self._lease_s)
 
     def end_lease(self, ref: InstanceRef) -> None:
-        """End the lease of an attempt whose processes are gone."""
+        """End the lease of an attempt whose processes are gone, for later services, too."""
         with contextlib.suppress(UnknownInstance, FileNotFoundError):
             attempt = self._attempt(ref)
             with self._lease_lock:
-                attempt.until_s = 0.0
-                os.utime(attempt.lease_file, (_ENDED_S, _ENDED_S))
+                if attempt.until_s != 0.0:
+                    attempt.until_s = 0.0
+                    os.utime(attempt.lease_file, (_ENDED_S, _ENDED_S))
 
     def _directory(self, ref: InstanceRef) -> InstanceDirectory:
         return InstanceDirectory.of(self._root, ref)
@@ -256,9 +284,9 @@ class ClusterInstances:
         spec, directory = self.spec(ref), self._directory(ref)
         lease_file = directory.path / _LEASE_FILE
         try:
-            left_s = lease_file.stat().st_mtime + self._lease_s - time.time()
+            has_ended = lease_file.stat().st_mtime <= _ENDED_S
         except FileNotFoundError:
-            left_s = 0.0
+            has_ended = True
         return _Attempt(
             job_name=spec.job_name,
             log=spec.log,
@@ -266,16 +294,22 @@ class ClusterInstances:
             phases=directory.read_phases(),
             ended=directory.read_exit() is not None,
             stop=directory.read_stop(),
-            until_s=time.monotonic() + left_s,
+            until_s=0.0 if has_ended else None,
         )
 
     def _checked(self, ref: InstanceRef, job_name: str) -> _Attempt:
         attempt = self._attempt(ref)
         if attempt.job_name != job_name:
             raise UnknownInstance(f"job {ref.job_id} is not {job_name!r}, whose keys signed the request")
-        if not attempt.ended and not _runs(attempt):
+        if not attempt.ended and not self._runs(attempt):
             raise _lease_over(ref, attempt)
         return attempt
+
+    def _runs(self, attempt: _Attempt) -> bool:
+        return not attempt.ended and self._end_s(attempt) > self._now_s()
+
+    def _end_s(self, attempt: _Attempt) -> float:
+        return self._reachable_s + self._lease_s if attempt.until_s is None else attempt.until_s
 
     def _stop(self, ref: InstanceRef) -> StopReason | None:
         found = self._attempts.get(ref)
@@ -288,11 +322,9 @@ class ClusterInstances:
 
     def _renew(self, ref: InstanceRef, attempt: _Attempt) -> None:
         with self._lease_lock:
-            if not attempt.ended and not _runs(attempt):
+            if not attempt.ended and not self._runs(attempt):
                 raise _lease_over(ref, attempt)
-            attempt.until_s = time.monotonic() + self._lease_s
-            with contextlib.suppress(FileNotFoundError):  # the job was removed meanwhile
-                os.utime(attempt.lease_file)
+            attempt.until_s = self._now_s() + self._lease_s
 
     def _log_begin(self, ref: InstanceRef, attempt: _Attempt) -> int:
         if attempt.log_begin is None:
@@ -304,10 +336,6 @@ class ClusterInstances:
                     write_json(file, found)
             attempt.log_begin = int(found["begin"])
         return attempt.log_begin
-
-
-def _runs(attempt: _Attempt) -> bool:
-    return not attempt.ended and attempt.until_s > time.monotonic()
 
 
 def _lease_over(ref: InstanceRef, attempt: _Attempt) -> UnknownInstance:

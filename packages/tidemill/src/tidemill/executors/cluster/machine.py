@@ -1,9 +1,11 @@
 """Start and end the agents of one machine, independently of the scheduler that places instances there."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -13,9 +15,11 @@ from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.spec import InstanceRef
 
-__all__ = ["ASSIGNMENT_FILE", "PROCESS_FILE", "Machine"]
+__all__ = ["ASSIGNMENT_FILE", "LOCK_FILE", "PROCESS_FILE", "Machine", "remove_remains"]
 
 ASSIGNMENT_FILE = "assignment.json.gz"
+LOCK_FILE = "agent.lock"
+"""Locked by an agent while it runs, before it writes `PROCESS_FILE`."""
 PROCESS_FILE = "agent.json"
 _LOG_FILE = "agent.log"
 _KILL_TIMEOUT_S = 10.0
@@ -25,7 +29,7 @@ class Machine:
     """Starts and ends agents on this machine.
 
     Args:
-        root: Directory of the instances of this machine.
+        root: Directory of the instances of this machine. Other machines may use it, too, if it has locks.
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,7 +46,7 @@ class Machine:
         Raises:
             OSError: The agent cannot be started.
         """
-        self._remove_remains()
+        remove_remains(self._root)
         directory = self._directory(ref)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (directory / ASSIGNMENT_FILE).exists():
@@ -77,19 +81,27 @@ class Machine:
         self.kill(ref)
         shutil.rmtree(self._directory(ref), ignore_errors=True)
 
-    def _remove_remains(self) -> None:
-        """Remove the files of instances whose agents were killed, e.g. with the whole machine."""
-        for file in self._root.glob(f"*/{PROCESS_FILE}"):
-            agent = _process(file)
-            if agent is not None and not agent.alive:
-                shutil.rmtree(file.parent, ignore_errors=True)
-
     def _agent(self, ref: InstanceRef) -> ProcessId | None:
         return _process(self._directory(ref) / PROCESS_FILE)
 
     def _directory(self, ref: InstanceRef) -> Path:
         # The job's id is safe in a path: the service's API and the executor only pass hexadecimal ids.
         return self._root / f"{ref.job_id}-{ref.instance_index}-{ref.attempt}"
+
+
+def remove_remains(root: Path) -> None:
+    """Remove the files of instances of this machine whose agents were killed, e.g. with the whole machine.
+
+    Args:
+        root: Directory of the instances.
+    """
+    for file in root.glob(f"*/{PROCESS_FILE}"):
+        value = read_json(file) or {}
+        if value.get("host") != socket.gethostname():
+            continue
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), (file.parent / LOCK_FILE).open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def _process(file: Path) -> ProcessId | None:

@@ -18,7 +18,11 @@ class Placement(Protocol):
     """
 
     def capacity(self) -> Capacity:
-        """Return the capacity of the cluster, which may change. Does not block."""
+        """Return the capacity of the cluster, which may change.
+
+        Raises:
+            LaunchError: The cluster cannot be reached.
+        """
         ...
 
     def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:

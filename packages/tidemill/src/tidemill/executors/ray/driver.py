@@ -49,8 +49,7 @@ class MachineActor:
     def __init__(self, job_id: str, index: int, attempt: int, *, own_gpus: bool) -> None:
         self._ref = InstanceRef(job_id, index, attempt)
         self._own_gpus = own_gpus
-        # Tests run several nodes on one machine, so each node has a separate directory.
-        self._machine = Machine(Settings().node_dir / ray.get_runtime_context().get_node_id())
+        self._machine = Machine(Settings().node_dir)
 
     def address(self) -> str:
         return str(ray.util.get_node_ip_address())

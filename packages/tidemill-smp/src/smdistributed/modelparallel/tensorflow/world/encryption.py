@@ -6,6 +6,7 @@ import os
 import socket
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import find_obstacle
 from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
 
 __all__ = ["ENCRYPTION_VARIABLE", "encrypts", "secured"]
@@ -18,11 +19,13 @@ def encrypts() -> bool:
     """Return whether TCP connections are encrypted.
 
     Raises:
-        SMPConfigurationError: If the variable has another value than 0 and 1.
+        SMPConfigurationError: If the variable has another value than 0 and 1, or a package for TLS is missing.
     """
     value = os.environ.get(ENCRYPTION_VARIABLE, "0")
     if value not in ("", "0", "1"):
         raise SMPConfigurationError(f"{ENCRYPTION_VARIABLE} is {value!r}; allowed is 0 or 1")
+    if value == "1" and (obstacle := find_obstacle()):
+        raise SMPConfigurationError(f"{ENCRYPTION_VARIABLE} is 1: {obstacle}")
     return value == "1"
 
 

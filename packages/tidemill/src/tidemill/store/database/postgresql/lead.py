@@ -31,7 +31,7 @@ __all__ = ["CERTAIN_S", "DatabaseClock", "Lead", "LeadKeeper", "begin_term", "re
 
 BEAT_S = 1.0
 _RETRY_S = 0.2
-CERTAIN_S = 4.0
+CERTAIN_S = 3.0
 """How long a leader that cannot renew its row may still answer. It must be shorter than `succession.PATIENCE_S`."""
 _TOLERANCE_MS = 100
 """Differences between the clocks up to this are taken for the time of the round trip to the server."""

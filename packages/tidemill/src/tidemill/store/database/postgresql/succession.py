@@ -11,7 +11,7 @@ from tidemill.store.database.postgresql.lead import Lead, read_lead
 
 __all__ = ["PATIENCE_S", "Succession"]
 
-PATIENCE_S = 6.0
+PATIENCE_S = 5.0
 """A leader that has not renewed its row for this long is considered dead. The time counts from the last change that was
 seen here. It starts again after the database could not be reached, because then the leader could not renew either."""
 
@@ -39,8 +39,13 @@ class Succession:
         self.lead: Lead | None = None
         """The row as last seen."""
 
-    def is_vacant(self) -> bool:
-        """Read the row once. Return whether the lead is free: never taken, given back, or not renewed in time."""
+    def is_vacant(self, *, leader_has_ended: bool = False) -> bool:
+        """Read the row once. Return whether the lead is free: never taken, given back, or not renewed in time.
+
+        Args:
+            leader_has_ended: Whether it is known that the process of the leader has ended. Then the lead is free as
+                soon as its lock is.
+        """
         try:
             with self._engine.connect() as connection, connection.begin():
                 self._holder = locks.holder(connection)
@@ -53,7 +58,7 @@ class Succession:
         if lead != self.lead:
             self._changed_s = self._monotonic_s()
         self.lead = lead
-        if self._holder is None and (lead is None or lead.ended):
+        if self._holder is None and (lead is None or lead.ended or leader_has_ended):
             return True
         return self._monotonic_s() - self._changed_s > self._patience_s
 
