@@ -27,7 +27,7 @@ def test_callbacks_decide_as_in_one_process(environment: dict[str, str]) -> None
     assert len(plain["loss"]) < EPOCHS, "early stopping has a part in it"
     assert plain["rates"][-1] < plain["rates"][0], "and the learning rate"
     for rank, (mine, _) in enumerate(results):
-        assert mine == results[0][0], f"rank {rank} was logs_of_callbacks something else"
+        assert mine == results[0][0], f"rank {rank} got other logs"
         assert mine.keys() == plain.keys()
         for name, values in plain.items():
             assert mine[name] == pytest.approx(values, rel=1e-4), name

@@ -342,9 +342,7 @@ class Supervisor:
             return self._outcome_of(rank)
         if self._stopping:
             return Outcome(_STOPPED)
-        return Outcome(
-            status or 1, tail=f"mpirun ended with exit code {status}: {mpirun_text or 'it mpirun_text nothing'}"
-        )
+        return Outcome(status or 1, tail=f"mpirun ended with exit code {status}: {mpirun_text or 'it said nothing'}")
 
     def _outcome_of(self, rank: Rank) -> Outcome:
         code, tail = _before_abort(rank.exit_code or 1, rank.stderr.text())
