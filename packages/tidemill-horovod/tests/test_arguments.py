@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from horovod.tensorflow.meeting import find_encryption_secret
 
 import horovod.tensorflow as hvd
 from groups import joined
 from horovod.tensorflow.arguments import ARGUMENTS, Effect
+from horovod.tensorflow.rendezvous import find_encryption_secret
 
 FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
 
