@@ -82,7 +82,7 @@ PROMISES = {
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others"
     ],
     "Endpoints get no keys.": [
-        f"{STACK}/control/test_plan.py::test_an_instance_of_an_endpoint_is_planned_without_keys",
+        f"{STACK}/control/test_plan.py::test_an_instance_that_serves_is_planned_without_keys_and_with_the_limits_of_its_type",
         f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys",
     ],
     "Training data is read over a network only from the S3 endpoints that the setting `remote_s3` names.": [
