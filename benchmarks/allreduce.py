@@ -1,12 +1,12 @@
 """Allreduce between processes: tidemill-horovod, TensorFlow's gRPC ring, and MPI's own, interleaved in one run.
 
     .venvs/tf-2.21/bin/python benchmarks/allreduce.py             # 2 processes
-    .venvs/tf-2.21/bin/python benchmarks/allreduce.py --ranks 4   # 4 processes: with fewer cores only information
+    .venvs/tf-2.21/bin/python benchmarks/allreduce.py --ranks 4   # 4 processes: not a fair measurement on fewer cores
     .venvs/tf-2.21/bin/python benchmarks/allreduce.py --network 4gbit   # the step, on a network of this rate
 
-Each round times all of them once at each size, after a call that is not timed; what is printed is the least and the
-median over the rounds. Then it compares two training steps: one sends gradients while the backward pass still runs, the
-other sends them after it. Between processes of one machine, sending is work for the processor, like the backward pass.
+Each round times every implementation once at each size, after a call that is not timed. The minimum and the median over
+the rounds are printed. Then two training steps are compared: one sends gradients while the backward pass still runs,
+the other after it. Between processes of one machine, sending uses the processor, like the backward pass.
 With --network the ranks use sockets in a network namespace with a limited rate, so that sending is mostly waiting.
 """
 

@@ -1,4 +1,4 @@
-"""Compare steps with the training compiler to plain steps and to XLA switched on by hand, model by model.
+"""Compare steps with the training compiler to plain steps and to manually enabled XLA, for several models.
 
 Run ``python compiler.py [MODEL ...]`` in an environment with TensorFlow and tidemill-tensorflow. The two models of
 transformers also need ``PYTHONPATH=DIR`` after ``uv pip install --target DIR 'transformers==4.57.*'``.

@@ -1,9 +1,9 @@
-"""Durable signed creates and describes a second, and the server's CPU for each, beside the disk's raw fdatasync rate.
+"""Measure signed creates and describes per second, the server's CPU time of each, and the disk's raw fdatasync rate.
 
     python benchmarks/control_plane.py [--requests 3000] [--connections 32] [--rounds 3]
 
-The client shares the machine with the server. Requests are signed before the clock starts, so that the figures are
-the server's. A create is CreateModel: it is committed (fsync) before it is answered, and starts nothing.
+The client shares the machine with the server. Requests are signed before the clock starts, so the figures do not
+include signing. A create is a CreateModel: it is committed (fsync) before it is answered, and starts no job.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""CPU time of each InvokeEndpoint: what the service's process uses, and what the model's server uses.
+"""Measure the CPU time of an InvokeEndpoint in the service's process and in the model's server.
 
     python benchmarks/invoke_overhead.py MODEL.tar.gz [--requests 3000] [--connections 32] [--rounds 3]
 
 The model should do very little work, e.g. halve a number; each request is `{"instances": [1.0]}`. Requests are signed
-before the clock starts. Client and servers share the machine, so look at the CPU time, not at the requests a second.
+before the clock starts. Client and servers share the machine, so compare the CPU time, not the requests per second.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""Cost and gain of a glibc setting: memory of large tensors returns to the system as soon as they are freed.
+"""Measure cost and gain of a glibc setting that returns the memory of large tensors to the system when they are freed.
 
     .venvs/tf-2.21/bin/python benchmarks/malloc_threshold.py --rounds 5 [--onednn]
 
-For each model and each setting, a separate process trains: some steps to warm up, then the steps that are measured.
-Measured are CPU seconds (user and system), page faults, and the peak of the resident memory minus that of TensorFlow
-just imported. Each setting has one process that imports TensorFlow once and forks the others. Rounds are interleaved. A
-ratio is always to the first setting, glibc's own default, in the same round.
+For each model and each setting, a separate process trains: some steps to warm up, then the measured steps. The figures
+are CPU seconds (user and system), page faults, and the peak of the resident memory above that after the import of
+TensorFlow. For each setting, one process imports TensorFlow once and forks the others. Rounds are interleaved. A ratio
+compares with the first setting, glibc's default, in the same round.
 
 With oneDNN, TensorFlow's default on CPUs with AVX-512 VNNI, TensorFlow keeps a pool for tensors of more than 256 KiB,
-so that the setting has little effect. Without --onednn, this program switches oneDNN off, as it is on other CPUs.
+so the setting has little effect. Without --onednn, this program switches oneDNN off, as it is on other CPUs.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""Speed of feeding a Pipe channel, in MB per CPU second of the feeder, beside the limits that its parts set.
+"""Measure the speed of feeding a Pipe channel, in MB per CPU second of the feeder, and the limits of its parts.
 
     python benchmarks/pipe_feed.py [--rounds 5] [--mib 256]
 
-The feeder runs as in a job; a separate process drains the FIFO. Objects are in tmpfs. The limit
-for plain objects is a bare sendfile(2) loop; for gzip it is unpacking without writing. Rounds are interleaved, and
-medians are printed.
+The feeder runs as in a job; a separate process drains the FIFO. Objects are in tmpfs. The limit for plain objects is a
+bare sendfile(2) loop, and for gzip decompression without writing. Rounds are interleaved, and medians are printed.
 """
 
 import argparse
@@ -48,7 +47,7 @@ def cpu_s() -> float:
 
 
 def feed(directory: Path, objects: list[ObjectFile], **settings: str) -> float:
-    """Return the CPU seconds that the feeder takes for one epoch."""
+    """Return the CPU seconds of the feeder for one epoch."""
     with tempfile.TemporaryDirectory(dir=directory) as name:
         instance = InstanceDirectory(Path(name))
         (instance.ml / "input/data").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Checkpoints written and read through `s3://`, compared with the same bytes through boto3, on the same service.
+"""Measure writing and reading checkpoints through `s3://`, compared with the same bytes through boto3.
 
     .venvs/tf-2.21/bin/python benchmarks/s3_files.py [--size-mib 1024] [--rounds 3]
 
@@ -49,7 +49,7 @@ def ways(size: int) -> dict[str, Callable[[], Any]]:
     def read_by_boto3() -> None:
         target = io.BytesIO()
         s3.download_fileobj(BUCKET, "plain", target)
-        assert target.getbuffer().nbytes == size  # parts arrive in any order, so the position says nothing
+        assert target.getbuffer().nbytes == size  # parts arrive in any order, so the position is no measure of progress
 
     return {
         "write by boto3": lambda: s3.upload_fileobj(io.BytesIO(content), BUCKET, "plain"),

@@ -1,9 +1,9 @@
-"""Throughput of the object store through boto3, compared with moto's server in the same run.
+"""Measure the throughput of the object store through boto3, compared with moto's server in the same run.
 
     python benchmarks/s3_throughput.py [--rounds 5] [--size-mib 128] [--objects 200]
 
 Prints the median of interleaved rounds for both servers, and the ratio. Client and servers share the machine, so only
-the ratios say something about the servers. moto keeps objects in memory and syncs nothing; ours makes each put durable.
+the ratios are meaningful. moto keeps objects in memory and syncs nothing; tidemill makes each put durable.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def client_of(url: str, access_key: str, secret_key: str) -> Any:
 
 @contextmanager
 def tidemill(directory: Path) -> Iterator[Any]:
-    """Start our service as a user does, and yield a client of it."""
+    """Start the service as a user does, and yield a client of it."""
     state = directory / "state"
     command = [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--port", "0", "--state-dir", str(state)]
     with (directory / "tidemill.log").open("w") as log:

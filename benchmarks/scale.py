@@ -308,7 +308,7 @@ QUESTIONS: dict[str, Callable[[random.Random, argparse.Namespace], tuple[str, di
 }
 
 
-async def ask_around(service: Service, options: argparse.Namespace, *, idle: float) -> None:
+async def send_requests(service: Service, options: argparse.Namespace, *, idle: float) -> None:
     """Print the latencies of sequential requests, and the service's CPU time per request.
 
     Args:
@@ -365,7 +365,7 @@ async def measure(service: Service, agents: Agents, options: argparse.Namespace)
     for instances in (options.instances, 100_000):
         needed = share * instances / options.instances
         print(f"    {instances} instances: {share:.2f} x {instances} / {options.instances} = {needed:.2f} cores")
-    await ask_around(service, options, idle=share)
+    await send_requests(service, options, idle=share)
 
 
 async def restart(service: Service, agents: Agents, options: argparse.Namespace) -> None:

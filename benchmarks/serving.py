@@ -1,15 +1,15 @@
-"""Cost of the model server beyond that of the model: CPU per request and requests per second, in one run.
+"""Measure the cost of the model server in addition to that of the model: CPU per request and requests per second.
 
     .venvs/tf-2.21/bin/python benchmarks/serving.py [--seconds 2] [--rounds 3] [--peers]
 
-Measured in turn are the server under 1, 8 and 32 connections; the callable of the same engine in one process, without a
-server, with batches of 1 and 32 rows; and a socket server on the same event loop that answers each read with constant
-bytes, which is as cheap as a server in Python can be. Two models: ``half_plus_two`` (nothing to compute) and ``mlp``
-(784-512-512-10, one row of 784 numbers a request). With ``--peers`` also LitServe and BentoML with ``half_plus_two``
-under 32 connections, after ``make serving-peers``. CPU is that of the server's process and its children, user and
-system; on a busy machine it is the only reliable figure. The best round counts. Also printed: time from the start of
-the process to its first answer, and the CPU that it takes to read an image of 224 x 224 x 3 numbers from JSON, in two
-precisions.
+These are measured in turn: the server under 1, 8 and 32 connections; the callable of the same engine in one process,
+without a server, with batches of 1 and 32 rows; and a socket server on the same event loop that answers each read with
+constant bytes, which is the lower limit for a server in Python. There are two models: ``half_plus_two`` (almost no
+computation) and ``mlp`` (784-512-512-10, one row of 784 numbers per request). ``--peers`` also measures LitServe and
+BentoML with ``half_plus_two`` under 32 connections, after ``make serving-peers``. The CPU time is the user and system
+time of the server's process and its children; on a busy machine it is the only reliable figure. The best round counts.
+The time from the start of the process to its first answer is also printed, and the CPU time to read an image of
+224 x 224 x 3 numbers from JSON, in two precisions.
 """
 
 import argparse
@@ -126,7 +126,7 @@ class Result:
 
 
 class Client(asyncio.Protocol):
-    """One connection that sends the same request again as soon as the answer is there."""
+    """A connection that sends the same request again after each answer."""
 
     def __init__(self, request: bytes, until_s: float, done: asyncio.Future[list[float]]) -> None:
         self.request, self.until_s, self.done = request, until_s, done

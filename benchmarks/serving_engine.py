@@ -1,4 +1,4 @@
-"""Costs of each engine of an endpoint: its start, its memory and each call, in interleaved rounds.
+"""Measure the costs of each engine of an endpoint, in interleaved rounds: its start, its memory and each call.
 
     .venvs/tf-2.21/bin/python benchmarks/serving_engine.py [--rounds 3] [--calls 5000]
 
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def start(model_dir: Path, engine: str) -> dict[str, float]:
-    """Start a server, ask it once, and return what that took."""
+    """Start a server, send one request, and return the CPU time and the memory until the answer."""
     command = [sys.executable, "-m", "tidemill_serving", "--model-dir", str(model_dir), "--port", "0"]
     server = subprocess.Popen(
         [*command, "--engine", engine], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -88,7 +88,7 @@ def start(model_dir: Path, engine: str) -> dict[str, float]:
     assert server.stdout is not None
     try:
         port = next(int(line.rpartition(":")[2]) for line in server.stdout if line.startswith("server.ready"))
-        ask(port)
+        send_request(port)
         memory = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
         kilobytes = {kind: int(re.findall(rf"^{kind}:\s+(\d+)", memory, re.MULTILINE)[0]) for kind in ("Pss", "Rss")}
         return {"CPU s": cpu_s(server.pid)} | {f"{kind.upper()} MB": kb / 1024 for kind, kb in kilobytes.items()}
@@ -98,7 +98,7 @@ def start(model_dir: Path, engine: str) -> dict[str, float]:
         server.wait()
 
 
-def ask(port: int) -> None:
+def send_request(port: int) -> None:
     """Send one request."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("POST", "/invocations", BODIES["half_plus_two"], {"Content-Type": "application/json"})

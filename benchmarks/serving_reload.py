@@ -1,4 +1,4 @@
-"""How long requests wait while the server changes to a new version of a model.
+"""Measure how long requests wait while the server changes to a new version of a model.
 
     .venvs/tf-2.21/bin/python benchmarks/serving_reload.py [--rounds 15] [--seconds 1.5]
 
@@ -38,15 +38,15 @@ def main() -> None:
         base = directory / "served"
         put(directory, base, version=1)
         port = started(directory, base, ends)
-        asking = Asking(port)
-        ends.callback(asking.stop)
+        client = SteadyClient(port)
+        ends.callback(client.stop)
         quiet: list[float] = []
         reloading: list[float] = []
         for number in range(given.rounds):
-            quiet.append(asking.longest_ms(given.seconds))
+            quiet.append(client.longest_ms(given.seconds))
             swap = threading.Thread(target=put, args=(directory, base), kwargs={"version": number + 2})
             threading.Timer(given.seconds / 4, swap.start).start()
-            reloading.append(asking.longest_ms(given.seconds))
+            reloading.append(client.longest_ms(given.seconds))
             swap.join()
             assert available(port) == [number + 2], "the window ended before the new version served"
             shutil.rmtree(base / str(number + 1))
@@ -89,14 +89,14 @@ def available(port: int) -> list[int]:
     return [int(each["version"]) for each in statuses if each["state"] == "AVAILABLE"]
 
 
-class Asking:
+class SteadyClient:
     """A client that sends requests all the time, and notes the longest pause between two answers."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
         self._longest_s = 0.0
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
+        self._thread = threading.Thread(target=self._send_requests)
         self._thread.start()
 
     def longest_ms(self, seconds: float) -> float:
@@ -110,7 +110,7 @@ class Asking:
         self._stopped.set()
         self._thread.join()
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         last = time.perf_counter()
         while not self._stopped.is_set():
             self._connection.request("POST", "/v1/models/mlp:predict", BODIES["mlp"])

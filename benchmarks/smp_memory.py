@@ -1,4 +1,4 @@
-"""Memory of each of several ranks, as a share of what one rank needs, for a model that is mostly weights.
+"""Measure the memory of each of several ranks, relative to that of one rank, for a model that is mostly weights.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_memory.py --rounds 3
 
@@ -6,9 +6,9 @@
 is counted from the memory of the process after TensorFlow was imported and warmed up. The ideal share, 1/P, is printed
 beside it. Weights and slots are three quarters of the memory; the rest, gradients, is divided in the same way.
 
-The memory that malloc keeps after it was freed counts as well. With oneDNN, TensorFlow's default on newer CPUs, large
-tensors come from a pool of TensorFlow's own; without it, as on other CPUs, from malloc, once as the library sets it and
-once as glibc does.
+Freed memory that malloc keeps counts as well. With oneDNN, TensorFlow's default on newer CPUs, large tensors come from
+TensorFlow's own pool. Without oneDNN, as on other CPUs, they come from malloc; this is measured once with the library's
+settings of malloc and once with glibc's.
 """
 
 import argparse

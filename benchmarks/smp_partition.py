@@ -1,4 +1,4 @@
-"""Quality of the automatic cut: its longest stage, compared with that of the best manual cut of the same model.
+"""Measure the quality of the automatic cut: its longest stage, compared with that of the best manual cut.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_partition.py [--only chain skip bytes] [--rounds 5] [--no-runs]
 

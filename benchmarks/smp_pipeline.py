@@ -1,13 +1,13 @@
-"""Gain of a pipeline: one rank with one core, compared with two (or four) ranks with a core each, in one run.
+"""Measure the gain of a pipeline: one rank with one core, compared with two (or four) ranks with a core each.
 
     .venvs/tf-2.21/bin/python benchmarks/smp_pipeline.py [--rounds 5] [--attempts 40] [--only sleeps transformer]
 
-One round is some steps on one rank and then as many on several; the order changes from round to round. Every rank, also
-the single one, has one core, one thread between ops and one within ops. How many CPUs other processes used meanwhile is
-read from /proc/stat. A round in which that was 0.05 CPUs or more does not count, except for `sleeps`, which needs no
+A round consists of some steps on one rank and the same number of steps on several ranks, in alternating order. Every
+rank, also the single one, has one core, one thread between ops and one within ops. The CPU time of other processes is
+read from /proc/stat. A round in which they used 0.05 CPUs or more does not count, except for `sleeps`, which needs no
 CPU. Each line shows how many rounds count and how many were run. The ratio is the median over rounds of the time of one
 rank divided by that of several; the ideal is P B / (B + P - 1). A second ratio is the CPU time of all ranks together
-divided by that of one rank; it is reliable on a busy machine, too.
+divided by that of one rank, which is reliable on a busy machine, too.
 
 Workloads: `sleeps`, layers that sleep 10 ms forward and 20 ms backward; `transformer`, 4 blocks of width 256 on 16
 sequences of 64; `mlp`, 4 layers of 1024 on 1024 rows; `tiny`, 4 layers of 16 on 16 rows.
@@ -143,12 +143,12 @@ def line(row: Row, kept: list[tuple[Sample, Sample]], attempts: int, others: lis
     cpu = statistics.median(several.cpu_s / max(one.cpu_s, 1e-9) for one, several in kept)
     one_ms, several_ms = (statistics.median(pair[side].step_s for pair in kept) * 1e3 for side in (0, 1))
     goal = GOALS.get(row.workload)
-    said = "" if goal is None else f"  goal {goal}: {'met' if ratio / ideal >= goal else 'MISSED'}"
+    goal_text = "" if goal is None else f"  goal {goal}: {'met' if ratio / ideal >= goal else 'MISSED'}"
     if row.workload == "tiny":
-        said = f"  goal 2.5 times one rank: {1 / ratio:.2f}, {'met' if 1 / ratio <= 2.5 else 'MISSED'}"
+        goal_text = f"  goal 2.5 times one rank: {1 / ratio:.2f}, {'met' if 1 / ratio <= 2.5 else 'MISSED'}"
     return (
         f"{head} {one_ms:9.2f} {several_ms:11.2f}  {ratio:5.3f}  {ideal:5.3f}  {ratio / ideal:8.3f}  {cpu:9.2f}  "
-        f"{len(kept):2}/{attempts:<3}  {statistics.median(others):10.2f}{said}"
+        f"{len(kept):2}/{attempts:<3}  {statistics.median(others):10.2f}{goal_text}"
     )
 
 

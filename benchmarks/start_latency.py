@@ -1,11 +1,11 @@
-"""Time from `fit()` on an estimator to the first line of the user's script, compared with starting the script by hand.
+"""Measure the time from `fit()` to the first line of the user's script, compared with a manual start of the script.
 
     python benchmarks/start_latency.py [--rounds 5] [--cold] [--instances 4]
 
 `--instances` compares a job of several instances with a job of one instance instead; the time ends with the script's
 first line on the last instance. `--cold` also measures a first job, whose environment is built in a new directory (uv's
-cache may have the packages). The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts forked from a process
-that has TensorFlow imported.
+cache may have the packages). The warm rounds of the second table use `TIDEMILL_WARM=1`: scripts are forked from a
+process that has imported TensorFlow.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Measure how long requests wait until a standby service has taken over: after kill -9, a hang and an orderly end.
+"""Measure how long requests wait until a standby service leads: after kill -9, a hang and a normal exit.
 
 Run it as ``python benchmarks/takeover.py [--rounds N]``. Two services share a PostgreSQL on this machine, and a client
 sends requests to the standby. The result is the longest time between two answers.

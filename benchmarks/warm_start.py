@@ -1,7 +1,7 @@
-"""Time from the start of the runtime to the script's first line after ``import tensorflow``: warm and cold.
+"""Measure the time from the start of the runtime to the script's first line after ``import tensorflow``: warm and cold.
 
-Run with an environment that has TensorFlow: ``python warm_start.py [ROUNDS]``. The two ways are interleaved, and the
-ratio of the minima is what counts.
+Run it in an environment with TensorFlow: ``python warm_start.py [ROUNDS]``. Warm and cold starts are interleaved;
+compare the ratio of the minima.
 """
 
 from __future__ import annotations

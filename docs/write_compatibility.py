@@ -34,8 +34,8 @@ _LEGEND = """\
 ## Every member
 **honoured**: done as requested. **recorded**: accepted and shown, without effect. **refused**: an error at the call
 that names the member, the value, what is allowed and what to do; `false` and empty values request nothing, and are
-accepted. The row of a recorded or refused member covers everything inside it. Members that are not in AWS's model
-are ignored, with a warning in the service's log.
+accepted. The row of a recorded or refused member also applies to the members inside it. Members that are not in AWS's
+model are ignored, with a warning in the service's log.
 """
 _OF_HYPERPARAMETERS = """\
 ### Hyperparameters of the platform
@@ -45,7 +45,7 @@ the script in `SM_FRAMEWORK_PARAMS`, as on SageMaker. The hyperparameters `train
 """
 _OF_ARGUMENTS = """\
 ### Arguments of tidemill.sdk
-If an argument is sent as a member of a request, its row names the member, and the row of that member above decides.
+The row of an argument that is sent as a member of a request names that member; the member's row above shows its effect.
 """
 
 _TITLES = {

@@ -53,11 +53,11 @@ def archive(files: Mapping[str, str]) -> bytes:
 
 
 def poll(condition: Callable[[], Any], what: str | Callable[[], object], *, timeout_s: float = DEADLINE_S) -> Any:
-    """Wait for a condition that nobody can notify us of; its value.
+    """Wait for a condition for which there is no notification, and return its value.
 
     Args:
         condition: Returns a true value once it holds.
-        what: What is waited for, or a function that tells how far things are; shown on failure.
+        what: Description of the condition, or a function that returns the current state; shown on failure.
         timeout_s: Deadline, in seconds.
     """
     deadline, pause_s = time.monotonic() + timeout_s, 0.01
@@ -65,7 +65,7 @@ def poll(condition: Callable[[], Any], what: str | Callable[[], object], *, time
         if time.monotonic() > deadline:
             pytest.fail(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(pause_s)
-        pause_s = min(0.25, pause_s * 1.2)  # to ask costs the CPU that is waited for
+        pause_s = min(0.25, pause_s * 1.2)  # each check uses CPU time that the awaited process needs
     return value
 
 

@@ -1,9 +1,9 @@
-"""Train, deploy and ask: the whole way of a model, with the estimator API.
+"""Train a model, deploy it and request predictions, with the estimator API.
 
-Run it with `python client.py`; the service is started if none runs. With `from sagemaker.tensorflow import TensorFlow`,
-as written for AWS, it runs by `tidemill run client.py`.
+Run it with `python client.py`; the service is started if none runs. With the import of AWS's documents,
+`from sagemaker.tensorflow import TensorFlow`, run it with `tidemill run client.py`.
 
-Exit code 1 where fewer than 95 of 100 digits that the model has never seen are recognised.
+The exit code is 1 if the model recognizes fewer than 95 % of the held-out digits.
 """
 
 import json
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def ask(predictor) -> float:
-    """Share of the held-out digits that the endpoint recognises."""
+    """Return the share of the held-out digits that the endpoint recognizes."""
     held_out = json.loads((DATA / "heldout.json").read_text())
     with timed("predict"):
         predictions = predictor.predict({"instances": held_out["images"]})["predictions"]

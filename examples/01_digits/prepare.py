@@ -1,10 +1,10 @@
 """Prepare the data: scikit-learn's 1,797 handwritten digits, in three parts.
 
-Needs NumPy and scikit-learn, which the jobs' environment has. Writes below the directory given:
+Needs NumPy and scikit-learn, which are in the jobs' environment. Writes below the given directory:
 
-    train/digits.npz    what the model learns from
-    test/digits.npz     what it is measured on while it learns
-    heldout.json        what neither has seen: the client asks the endpoint about these
+    train/digits.npz    the training data
+    test/digits.npz     the validation data
+    heldout.json        other images, for which the client requests predictions
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What `make quickstart` runs: prepare the data in the jobs' environment, then the client."""
+"""Run by `make quickstart`: prepare the data in the jobs' environment, then run the client."""
 
 import subprocess
 import sys

@@ -20,9 +20,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=7)
-    # Every script gets a place for checkpoints; this one is done too soon to need any.
+    # Every script gets this argument, a place for checkpoints. This script is too short to need any.
     parser.add_argument("--model_dir", type=str)
-    # Channels and the place for the model are in the environment.
+    # The directories of the channels and of the model are in environment variables.
     parser.add_argument("--train", type=Path, default=os.environ.get("SM_CHANNEL_TRAIN"))
     parser.add_argument("--test", type=Path, default=os.environ.get("SM_CHANNEL_TEST"))
     parser.add_argument("--sm-model-dir", type=Path, default=os.environ.get("SM_MODEL_DIR"))
@@ -30,7 +30,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load(channel: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 64) and labels (n,) of every .npz file of a channel."""
+    """Return the images (n, 64) and labels (n,) of all .npz files of a channel."""
     parts = [np.load(file) for file in sorted(Path(channel).glob("*.npz"))]
     if not parts:
         raise FileNotFoundError(f"no .npz file in {channel}")
@@ -58,7 +58,7 @@ def build(learning_rate: float) -> keras.Model:
 
 
 class EpochLog(keras.callbacks.Callback):
-    """One line an epoch."""
+    """Print one line per epoch."""
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         values = " ".join(f"{name}={value:.4f}" for name, value in (logs or {}).items())
@@ -80,7 +80,7 @@ def main() -> None:
         callbacks=[EpochLog()],
         verbose=0,
     )
-    # A numbered directory is a version of the model to the server.
+    # The model server reads versions of a model from numbered directories.
     model.export(arguments.sm_model_dir / "1", verbose=False)
     print("model exported", flush=True)
 

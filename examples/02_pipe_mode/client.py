@@ -1,8 +1,8 @@
-"""Train in Pipe mode, from plain TFRecords and from packed ones.
+"""Train in Pipe mode, from plain TFRecords and from compressed ones.
 
     python client.py
 
-The service is started if none runs, and the data is prepared if it is not there.
+The service is started if none runs, and the data is prepared if it is missing.
 """
 
 import subprocess
@@ -44,7 +44,7 @@ def main() -> None:
     plain = session.upload_data(str(DATA / "plain"), key_prefix="digits-pipe/plain")
     packed = session.upload_data(str(DATA / "packed"), key_prefix="digits-pipe/packed")
     estimator().fit(plain)
-    # The same script: the service unpacks the stream on its way.
+    # The same script: the service decompresses the stream.
     estimator().fit(TrainingInput(packed, compression="Gzip"))
 
 

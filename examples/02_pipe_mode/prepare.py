@@ -1,9 +1,9 @@
-"""Write scikit-learn's 1,797 handwritten digits as TFRecords, once plain and once packed by gzip.
+"""Write scikit-learn's 1,797 handwritten digits as TFRecords, once plain and once compressed with gzip.
 
-Needs TensorFlow and scikit-learn, which the jobs' environment has. Writes below the directory given:
+Needs TensorFlow and scikit-learn, which are in the jobs' environment. Writes below the given directory:
 
-    plain/part-0.tfrecord ...       what `fit("s3://...")` streams
-    packed/part-0.tfrecord.gz ...   the same, for `TrainingInput(..., compression="Gzip")`
+    plain/part-0.tfrecord ...       for `fit("s3://...")`
+    packed/part-0.tfrecord.gz ...   for `TrainingInput(..., compression="Gzip")`
 
 Every record is a `tf.train.Example` with the 64 pixels of an image as float64 bytes and its digit.
 """

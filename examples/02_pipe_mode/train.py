@@ -1,6 +1,6 @@
 """Training script: learn digits from a channel in Pipe mode.
 
-No file of the channel is on disk: the records stream in through a FIFO for each of the epochs that `repeat` asks for.
+The channel has no files on disk: the records of each epoch that `repeat` requests are streamed through a FIFO.
 """
 
 import argparse
@@ -19,7 +19,7 @@ FEATURES = {
 
 
 def parse(record: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """An image by the name of the model's input, and its digit."""
+    """Return an image under the name of the model's input, and its digit."""
     example = tf.io.parse_single_example(record, FEATURES)
     pixels = tf.io.decode_raw(example["pixels"], tf.float64)
     return {"pixels": tf.ensure_shape(pixels, [64])}, example["digit"]
@@ -42,7 +42,7 @@ def build() -> keras.Model:
 
 
 class Steps(keras.callbacks.Callback):
-    """Counts batches; an optimizer counts the end of the data as well."""
+    """Count batches. The optimizer's counter would also include the end of the data."""
 
     count = 0
 
@@ -58,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     keras.utils.set_random_seed(7)
     model = build()
-    # One call of fit: the epochs follow each other in the stream.
+    # One call of `fit`: the dataset contains all epochs.
     steps = Steps()
     trained = model.fit(stream(arguments.epochs), verbose=0, callbacks=[steps])
     print(f"{steps.count} steps, accuracy over all of them {trained.history['accuracy'][-1]:.3f}", flush=True)

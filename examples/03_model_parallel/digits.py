@@ -1,9 +1,9 @@
-"""Learn handwritten digits with a model in two parts, cut by hand: the script of SageMaker's documents.
+"""Learn handwritten digits with a model in two manual partitions: the script of SageMaker's documents.
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 digits.py --partitions 2
     python digits.py --partitions 1
 
-As a job, the parameters of the library come from the estimator: then `smp.init()` without any does.
+In a job, the estimator passes the parameters of the library, so the script may call `smp.init()` without arguments.
 """
 
 import argparse
@@ -20,17 +20,19 @@ TEST = 320
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Learn handwritten digits with a model cut by hand.")
-    parser.add_argument("--partitions", type=int, default=2, help="model parts; as many ranks are needed")
-    parser.add_argument("--microbatches", type=int, default=4, help="pieces of a batch; must divide it")
+    parser.add_argument("--partitions", type=int, default=2, help="model parts; the number of ranks must be a multiple")
+    parser.add_argument(
+        "--microbatches", type=int, default=4, help="microbatches per batch; the batch size must be a multiple"
+    )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--model-dir", default=os.environ.get("SM_MODEL_DIR", "model/digits"))
-    # A job hands the parameters of the library to its script as well, as --mp_parameters: pass over what is not known.
+    # A job also passes the parameters of the library as --mp_parameters, so unknown arguments are ignored.
     return parser.parse_known_args()[0]
 
 
 class Net(smp.DistributedModel):
-    """Two convolutions on the first partition, the rest on the last one."""
+    """Two convolutions on the first partition, all other layers on the last one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +44,7 @@ class Net(smp.DistributedModel):
         self.head = tf.keras.layers.Dense(10)
 
     def call(self, images: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Logits (n, 10) of images (n, 8, 8, 1)."""
+        """Return the logits (n, 10) of images (n, 8, 8, 1)."""
         with smp.partition(0):
             features = self.conv2(self.conv1(images))
         with smp.partition(smp.mp_size() - 1):
@@ -51,11 +53,11 @@ class Net(smp.DistributedModel):
 
 
 def load(batch_size: int) -> tuple[tf.data.Dataset, np.ndarray, np.ndarray]:
-    """Batches to train with, the same on all ranks of a replica; images and digits to test with."""
+    """Return the training batches, the same on all ranks of a replica, and the images and digits of the test data."""
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).reshape(-1, 8, 8, 1).astype("float32")
     train = tf.data.Dataset.from_tensor_slices((images[TEST:], labels[TEST:]))
-    # Batches must all be of one size, which the microbatches divide.
+    # All batches must have the same size, a multiple of the number of microbatches.
     batches = train.shuffle(2000, seed=7 + smp.dp_rank()).batch(batch_size, drop_remainder=True)
     return batches, images[:TEST], labels[:TEST]
 

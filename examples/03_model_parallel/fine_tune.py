@@ -4,7 +4,7 @@
     python -m smdistributed.modelparallel.tensorflow.run -n 2 fine_tune.py --partitions 2
     python fine_tune.py --partitions 1
 
-The weights of pretrain.py know the digits 0 to 4; a new head learns all ten.
+The weights of pretrain.py were trained on the digits 0 to 4; a new head learns all ten.
 """
 
 import argparse
@@ -24,9 +24,11 @@ TEST = 320
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Fine-tune a Functional model that the library cuts.")
-    parser.add_argument("--partitions", type=int, default=2, help="model parts; as many ranks are needed")
-    parser.add_argument("--microbatches", type=int, default=4, help="pieces of a batch; must divide it")
-    parser.add_argument("--by-hand", action="store_true", help="cut by rules on names of layers")
+    parser.add_argument("--partitions", type=int, default=2, help="model parts; the number of ranks must be a multiple")
+    parser.add_argument(
+        "--microbatches", type=int, default=4, help="microbatches per batch; the batch size must be a multiple"
+    )
+    parser.add_argument("--by-hand", action="store_true", help="place layers by rules on their names")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--pretrained", type=Path, default=Path("model/pretrained.keras"))
@@ -35,7 +37,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def with_new_head(pretrained: keras.Model) -> keras.Model:
-    """The model with ten classes in place of five; its first layer stays as it is."""
+    """Return the model with ten classes instead of five; its first layer is kept."""
     pretrained.get_layer("conv1").trainable = False
     features = pretrained.get_layer("features").output
     return keras.Model(pretrained.input, keras.layers.Dense(10, name="head")(features), name="digits")
@@ -51,7 +53,7 @@ def main() -> int:
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).reshape(-1, 8, 8, 1).astype("float32")
 
-    # Every rank loads the whole model, and keeps its part of the weights when the model is cut.
+    # Every rank loads the whole model, and frees the other ranks' weights when the model is partitioned.
     plain = with_new_head(keras.models.load_model(arguments.pretrained))
     rules = {"conv*": 0, "activation": 0, "*": smp.mp_size() - 1} if arguments.by_hand else None
     model = smp.DistributedModel.wrap(plain, rules)
@@ -62,10 +64,10 @@ def main() -> int:
     )
     train = tf.data.Dataset.from_tensor_slices((images[TEST:], labels[TEST:]))
     train = train.shuffle(2000, seed=7).batch(arguments.batch_size, drop_remainder=True)
-    # All ranks call fit, with the same data; the first one shows the progress.
+    # All ranks call `fit` with the same data; rank 0 prints the progress.
     trained = model.fit(train, epochs=arguments.epochs, shuffle=False, verbose=0)
     _, accuracy = model.evaluate(images[:TEST], labels[:TEST], batch_size=TEST, verbose=0)
-    # Both are collective, write the whole model, and need none of the library to be read.
+    # Both calls are collective and write the whole model, which can be read without the library.
     model.save_model(arguments.model_dir)
     model.save(arguments.model_dir / "digits.keras")
     if smp.rank() == 0:

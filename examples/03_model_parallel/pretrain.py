@@ -1,8 +1,8 @@
-"""Train an ordinary Keras model, in one process and without the library: what fine_tune.py takes up.
+"""Train an ordinary Keras model for fine_tune.py, in one process and without the library.
 
     python pretrain.py
 
-It learns the digits 0 to 4 and is written as a `.keras` file.
+The model learns the digits 0 to 4 and is saved as a `.keras` file.
 """
 
 import argparse

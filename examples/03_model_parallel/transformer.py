@@ -1,10 +1,10 @@
-"""Train a small language model on Python's own documentation; the library finds the cut.
+"""Train a small language model on Python's own documentation, with automatic partitions.
 
     python -m smdistributed.modelparallel.tensorflow.run -n 2 transformer.py --partitions 2
-    python transformer.py --plan 4        the cut into four, on paper: one process, nothing is trained
+    python transformer.py --plan 4        print a plan for four partitions: one process, no training
     python transformer.py --partitions 1
 
-The first rank prints the report of the cut before the first step.
+Rank 0 prints a report of the partitions before the first step.
 """
 
 import argparse
@@ -23,11 +23,15 @@ TEXT = "".join(topics.values()).encode("ascii", "ignore")
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small language model that the library cuts.")
-    parser.add_argument("--partitions", type=int, default=2, help="model parts; as many ranks are needed")
-    parser.add_argument("--microbatches", type=int, default=4, help="pieces of a batch; must divide it")
-    parser.add_argument("--optimize", choices=("memory", "speed"), default="speed", help="what the cut balances")
-    parser.add_argument("--plan", type=int, metavar="PARTITIONS", help="print the cut into so many parts, and end")
-    parser.add_argument("--timeline", help="file for a timeline of the last steps, to be looked at in a trace viewer")
+    parser.add_argument("--partitions", type=int, default=2, help="model parts; the number of ranks must be a multiple")
+    parser.add_argument(
+        "--microbatches", type=int, default=4, help="microbatches per batch; the batch size must be a multiple"
+    )
+    parser.add_argument(
+        "--optimize", choices=("memory", "speed"), default="speed", help="what the automatic partitions balance"
+    )
+    parser.add_argument("--plan", type=int, metavar="PARTITIONS", help="print a plan for this many partitions and exit")
+    parser.add_argument("--timeline", help="write a timeline of the last steps to this file, for a trace viewer")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--length", type=int, default=64, help="characters of a sequence")
@@ -49,14 +53,14 @@ class Block(tf.keras.layers.Layer):
         self.narrow = tf.keras.layers.Dense(width)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """(n, length, width) -> the same shape."""
+        """Return a tensor of the shape (n, length, width) of the input."""
         normal = self.norm1(x)
         x = x + self.attention(normal, normal, use_causal_mask=True)
         return x + self.narrow(self.wide(self.norm2(x)))
 
 
 class LanguageModel(smp.DistributedModel):
-    """Nothing in it speaks of partitions."""
+    """An ordinary model: it does not mention partitions."""
 
     def __init__(self, length: int, width: int, blocks: int) -> None:
         super().__init__()
@@ -68,15 +72,15 @@ class LanguageModel(smp.DistributedModel):
         self.head = tf.keras.layers.Dense(CHARACTERS)
 
     def call(self, text: tf.Tensor) -> tf.Tensor:
-        """Logits (n, length, 128) of the next characters of texts (n, length) of integers."""
+        """Return the logits (n, length, 128) of the next characters of texts (n, length) of integers."""
         x = self.characters(text) + self.places(tf.range(self.length))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
 
 
-def cut_on_paper(arguments: argparse.Namespace):
-    """The report of the cut, before there is a second process or a value in a variable."""
+def plan_partitions(arguments: argparse.Namespace):
+    """Return the report of the partitions, without a second process and without values of variables."""
     return smp.plan(
         LanguageModel(arguments.length, arguments.width, arguments.blocks),
         tf.TensorSpec((arguments.batch_size, arguments.length), tf.int32),
@@ -87,7 +91,7 @@ def cut_on_paper(arguments: argparse.Namespace):
 
 
 def batches(steps: int, batch_size: int, length: int):
-    """Pairs (text, next characters), each int32 (batch_size, length); the same on all ranks of a replica."""
+    """Yield pairs (text, next characters), each int32 (batch_size, length); the same on all ranks of a replica."""
     characters = np.frombuffer(TEXT, np.uint8).astype("int32")
     random = np.random.default_rng(7 + smp.dp_rank())
     for _ in range(steps):
@@ -96,7 +100,7 @@ def batches(steps: int, batch_size: int, length: int):
         yield tf.constant(rows[:, :-1]), tf.constant(rows[:, 1:])
 
 
-def continued(served, start: str, length: int, count: int = 60) -> str:
+def complete(served, start: str, length: int, count: int = 60) -> str:
     """Return `start`, followed by the characters that the saved model predicts."""
     text = [ord(character) for character in start]
     for _ in range(count):
@@ -109,9 +113,9 @@ def continued(served, start: str, length: int, count: int = 60) -> str:
 def main() -> None:
     arguments = parse_arguments()
     if arguments.plan:
-        print(cut_on_paper(arguments))
+        print(plan_partitions(arguments))
         return
-    # The report of the cut, and what else the library has to say.
+    # Show the library's log, including the report of the partitions.
     logging.basicConfig(format="%(message)s")
     logging.getLogger("smdistributed.modelparallel").setLevel(logging.INFO)
     smp.init(
@@ -137,7 +141,7 @@ def main() -> None:
     def train_step(text: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
         gradients, loss = forward_backward(text, following)
         gradients = [gradient.accumulate() for gradient in gradients]
-        # The norm over the gradients of all partitions; tf.clip_by_global_norm would see those of this rank only.
+        # The norm over the gradients of all partitions; tf.clip_by_global_norm would use only those of this rank.
         gradients, _ = smp.clip_by_global_norm(gradients, 1.0)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss.reduce_mean()
@@ -151,7 +155,7 @@ def main() -> None:
     model.save_model(arguments.model_dir)
     if smp.rank() == 0:
         served = tf.saved_model.load(arguments.model_dir).signatures["serving_default"]
-        print(f"the saved model goes on: {continued(served, 'The value of ', arguments.length)!r}")
+        print(f"the saved model goes on: {complete(served, 'The value of ', arguments.length)!r}")
 
 
 if __name__ == "__main__":

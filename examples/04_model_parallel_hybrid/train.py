@@ -1,4 +1,4 @@
-"""Training script: a model in two partitions, as many replicas as there are ranks for, digits drawn by NumPy.
+"""Training script: a model in two partitions, with one replica for each two ranks, and images drawn by NumPy.
 
     LAUNCH="python -m smdistributed.modelparallel.tensorflow.run"
 
@@ -7,7 +7,7 @@
     mpirun -np 4 python train.py                  # the same, started by MPI
     python train.py --partitions 1                # one process: the same losses
 
-Each line that it prints is the same for all of them, up to rounding.
+All of these commands print the same lines, up to rounding.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class Net(smp.DistributedModel):
 
 
 def draw(seed):
-    """Images of ten shapes under noise, and which shape it is; the same on all ranks."""
+    """Return noisy images of ten shapes, and the number of each image's shape; the same on all ranks."""
     random = np.random.default_rng(seed)
     shapes = np.random.default_rng(0).normal(size=(DIGITS, PIXELS))
     digits = random.integers(DIGITS, size=EXAMPLES)
@@ -43,7 +43,7 @@ def draw(seed):
 
 
 def batches(images, digits):
-    """This replica's share of every batch: ranks of one replica must get the same examples in the same order."""
+    """Yield this replica's share of every batch. Ranks of one replica must get the same examples in the same order."""
     for start in range(0, EXAMPLES, BATCH):
         rows = slice(start + smp.dp_rank(), start + BATCH, smp.dp_size())
         yield tf.constant(images[rows]), tf.constant(digits[rows])
@@ -89,7 +89,7 @@ def train_step(images, digits, first_batch):
 
 
 def mean(value):
-    """Over the replicas."""
+    """Return the mean over the replicas."""
     return float(np.mean(smp.allgather(float(value), smp.DP_GROUP)))
 
 

@@ -101,7 +101,7 @@ FAILING = """
 
 
 class Wiretap:
-    """Hears what goes over the network of the machines, and counts the packets in which a text is."""
+    """Capture the traffic of the machines' network, and count the packets that contain a text."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

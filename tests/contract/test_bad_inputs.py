@@ -160,12 +160,12 @@ def test_an_unknown_member_is_passed_over(raw: Raw, jobs: Any) -> None:
     assert jobs.wait(request["TrainingJobName"])["TrainingJobStatus"] == "Completed"
 
 
-def test_an_unknown_operation_is_said_to_be_one(raw: Raw) -> None:
+def test_an_unknown_operation_is_an_error_that_names_it(raw: Raw) -> None:
     status, reply = raw.sagemaker("MakeTea", b"{}")
     assert (status, code_of(reply)) == (400, "UnknownOperationException")
 
 
-def test_a_token_that_is_not_ours_is_refused(raw: Raw) -> None:
+def test_a_token_of_another_origin_is_refused(raw: Raw) -> None:
     status, reply = raw.sagemaker("ListTrainingJobs", b'{"NextToken": "bm90IG91cnM="}')
     assert (status, code_of(reply)) == (400, "ValidationException")
     assert "nextToken" in reply["message"]

@@ -175,7 +175,7 @@ def test_a_role_and_an_identity_are_answered(replies: tuple[boto3.Session, list[
     assert identity["Arn"].startswith("arn:aws:sts::000000000000:assumed-role/SageMakerRole/")
 
 
-def test_an_operation_that_is_not_there_says_so(tidemill_service: Service) -> None:
+def test_a_missing_operation_is_an_error_that_names_it(tidemill_service: Service) -> None:
     with pytest.raises(ClientError) as refused:
         tidemill_service.client("sagemaker").list_pipelines()
     assert refused.value.response["Error"]["Code"] == "UnknownOperationException"

@@ -136,8 +136,8 @@ def test_an_interrupted_job_goes_on_from_its_checkpoints(service: Service, jobs:
         ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": instances, "VolumeSizeInGB": 1},
     )
     jobs.wait_for_line(name, "HERE", instances)
-    told = run_verb(service, "interrupt", name)
-    assert told.returncode == 0, told.stderr
+    done = run_verb(service, "interrupt", name)
+    assert done.returncode == 0, done.stderr
     job = jobs.wait(name)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     statuses = [(each["Status"], each["StatusMessage"]) for each in job["SecondaryStatusTransitions"]]

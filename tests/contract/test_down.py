@@ -54,7 +54,7 @@ def test_the_service_ends_while_an_agent_waits_and_its_job_goes_on(
     jobs.wait(name, until=("Training",))
     found = find_service(StateDirectory(service.state_dir))
     assert found is not None
-    # The agent asks with every sixth of its lease, and each request waits so long: one waits now, or soon.
+    # The agent sends a request in every sixth of its lease, and each request waits that long: one waits now, or soon.
     end_service(found)
     assert "http.requests_cut" not in service.log
     assert "service.ended" in service.log

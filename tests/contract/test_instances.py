@@ -100,7 +100,7 @@ def directories(service: Service, name: str) -> list[InstanceDirectory]:
     return [each for each in every if read_json(each.spec_file)["job_name"] == name]  # type: ignore[index]
 
 
-def test_every_instance_is_told_who_it_is_gets_its_part_of_the_data_and_the_first_one_has_the_model(
+def test_every_instance_has_its_name_and_its_part_of_the_data_and_the_first_one_publishes_the_model(
     service: Service, gangs: Any
 ) -> None:
     for number in range(5):
@@ -203,10 +203,10 @@ def test_an_instance_that_passes_a_limit_of_the_settings_fails_its_job(gangs: An
     script = 'import time\nheld = bytearray(b"1") * (700 << 20)\ntime.sleep(60)\n'
     job = gangs.run(script, ResourceConfig=resources(1))
     assert job["TrainingJobStatus"] == "Failed"
-    said = (
+    cause = (
         "AlgorithmError: OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 600 MiB"
     )
-    assert job["FailureReason"].startswith(f"{said} (settings), and its peak was ")
+    assert job["FailureReason"].startswith(f"{cause} (settings), and its peak was ")
     assert "tidemill: limits of this instance (settings): 600 MiB of memory" in gangs.log(job["TrainingJobName"])
 
 

@@ -83,12 +83,12 @@ def test_a_write_that_the_role_may_not_do_is_logged_and_the_job_continues(jobs_o
         script = "open('/opt/ml/output/tensorboard/events', 'w').write('1')"
         job = jobs.run(script, TensorBoardOutputConfig={"S3OutputPath": f"s3://{BUCKET}/boards"})
         assert job["TrainingJobStatus"] == "Completed"
-        (told,) = [line for line in jobs.log(job["TrainingJobName"]) if "is not uploaded" in line]
-        assert "AccessDenied" in told and "s3:PutObject" in told
+        (text,) = [line for line in jobs.log(job["TrainingJobName"]) if "is not uploaded" in line]
+        assert "AccessDenied" in text and "s3:PutObject" in text
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "text"),
     [
         ({"TensorBoardOutputConfig": {"S3OutputPath": "s3://absent/x"}}, "tensorBoardOutputConfig.s3OutputPath"),
         ({"TensorBoardOutputConfig": {"S3OutputPath": f"https://{BUCKET}/x"}}, "is not an S3 URI"),
@@ -100,8 +100,8 @@ def test_a_write_that_the_role_may_not_do_is_logged_and_the_job_continues(jobs_o
         ),
     ],
 )
-def test_places_that_cannot_be_synced_are_refused(jobs: Any, members: dict[str, Any], told: str) -> None:
+def test_places_that_cannot_be_synced_are_refused(jobs: Any, members: dict[str, Any], text: str) -> None:
     with pytest.raises(ClientError) as caught:
         jobs.create("", **members)
     assert caught.value.response["Error"]["Code"] == "ValidationException"
-    assert told in caught.value.response["Error"]["Message"]
+    assert text in caught.value.response["Error"]["Message"]

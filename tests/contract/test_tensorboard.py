@@ -143,11 +143,14 @@ def test_a_job_that_cannot_be_shown_is_reported_in_one_line(
 ) -> None:
     without = jobs.run("print('no logs')")["TrainingJobName"]
     absent = f"absent-{uuid.uuid4().hex[:6]}"
-    for name, told in ((without, "no event file of TensorBoard in its model.tar.gz"), (absent, "there is no training")):
+    for name, reason in (
+        (without, "no event file of TensorBoard in its model.tar.gz"),
+        (absent, "there is no training"),
+    ):
         process = tidemill(tidemill_service, "tensorboard", name)
         output = process.communicate(timeout=60)[0]
         assert (process.returncode, output.count("\n")) == (1, 1), output
-        assert told in output
+        assert reason in output
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(tmp_path))
         process = tidemill(tidemill_service, "tensorboard", without)

@@ -102,8 +102,8 @@ def test_accepted_requests_survive_a_kill_and_are_answered_in_s3(saved_model: Pa
         assert [_body(service, each["OutputLocation"]) for each in replies] == [b"WORD %d" % i for i in range(6)]
 
         failed = _invoke(service, b"bad")
-        said = _body(service, failed["FailureLocation"])
-        assert json.loads(said) == {
+        failure_body = _body(service, failed["FailureLocation"])
+        assert json.loads(failure_body) == {
             "error": 'Received server error (500) from primary with message "{"error": "bad is no number"}"'
         }
         missing = _invoke(service, None, RequestTTLSeconds=60, InvocationTimeoutSeconds=5)

@@ -65,11 +65,13 @@ def test_an_interrupted_job_trains_what_an_uninterrupted_one_does(service: Servi
         job = jobs.wait(name)
         assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
 
-    def told(name: str, word: str) -> list[str]:
+    def lines_of(name: str, word: str) -> list[str]:
         return [line for line in jobs.log(name) if line.startswith(word)]
 
     every = [f"EPOCH {epoch} {epoch * STEPS}" for epoch in range(EPOCHS)]
-    assert told(whole, "EPOCH") == every
-    assert told(interrupted, "EPOCH") == [*every[:4], *every[3:]], "epoch 3 began twice, and with the same step"
-    assert told(interrupted, "END") == told(whole, "END"), "the same number of steps, and the same weights to the bit"
-    assert told(whole, "END")[0].split()[1] == str(EPOCHS * STEPS)
+    assert lines_of(whole, "EPOCH") == every
+    assert lines_of(interrupted, "EPOCH") == [*every[:4], *every[3:]], "epoch 3 began twice, and with the same step"
+    assert lines_of(interrupted, "END") == lines_of(whole, "END"), (
+        "the same number of steps, and the same weights to the bit"
+    )
+    assert lines_of(whole, "END")[0].split()[1] == str(EPOCHS * STEPS)

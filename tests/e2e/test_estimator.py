@@ -172,7 +172,9 @@ def wheel(directory: Path, name: str, text: str) -> None:
             archive.writestr(path, content)
 
 
-def test_requirements_are_installed_once_and_their_failure_is_told(client: Client, tmp_path: Path, jobs: Any) -> None:
+def test_requirements_are_installed_once_and_their_failure_is_reported(
+    client: Client, tmp_path: Path, jobs: Any
+) -> None:
     wheel(tmp_path / "src/vendored", "tides", "HIGH = 'high water'")
     write(tmp_path / "src/requirements.txt", "./vendored/tides-1.0-py3-none-any.whl\n")
     write(tmp_path / "src/train.py", "import tides, numpy; print(tides.HIGH, numpy.__name__)")
@@ -192,7 +194,7 @@ def test_requirements_are_installed_once_and_their_failure_is_told(client: Clien
     assert "nowhere" in failed.stderr
 
 
-def test_ctrl_c_detaches_and_says_how_to_come_back(variables: dict[str, str], tmp_path: Path, jobs: Any) -> None:
+def test_ctrl_c_detaches_and_prints_how_to_attach(variables: dict[str, str], tmp_path: Path, jobs: Any) -> None:
     write(tmp_path / "train.py", "import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done', flush=True)")
     write(
         tmp_path / "client.py",
@@ -277,7 +279,7 @@ def test_lines_appear_while_the_script_runs(variables: dict[str, str], tmp_path:
     assert "went on" in done.stdout
 
 
-def test_a_client_without_a_service_starts_one_and_says_so(tmp_path: Path) -> None:
+def test_a_client_without_a_service_starts_one_and_prints_a_line(tmp_path: Path) -> None:
     write(tmp_path / "train.py", "print('ran')")
     write(
         tmp_path / "client.py",
@@ -348,7 +350,7 @@ def test_a_stopped_job_gets_its_time_and_its_model(jobs: Any) -> None:
     assert jobs.model_files(job) == {"saved": b"in time"}
 
 
-def test_a_job_that_takes_too_long_is_stopped_and_says_so(jobs: Any) -> None:
+def test_a_job_that_takes_too_long_is_stopped_with_a_reason(jobs: Any) -> None:
     job = jobs.run("import time; time.sleep(600)", StoppingCondition={"MaxRuntimeInSeconds": 1})
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
 

@@ -217,10 +217,10 @@ def test_horovod_trains_two_instances_to_equal_weights(
         ),
     )
     assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
-    said = "".join(f"{line}\n" for line in lines)
+    joined = "".join(f"{line}\n" for line in lines)
     form = r"\[1,mpirank:(\d),algo-(\d)\]<stdout>:rank=(\d) size=2 weights=(\w+) error=(\S+)\n"
-    ranks = sorted(re.findall(form, said))
-    assert [rank[:3] for rank in ranks] == [("0", "1", "0"), ("1", "2", "1")], said
+    ranks = sorted(re.findall(form, joined))
+    assert [rank[:3] for rank in ranks] == [("0", "1", "0"), ("1", "2", "1")], joined
     assert ranks[0][3:] == ranks[1][3:]
     assert float(ranks[0][4]) < 5  # from about 200
     assert job["ModelArtifacts"]["S3ModelArtifacts"]

@@ -46,7 +46,7 @@ ENDING = """
 
 @dataclass
 class Elsewhere:
-    """A service whose contents lie in a bucket of another one."""
+    """A service that stores its contents in a bucket of another service."""
 
     other: Service
     jobs: Any

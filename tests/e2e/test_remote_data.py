@@ -111,7 +111,7 @@ def test_a_dataset_raises_once_an_object_is_another_one(far: Far) -> None:
     assert "READ [1, 2, 4]" not in far.jobs.log(name)
 
 
-def test_a_bucket_that_is_nowhere_fails_before_the_script(far: Far) -> None:
+def test_a_missing_bucket_fails_the_job_before_the_script_starts(far: Far) -> None:
     job = far.jobs.run("print('ran')", InputDataConfig=[channel("s3://far-none/x/")])
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"] == (

@@ -40,7 +40,7 @@ def world(jobs: Any, job: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
     return found["WARM"] == "True", json.loads(text)
 
 
-def test_a_warm_script_sees_what_a_cold_one_sees(warm_service: Service, jobs_of: Any) -> None:
+def test_a_warm_script_has_the_same_environment_as_a_cold_one(warm_service: Service, jobs_of: Any) -> None:
     jobs = jobs_of(warm_service)
     values = {"HyperParameters": {"epochs": "3", "note": json.dumps("a b; $x")}}
     was_warm, warm = world(jobs, jobs.run(SCRIPT, **values))

@@ -149,7 +149,7 @@ def test_a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on(
     oracle.check(name, "Completed", lines=["RUN"])
 
 
-def test_a_job_whose_model_does_not_fit_fails_and_says_so(disk: Disk, jobs: Any, oracle: Any) -> None:
+def test_a_job_whose_model_does_not_fit_on_the_disk_fails_with_a_reason(disk: Disk, jobs: Any, oracle: Any) -> None:
     with disk.filled(but_bytes=28 << 20):
         large, small = jobs.create(LARGE_MODEL), jobs.create("print('RUN')")
         job = oracle.check(large, "Failed", lines=["RUN"])
@@ -157,7 +157,7 @@ def test_a_job_whose_model_does_not_fit_fails_and_says_so(disk: Disk, jobs: Any,
     assert job["FailureReason"].startswith("ClientError: no space left on device: /opt/ml/model")
 
 
-def test_a_job_that_takes_all_room_fails_and_gives_it_back(disk: Disk, jobs: Any, oracle: Any) -> None:
+def test_a_job_that_fills_the_disk_fails_and_its_space_is_freed(disk: Disk, jobs: Any, oracle: Any) -> None:
     before = disk.free_bytes
     job = oracle.check(jobs.create(GREEDY), "Failed")
     assert job["FailureReason"].startswith("ClientError: no space left on device")

@@ -129,7 +129,7 @@ class Gang:
     def _check_nothing_left(self, directory: Path) -> None:
         # A shim may still be exiting when the service reads its result.
         self._wait_until(lambda: not self._processes_of(self.job_id), "the end of the job's processes")
-        assert not list(directory.glob("network.*")), "no network is told of"
+        assert not list(directory.glob("network.*")), "no network is recorded"
         assert not list(directory.rglob("*.tmp")), "nothing half written is left"
         assert not users_of_mounts(str(directory))
         # Numbers of namespaces are reused, possibly for a network that another test on this machine creates.

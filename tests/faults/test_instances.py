@@ -99,7 +99,7 @@ def test_a_job_whose_script_is_killed_fails_naming_the_signal(number: signal.Sig
     assert not job["ModelArtifacts"]["S3ModelArtifacts"]
 
 
-def test_a_job_whose_runtime_is_killed_fails_and_takes_its_script_along(jobs: Any, oracle: Any) -> None:
+def test_a_job_whose_runtime_is_killed_fails_and_its_script_ends(jobs: Any, oracle: Any) -> None:
     name = start(jobs, oracle)
     runtime = [each for each in oracle.processes(name) if each.command[1:3] == ("-m", "tidemill_runtime")]
     assert runtime

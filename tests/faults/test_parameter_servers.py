@@ -59,7 +59,7 @@ def jobs(jobs_of: Any) -> Iterator[Any]:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("case", list(FAILURES))
-def test_what_fails_in_a_cluster_is_the_reason_of_the_job(jobs: Any, oracle_of: Any, case: str) -> None:
+def test_the_failed_instance_of_a_cluster_is_the_reason_of_the_job(jobs: Any, oracle_of: Any, case: str) -> None:
     failure, reason, instance = FAILURES[case]
     name = jobs.create(
         FAILING.replace("FAILURE", failure),

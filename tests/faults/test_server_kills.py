@@ -45,7 +45,7 @@ STAGES = {
     "record half written": "files.rename.record.json",
     "cleaned": "control.cleaned",
 }
-STOPPING = {"stopping": "control.stopping", "stop told": "control.stop_told"}
+STOPPING = {"stopping": "control.stopping", "stop sent": "control.stop_told"}
 TRUTH_WITHIN_S = 25.0  # five times the goal
 
 
@@ -260,8 +260,8 @@ def test_a_job_that_starts_again_survives_the_servers_death(stage: str, victim: 
     victim.revive()
     job = victim.jobs.wait(name)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
-    told = [each["StatusMessage"] for each in job["SecondaryStatusTransitions"] if each["Status"] == "Restarting"]
-    assert told == ["Attempt 1 has ended: algo-1 was lost"]
+    messages = [each["StatusMessage"] for each in job["SecondaryStatusTransitions"] if each["Status"] == "Restarting"]
+    assert messages == ["Attempt 1 has ended: algo-1 was lost"]
     own = [line for line in victim.jobs.log(name) if not line.startswith("tidemill: ")]
     assert own == ["FIRST", "SECOND 1000"]
     assert sorted(each.ref.attempt for each in InstanceDirectory.all_below(victim.state_dir)) == [1, 2]

@@ -36,7 +36,7 @@ SCRIPT = """
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[list[Service]]:
-    """Two services that stand by for each other; the first leads."""
+    """Two services, each the standby of the other; the first leads."""
     if binaries() is None:
         pytest.skip("PostgreSQL is not installed: apt install postgresql")
     database = PostgresqlServer()

@@ -74,7 +74,7 @@ def test_no_request_fails_while_an_endpoint_is_updated_back_and_forth(
     assert len(deployments.live_instances()) == 1
 
 
-def test_a_failing_update_is_rolled_back_and_tells_why(
+def test_a_failing_update_is_rolled_back_with_a_reason(
     deployments: Deployments, archives: dict[int, bytes], tidemill_service: Service, wait_until: WaitUntil
 ) -> None:
     deployments.create(1)

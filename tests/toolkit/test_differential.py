@@ -80,14 +80,14 @@ def test_a_script_finds_what_it_finds_under_the_toolkit(name: str, tmp_path: Pat
         assert ours["failure: head"][0].startswith("EntryPointNotFound: entry point")
         return
     assert "argv" in toolkit
-    _ours_alone(toolkit, ours)
+    _check_own_variables(toolkit, ours)
     names = sorted({*toolkit, *ours})
     pairs = {fact: (toolkit.get(fact, ABSENT), ours.get(fact, ABSENT)) for fact in names}
     different = {fact: pair for fact, pair in pairs.items() if pair[0] != pair[1]}
     assert different == {**EVERYWHERE, **SOMEWHERE.get(name, {})}
 
 
-def _ours_alone(toolkit: dict[str, Any], ours: dict[str, Any]) -> None:
+def _check_own_variables(toolkit: dict[str, Any], ours: dict[str, Any]) -> None:
     """Remove what differs in every job, but not in the same way."""
     assert ours.pop("$PATH") == f"BIN:{toolkit.pop('$PATH')}"
     given = ours.pop("$PYTHONPATH").split(":")

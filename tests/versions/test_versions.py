@@ -242,7 +242,7 @@ def test_a_script_for_keras_3_fails_on_a_version_without_it_with_its_own_error(j
     assert "AttributeError" in job["FailureReason"]
 
 
-def test_notices_tell_of_another_version_and_of_a_gpu_image(jobs, build_environment):
+def test_notices_name_another_version_and_a_gpu_image(jobs, build_environment):
     build_environment("1.15")
     job = jobs.run("print('ran')", **image("1.12.0", device="gpu"))
     lines = jobs.log(job["TrainingJobName"])

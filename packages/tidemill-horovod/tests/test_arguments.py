@@ -12,7 +12,7 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 from groups import joined
 from horovod.tensorflow.arguments import ARGUMENTS, Effect
-from horovod.tensorflow.meeting import find_encryption_secret
+from horovod.tensorflow.rendezvous import find_encryption_secret
 
 FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
 
@@ -32,7 +32,7 @@ def test_every_argument_of_a_function_has_a_row(function: str) -> None:
     assert sorted(signature.parameters) == sorted(ARGUMENTS.get(function, {}))
 
 
-def test_every_row_is_of_a_public_function_and_says_something() -> None:
+def test_every_row_describes_an_argument_of_a_public_function() -> None:
     assert set(ARGUMENTS) <= set(FUNCTIONS)
     assert all(row.note for arguments in ARGUMENTS.values() for row in arguments.values())
 

@@ -26,9 +26,9 @@ def run(*words: str) -> str:
 @pytest.mark.parametrize(
     ("launcher", "transport"), [(MPIRUN, "auto"), (LAUNCHER, "encrypted-tcp")], ids=["mpirun", "launcher"]
 )
-def test_every_argument_has_the_effect_that_the_table_says(launcher: list[str], transport: str) -> None:
-    said = run(*launcher, FEATURES, "--transport", transport)
-    shown = {tuple(line.split()[1:]) for line in said.splitlines() if line.startswith("shown ")}
+def test_every_argument_has_the_effect_in_the_table(launcher: list[str], transport: str) -> None:
+    output = run(*launcher, FEATURES, "--transport", transport)
+    shown = {tuple(line.split()[1:]) for line in output.splitlines() if line.startswith("shown ")}
     rows = {(function, name): row for function, arguments in ARGUMENTS.items() for name, row in arguments.items()}
     honored = {place for place, row in rows.items() if row.effect is Effect.HONORED}
     assert honored - set(EFFECTS) - shown == set()
@@ -36,12 +36,12 @@ def test_every_argument_has_the_effect_that_the_table_says(launcher: list[str], 
     assert idle - shown == set()
 
 
-def test_threads_call_at_once_and_a_shutdown_ends_the_one_that_waits() -> None:
-    said = run(*MPIRUN, str(Path(__file__).parent / "jobs/threads.py"))
-    assert said.count("done\n") == 2
-    assert said.count("ended by ") == 2
+def test_threads_call_concurrently_and_a_shutdown_ends_a_waiting_call() -> None:
+    output = run(*MPIRUN, str(Path(__file__).parent / "jobs/threads.py"))
+    assert output.count("done\n") == 2
+    assert output.count("ended by ") == 2
 
 
-def test_gradients_travel_while_the_backward_pass_goes_on() -> None:
-    said = run(*MPIRUN, str(Path(__file__).parent / "jobs/overlap.py"))
-    assert said.count("done\n") == 2
+def test_gradients_are_sent_while_the_backward_pass_continues() -> None:
+    output = run(*MPIRUN, str(Path(__file__).parent / "jobs/overlap.py"))
+    assert output.count("done\n") == 2

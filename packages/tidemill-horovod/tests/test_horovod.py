@@ -28,16 +28,16 @@ def run(*words):
     return done.stdout
 
 
-def test_every_call_is_right_in_one_process():
+def test_every_call_returns_the_right_result_in_one_process():
     assert "all calls right on 0 of 1" in run(sys.executable, CALLS)
 
 
 @pytest.mark.parametrize("options", [[], ["--ranks"]])
-def test_every_call_is_right_under_mpirun(options):
-    said = run(MPIRUN, "-np", "2", sys.executable, CALLS, *options)
-    assert said.count("all calls right on") == 2
-    assert "on 0 of 2" in said
-    assert "on 1 of 2" in said
+def test_every_call_returns_the_right_result_under_mpirun(options):
+    output = run(MPIRUN, "-np", "2", sys.executable, CALLS, *options)
+    assert output.count("all calls right on") == 2
+    assert "on 0 of 2" in output
+    assert "on 1 of 2" in output
 
 
 class Numbers:
@@ -61,7 +61,7 @@ class Numbers:
         return "remote" not in variable.name
 
 
-def test_a_communicator_is_handed_in():
+def test_init_accepts_a_communicator():
     import tensorflow as tf
 
     hvd.init(Numbers())
@@ -70,7 +70,7 @@ def test_a_communicator_is_handed_in():
     assert not hvd.mpi_enabled()
 
 
-def test_variables_that_are_not_held_here_are_passed_over():
+def test_remote_variables_are_skipped():
     import tensorflow as tf
 
     hvd.init(Numbers())
@@ -79,20 +79,20 @@ def test_variables_that_are_not_held_here_are_passed_over():
     assert (held.numpy(), remote.numpy()) == (-1.0, 1.0)
 
 
-def test_calls_before_init_say_what_to_do():
+def test_calls_before_init_raise_with_advice():
     for call in (hvd.rank, hvd.size, hvd.local_rank, lambda: hvd.allreduce(1.0)):
         with pytest.raises(ValueError, match=r"call hvd\.init\(\)"):
             call()
 
 
 @pytest.mark.parametrize("comm", [[0, 1], "world", 3, object()])
-def test_a_group_that_cannot_be_is_refused(comm):
+def test_an_invalid_group_is_refused(comm):
     with pytest.raises(ValueError, match=r"hvd\.init: comm is"):
         hvd.init(comm)
     assert not hvd.is_initialized()
 
 
-def test_arguments_that_mean_nothing_are_refused():
+def test_meaningless_arguments_are_refused():
     hvd.init()
     with pytest.raises(ValueError, match="process_sets"):
         hvd.shutdown() or hvd.init(process_sets=[1])

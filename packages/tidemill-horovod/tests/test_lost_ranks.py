@@ -20,7 +20,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("how", "when", "victim", "ranks", "tcp"), CASES)
-def test_the_others_hear_which_rank_is_lost(
+def test_the_other_ranks_get_an_error_that_names_the_lost_rank(
     how: str, when: str, victim: int, ranks: int, tcp: bool, tmp_path: Path
 ) -> None:
     environment = {
@@ -41,11 +41,11 @@ def test_the_others_hear_which_rank_is_lost(
         for rank, process in enumerate(started):
             if rank == victim:
                 continue
-            said, _ = process.communicate(timeout=200)
-            heard = re.search(r"heard on \d after [\d.]+ s: (.*)", said)
-            assert heard, said
-            assert f"rank {victim} (" in heard[1], heard[1]
-            assert f"process {started[victim].pid})" in heard[1], heard[1]
+            output, _ = process.communicate(timeout=200)
+            found = re.search(r"lost on \d after [\d.]+ s: (.*)", output)
+            assert found, output
+            assert f"rank {victim} (" in found[1], found[1]
+            assert f"process {started[victim].pid})" in found[1], found[1]
             assert process.returncode == 3
     finally:
         for process in started:

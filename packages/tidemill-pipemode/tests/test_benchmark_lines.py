@@ -5,7 +5,7 @@ import re
 HEAD = "PipeModeDatasetOp::Dataset::Iterator"
 
 
-def test_every_so_manieth_record_gives_three_lines_and_the_end_counts(channels, reader, read, capfd):
+def test_every_nth_record_and_the_end_print_three_lines(channels, reader, read, capfd):
     channels.write(b"a\nbb\nccc\n")
     assert read(channels.dataset(benchmark_records_interval=2)) == ([b"a", b"bb", b"ccc"], "")
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith(HEAD)]
@@ -19,7 +19,7 @@ def test_every_so_manieth_record_gives_three_lines_and_the_end_counts(channels, 
     ]
 
 
-def test_the_totals_come_when_the_iterator_goes(channels, reader, read, capfd):
+def test_the_totals_are_printed_when_the_iterator_is_deleted(channels, reader, read, capfd):
     channels.write(b"a\nbb\nccc\n")
     assert read(channels.dataset(benchmark=True))[0] == [b"a", b"bb", b"ccc"]
     output = capfd.readouterr().out
@@ -28,7 +28,7 @@ def test_the_totals_come_when_the_iterator_goes(channels, reader, read, capfd):
     assert re.search(rf"^{HEAD} total read_GB/s: [\d.e+-]+$", output, re.MULTILINE)
 
 
-def test_nothing_is_printed_unasked(channels, reader, read, capfd):
+def test_nothing_is_printed_by_default(channels, reader, read, capfd):
     channels.write(b"a\n")
     read(channels.dataset())
     assert capfd.readouterr().out == ""

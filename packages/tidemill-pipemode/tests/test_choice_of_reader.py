@@ -32,18 +32,18 @@ def test_without_a_wheel_the_reader_is_compiled_or_python_takes_over_with_a_warn
     output, errors = process.communicate(DEADLINE_S)
     assert output == "['one', 'two']\n" * 2, errors
     warned = errors.count("PipeModeFallbackWarning: PipeModeDataset reads with its reader in Python")
-    said = [line for line in errors.splitlines() if line.startswith("pipemode.reader ")]
-    assert len(said) == 1  # once per process
+    notices = [line for line in errors.splitlines() if line.startswith("pipemode.reader ")]
+    assert len(notices) == 1  # once per process
     if compiler == "a compiler":
-        assert said[0].startswith("pipemode.reader reader=native source='compiled' tensorflow=2.")
+        assert notices[0].startswith("pipemode.reader reader=native source='compiled' tensorflow=2.")
         assert warned == 0
         assert list((channels.root / "cache").rglob("libtidemill_pipe.so"))
     else:
-        assert said[0].startswith("pipemode.reader reader=python source='there is no C++ compiler")
+        assert notices[0].startswith("pipemode.reader reader=python source='there is no C++ compiler")
         assert warned == 1
 
 
-def test_the_line_about_the_reader_names_what_runs_here(channels):
+def test_the_line_about_the_reader_names_the_reader_in_use(channels):
     channels.write(b"one")
     script = "import sys; from sagemaker_tensorflow import PipeModeDataset as D\n"
     script += "a = sys.argv; print(list(D('training', 'TextLine', *a[1:]).as_numpy_iterator()))"

@@ -53,7 +53,7 @@ def test_the_state_directory_is_made_even_if_the_config_is_missing(channels):
     assert channels.state_dir.is_dir()
 
 
-def test_an_unknown_channel_is_refused_before_its_format_is_looked_at(channels):
+def test_an_unknown_channel_is_refused_before_its_format_is_checked(channels):
     with pytest.raises(PipeModeDatasetException, match=r"^Channel absent not found in Training Job InputDataConfig"):
         channels.dataset("absent", "nonsense")
 
@@ -79,13 +79,13 @@ def test_the_record_format_is_compared_exactly(channels, name):
         channels.dataset(record_format=name)
 
 
-def test_constructing_takes_no_epoch(channels, reader):
+def test_the_constructor_uses_up_no_epoch(channels, reader):
     dataset = channels.dataset()
     iter(dataset)
     assert not list(channels.state_dir.iterdir())
 
 
-def test_sharding_by_file_is_switched_off(channels, reader):
+def test_sharding_by_file_is_disabled(channels, reader):
     off = tf.data.experimental.AutoShardPolicy.OFF
     assert channels.dataset().options().experimental_distribute.auto_shard_policy is off
     assert channels.dataset().batch(2).options().experimental_distribute.auto_shard_policy is off

@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 
 
-def test_repeat_goes_on_with_the_next_fifo(channels, reader, read):
+def test_repeat_continues_with_the_next_fifo(channels, reader, read):
     for epoch in range(3):
         channels.write(f"{epoch}\n".encode(), epoch)
     assert read(channels.dataset().repeat(3)) == ([b"0", b"1", b"2"], "")
     assert channels.next_epoch == "3"
 
 
-def test_a_second_iteration_and_a_second_dataset_go_on_with_the_next_fifo(channels, reader, read):
+def test_a_second_iteration_and_a_second_dataset_continue_with_the_next_fifo(channels, reader, read):
     for epoch in range(3):
         channels.write(f"{epoch}\n".encode(), epoch)
     dataset = channels.dataset()
@@ -24,7 +24,7 @@ def test_a_second_iteration_and_a_second_dataset_go_on_with_the_next_fifo(channe
     assert read(channels.dataset())[0] == [b"2"]
 
 
-def test_a_state_directory_that_was_used_before_is_gone_on_with(channels, reader, read):
+def test_a_used_state_directory_continues_with_its_next_epoch(channels, reader, read):
     channels.state_dir.mkdir()
     (channels.state_dir / ".training-pipe_mode-state").write_text("41\n")
     channels.write(b"later\n", 41)
@@ -42,14 +42,14 @@ def test_a_damaged_counter_is_an_error_that_names_it(channels, reader, read):
     assert "four" in error
 
 
-def test_channels_count_apart_and_read_side_by_side(channels, reader, read):
+def test_channels_have_separate_counters_and_are_read_in_parallel(channels, reader, read):
     channels.write(b"a\nb\n")
     channels.write(b"1\n2\n", channel="validation")
     both = tf.data.Dataset.zip((channels.dataset(), channels.dataset("validation")))
     assert [tuple(map(bytes, pair)) for pair in both.as_numpy_iterator()] == [(b"a", b"1"), (b"b", b"2")]
 
 
-def test_two_iterations_at_once_never_take_the_same_epoch(channels, reader):
+def test_two_concurrent_iterations_never_read_the_same_epoch(channels, reader):
     for epoch in range(8):
         channels.write(f"{epoch}\n".encode(), epoch)
     seen: list[bytes] = []
@@ -77,12 +77,12 @@ def test_both_readers_and_other_processes_share_the_counter(channels, read, monk
     assert channels.next_epoch == "2"
 
 
-def test_a_regular_file_does_for_a_fifo(channels, reader, read):
+def test_a_regular_file_may_replace_a_fifo(channels, reader, read):
     (channels.pipe_dir / "training_0").write_bytes(b"from\na file")
     assert read(channels.dataset()) == ([b"from", b"a file"], "")
 
 
-def test_a_fifo_that_never_appears_is_an_error_and_no_epoch_is_taken(channels, reader, read):
+def test_a_fifo_that_never_appears_is_an_error_and_uses_up_no_epoch(channels, reader, read):
     records, error = read(channels.dataset(path_timeout_s=0.3))
     assert records == []
     assert f"File does not exist: {channels.pipe_dir}/training_0" in error
@@ -103,7 +103,7 @@ def test_an_iterator_cannot_be_checkpointed(channels, reader):
         tf.train.Checkpoint(iterator=iterator).write(str(channels.pipe_dir / "checkpoint"))
 
 
-def test_the_first_readers_of_a_process_may_be_made_by_threads_at_once():
+def test_the_first_readers_of_a_process_may_be_created_by_concurrent_threads():
     script = """
 import sys
 import threading

@@ -72,7 +72,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_sound_records_are_given_before_the_error(channels, reader, read, case):
+def test_valid_records_are_returned_before_the_error(channels, reader, read, case):
     record_format, stream, text = BROKEN[case]
     channels.write(stream)
     records, error = read(channels.dataset(record_format=record_format))
@@ -100,7 +100,7 @@ def test_recordio_read_as_tfrecord_is_named(channels, reader, read):
 
 
 @pytest.mark.parametrize("length", [1 << 39, 1 << 62, (1 << 63) - 1])
-def test_no_memory_is_taken_for_what_is_only_announced(channels, reader, read, length):
+def test_no_memory_is_allocated_for_a_length_before_its_data_arrives(channels, reader, read, length):
     channels.write(TFRECORD + long_header(length) + b"x" * 100_000)
     records, error = read(channels.dataset(record_format="TFRecord", max_record_bytes=(1 << 63) - 1))
     assert records == GOOD
@@ -136,8 +136,8 @@ def test_a_recordio_length_that_is_too_great_is_found_at_the_next_magic(channels
     assert "Invalid magic number: " in error
 
 
-def test_both_readers_say_the_same(channels, read, monkeypatch, request):
-    said = {}
+def test_both_readers_raise_the_same_text(channels, read, monkeypatch, request):
+    results = {}
     for name in ("native", "python"):
         with monkeypatch.context() as patch:
             if name == "python":
@@ -145,17 +145,17 @@ def test_both_readers_say_the_same(channels, read, monkeypatch, request):
 
                 patch.setattr(dataset, "load_native_reader", lambda: native_library.NativeLibrary(None, None, "off"))
                 patch.setattr(dataset, "_announce_reader", lambda reader, source: None)
-            said[name] = []
+            results[name] = []
             for record_format, stream, _ in BROKEN.values():
                 (channels.pipe_dir / "training_0").write_bytes(stream)
                 (channels.state_dir).mkdir(exist_ok=True)
                 (channels.state_dir / ".training-pipe_mode-state").write_text("0")
                 records, error = read(channels.dataset(record_format=record_format))
-                said[name].append((records, error[error.index("}} ") + 3 : error.index("\n")]))
-    assert said["native"] == said["python"]
+                results[name].append((records, error[error.index("}} ") + 3 : error.index("\n")]))
+    assert results["native"] == results["python"]
 
 
-def test_an_error_stays_an_error(channels, reader, read):
+def test_an_error_is_raised_again_by_the_next_read(channels, reader, read):
     channels.write(b"\0" * 16)
     iterator = channels.dataset(record_format="RecordIO").as_numpy_iterator()
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_an_error_stays_an_error(channels, reader, read):
             next(iterator)
 
 
-def test_a_missing_last_padding_is_tolerated_unless_strictness_is_asked_for(channels, reader, read):
+def test_missing_final_padding_is_tolerated_unless_strict(channels, reader, read):
     for epoch in range(2):
         channels.write(RECORDIO + recordio_part(b"x", padded=False), epoch)
     assert read(channels.dataset(record_format="RecordIO")) == ([*GOOD, b"x"], "")
@@ -194,7 +194,7 @@ def test_corrupt_tfrecords_are_skipped_up_to_the_number_in_a_row(channels, reade
     assert "CRC check on data failed." in error
 
 
-def test_a_truncated_tfrecord_is_no_corrupt_one(channels, reader, read):
+def test_a_truncated_tfrecord_is_not_skipped_as_corrupt(channels, reader, read):
     channels.write(TFRECORD + tfrecord(b"x" * 100)[:50])
     records, error = read(channels.dataset(record_format="TFRecord", max_corrupted_records_to_skip=3))
     assert records == GOOD
@@ -244,7 +244,7 @@ def test_the_outcome_decides_how_an_epoch_ends(channels, reader, read, outcome, 
     assert not text or "training_0.outcome]" in error
 
 
-def test_a_cut_record_tells_the_outcome_too(channels, reader, read):
+def test_the_error_of_a_truncated_record_includes_the_outcome(channels, reader, read):
     channels.outcome("2 error 3 0 object x vanished\n")
     channels.write(RECORDIO[:-5])
     records, error = read(channels.dataset(record_format="RecordIO"))
@@ -253,7 +253,7 @@ def test_a_cut_record_tells_the_outcome_too(channels, reader, read):
     assert "the feeder failed: object x vanished" in error
 
 
-def test_half_a_line_of_a_dead_feeder_is_no_record(channels, reader, read):
+def test_half_a_line_of_a_dead_feeder_is_not_a_record(channels, reader, read):
     channels.outcome("2 writing 0 0\n")
     channels.write(b"whole\nhal")
     records, error = read(channels.dataset())

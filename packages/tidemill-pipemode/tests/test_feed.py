@@ -36,7 +36,7 @@ def test_each_epoch_streams_all_files_in_order(channels, reader, read, tmp_path)
     assert (channels.pipe_dir / ".tidemill" / "fresh_1.outcome").read_text() == "2 ok 14 2\n"
 
 
-def test_packed_files_are_unpacked_on_the_way(channels, reader, read, tmp_path):
+def test_compressed_files_are_decompressed_while_they_are_streamed(channels, reader, read, tmp_path):
     (tmp_path / "lines.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
     feeder = start(tmp_path / "lines.gz", "--gzip", "--epochs", 1, *places(channels))
     assert read(channels.dataset()) == ([b"one", b"two"], "")
@@ -44,7 +44,7 @@ def test_packed_files_are_unpacked_on_the_way(channels, reader, read, tmp_path):
     assert feeder.returncode == 0
 
 
-def test_a_truncated_packed_file_is_an_error_on_both_sides(channels, reader, read, tmp_path):
+def test_a_truncated_compressed_file_is_an_error_on_both_sides(channels, reader, read, tmp_path):
     (tmp_path / "lines.gz").write_bytes(gzip.compress(b"one\n" * 1000)[:-9])
     feeder = start(tmp_path / "lines.gz", "--gzip", "--epochs", 1, *places(channels))
     _, error = read(channels.dataset())
@@ -66,7 +66,7 @@ def test_a_killed_feeder_makes_the_script_raise(channels, reader, tmp_path):
             pass
 
 
-def test_a_reader_that_stops_early_is_no_error(channels, reader, tmp_path):
+def test_a_reader_that_stops_early_is_not_an_error(channels, reader, tmp_path):
     (tmp_path / "many").write_bytes(b"line\n" * 1_000_000)
     feeder = start(tmp_path / "many", "--epochs", 1, *places(channels))
     iterator = iter(channels.dataset())
@@ -102,7 +102,7 @@ def test_arguments_that_cannot_be_used_are_refused_at_once(channels, tmp_path, a
     assert list(channels.pipe_dir.iterdir()) == []
 
 
-def test_a_configuration_that_is_no_json_is_named(channels, tmp_path):
+def test_a_configuration_that_is_not_json_is_named(channels, tmp_path):
     (tmp_path / "lines").write_bytes(b"one\n")
     (channels.config_dir / "inputdataconfig.json").write_text("{torn")
     feeder = start(tmp_path / "lines", *places(channels))
@@ -112,7 +112,7 @@ def test_a_configuration_that_is_no_json_is_named(channels, tmp_path):
     assert "inputdataconfig.json is not JSON" in errors
 
 
-def test_feeders_that_start_together_all_enter_their_channels(channels, tmp_path):
+def test_feeders_that_start_concurrently_all_register_their_channels(channels, tmp_path):
     (tmp_path / "lines").write_bytes(b"one\n")
     names = [f"channel{number}" for number in range(8)]
     config = channels.config_dir / "inputdataconfig.json"

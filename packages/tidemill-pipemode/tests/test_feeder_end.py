@@ -69,7 +69,7 @@ def outcome(channels, epoch: int) -> str:
     return (channels.pipe_dir / ".tidemill" / f"training_{epoch}.outcome").read_text()
 
 
-def test_the_epoch_after_a_kill_raises_and_is_not_taken(channels, reader, read, lines):
+def test_the_epoch_after_a_kill_raises_and_is_not_used_up(channels, reader, read, lines):
     dataset = channels.dataset(path_timeout_s=0.2)
     with fed(channels, lines) as feeder:
         assert read(dataset) == ([b"one", b"two"], "")
@@ -98,7 +98,7 @@ def test_a_reader_that_has_opened_the_fifo_of_a_killed_feeder_raises(channels, r
     assert "--first-epoch 1" in error
 
 
-def test_a_reader_that_waits_for_a_fifo_hears_of_the_kill(channels, reader, read, lines):
+def test_a_reader_that_waits_for_a_fifo_gets_an_error_after_the_kill(channels, reader, read, lines):
     with fed(channels, lines, "--first-epoch", 7) as feeder:
         reading = Reading(read, channels.dataset())
         until((channels.state_dir / ".training-pipe_mode-lock").exists)
@@ -140,7 +140,7 @@ def test_the_reader_of_a_stopped_feeder_raises(channels, reader, read, lines):
     assert "The feeder of channel training ended before epoch 0: SIGTERM stopped it." in error
 
 
-def test_a_signal_in_the_middle_of_an_epoch_is_told_to_its_reader(channels, reader, endless):
+def test_a_signal_in_the_middle_of_an_epoch_is_an_error_of_its_reader(channels, reader, endless):
     with fed(channels, endless) as feeder:
         iterator = channels.dataset().batch(1000).as_numpy_iterator()
         next(iterator)
@@ -151,7 +151,7 @@ def test_a_signal_in_the_middle_of_an_epoch_is_told_to_its_reader(channels, read
     assert fifos(channels) == []
 
 
-def test_a_feeder_that_fails_leaves_nothing_to_wait_for(channels, reader, read, tmp_path):
+def test_a_failed_feeder_leaves_no_fifo(channels, reader, read, tmp_path):
     packed = tmp_path / "lines.gz"
     packed.write_bytes(b"no gzip at all")
     with fed(channels, packed, "--gzip") as feeder:
@@ -165,7 +165,7 @@ def test_a_feeder_that_fails_leaves_nothing_to_wait_for(channels, reader, read, 
     assert fifos(channels) == []
 
 
-def test_a_new_feeder_within_the_patience_is_taken_for_the_old_one(channels, reader, read, lines, tmp_path):
+def test_a_new_feeder_within_the_time_limit_replaces_the_old_one(channels, reader, read, lines, tmp_path):
     for attempt in range(5):  # the time limit is 0.1 s, which a new process may miss on a busy machine
         root = tmp_path / f"attempt-{attempt}"
         root.mkdir()
@@ -190,7 +190,7 @@ def read_over_a_new_feeder(channels, read, lines) -> tuple[list[bytes], str]:
         return reading.result()
 
 
-def test_a_new_feeder_removes_what_a_killed_one_left(channels, lines):
+def test_a_new_feeder_removes_the_files_of_a_killed_one(channels, lines):
     with fed(channels, lines, "--first-epoch", 7) as feeder:
         until(lambda: "training_8" in fifos(channels))
         feeder.end(signal.SIGKILL)

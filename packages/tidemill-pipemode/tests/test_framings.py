@@ -17,7 +17,7 @@ def records_of(sizes: tuple[int, ...]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("record_format", FORMATS)
-def test_records_of_every_size_come_out_as_they_went_in(channels, reader, read, record_format):
+def test_records_of_every_size_are_read_unchanged(channels, reader, read, record_format):
     records = records_of(SIZES * (1 if reader == "python" else 3))
     (channels.pipe_dir / "source").write_bytes(stream := fast_encode(record_format, records))
     channels.outcome(f"2 ok {len(stream)} 1\n")
@@ -26,7 +26,7 @@ def test_records_of_every_size_come_out_as_they_went_in(channels, reader, read, 
 
 
 @pytest.mark.parametrize("record_format", FORMATS)
-def test_a_stream_that_arrives_byte_by_byte_gives_the_same_records(channels, reader, read, record_format):
+def test_a_stream_that_arrives_byte_by_byte_has_the_same_records(channels, reader, read, record_format):
     records = records_of((0, 5, 23, 40))
     (channels.pipe_dir / "source").write_bytes(encode(record_format, records))
     channels.run('dd if="$1" of="$2" bs=1 2>/dev/null', channels.pipe_dir / "source", channels.fifo())
@@ -39,7 +39,7 @@ def test_an_empty_stream_is_an_epoch_without_records(channels, reader, read, rec
     assert read(channels.dataset(record_format=record_format)) == ([], "")
 
 
-def test_parts_of_a_recordio_record_are_joined_with_nothing_between(channels, reader, read):
+def test_parts_of_a_recordio_record_are_concatenated_without_a_separator(channels, reader, read):
     long = b"m" * 70_001
     parts = (recordio_part(b"begin", 1), recordio_part(long, 2), recordio_part(b"", 2), recordio_part(b"end", 3))
     channels.write(recordio_part(b"before") + b"".join(parts) + recordio_part(b"after"))
@@ -51,14 +51,14 @@ def test_only_a_line_feed_ends_a_line(channels, reader, read):
     assert read(channels.dataset()) == ([b"one\r", b"", b"\rtwo\x00", b"last"], "")
 
 
-def test_a_record_is_there_as_soon_as_it_has_arrived(channels, reader):
+def test_a_record_is_returned_as_soon_as_it_has_arrived(channels, reader):
     channels.run('(echo first; sleep 60) > "$1"', channels.fifo())
     iterator = iter(channels.dataset())
     assert next(iterator).numpy() == b"first"
     del iterator  # must not wait for the writer either
 
 
-def test_batches_are_those_of_tf_data(channels, reader):
+def test_batches_equal_those_of_tf_data(channels, reader):
     lines = [f"{number}".encode() for number in range(10)]
     for epoch in range(3):
         channels.write(b"\n".join(lines), epoch)

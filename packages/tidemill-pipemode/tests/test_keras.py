@@ -22,7 +22,7 @@ def model() -> keras.Model:
     return built
 
 
-def test_fit_takes_a_fifo_per_epoch_and_evaluate_one(channels, reader):
+def test_fit_reads_a_fifo_per_epoch_and_evaluate_one(channels, reader):
     for epoch in range(4):
         channels.write(LINES, epoch)
     dataset = channels.dataset().map(parse).batch(8)
@@ -34,14 +34,14 @@ def test_fit_takes_a_fifo_per_epoch_and_evaluate_one(channels, reader):
     assert channels.next_epoch == "4"
 
 
-def test_fit_with_steps_per_epoch_takes_one_fifo_in_all(channels, reader):
+def test_fit_with_steps_per_epoch_reads_one_fifo_in_all(channels, reader):
     channels.write(LINES)
     dataset = channels.dataset().map(parse).batch(8)
     model().fit(dataset, epochs=2, steps_per_epoch=2, shuffle=False, verbose=0)
     assert channels.next_epoch == "1"
 
 
-def test_training_and_validation_channels_are_read_in_turn(channels, reader):
+def test_training_and_validation_channels_are_read_alternately(channels, reader):
     for epoch in range(2):
         channels.write(LINES, epoch)
         channels.write(LINES, epoch, channel="validation")
@@ -51,7 +51,7 @@ def test_training_and_validation_channels_are_read_in_turn(channels, reader):
     assert len(history.history["val_loss"]) == 2
 
 
-def test_the_usual_chain_of_a_script(channels, reader):
+def test_the_usual_dataset_chain_of_a_script_reads_all_records(channels, reader):
     for epoch in range(3):
         channels.write(LINES, epoch)
     dataset = channels.dataset().repeat(3).prefetch(10).map(parse, num_parallel_calls=10).batch(64)
@@ -74,7 +74,7 @@ def test_a_mirrored_strategy_reads_every_record_once(channels, reader, form):
         assert channels.next_epoch == "1"
 
 
-def test_nothing_of_the_reader_is_in_an_exported_model(channels, reader, tmp_path):
+def test_an_exported_model_does_not_contain_the_reader(channels, reader, tmp_path):
     channels.write(LINES)
     trained = model()
     trained.fit(channels.dataset().map(parse).batch(8), shuffle=False, verbose=0)

@@ -55,10 +55,10 @@ def test_two_workers_train_one_model_each_from_its_own_channel(scripts, reader, 
         running = [
             scripts.start(WORKER, worker.root, index, *addresses, reader=reader) for index, worker in enumerate(workers)
         ]
-        said = [process.communicate(DEADLINE_S) for process in running]
-        assert [process.returncode for process in running] == [0, 0], said
-        results = [re.fullmatch(r"seen=(\d+) slope=([\d.]+)\n", output) for output, _ in said]
-        assert all(results), said
+        outputs = [process.communicate(DEADLINE_S) for process in running]
+        assert [process.returncode for process in running] == [0, 0], outputs
+        results = [re.fullmatch(r"seen=(\d+) slope=([\d.]+)\n", output) for output, _ in outputs]
+        assert all(results), outputs
         assert results[0].groups() == results[1].groups()
         assert int(results[0][1]) == 2 * (sum(range(1, 9)) + sum(range(2, 10)))
         assert abs(float(results[0][2]) - trained_slope()) < 1e-3

@@ -128,7 +128,7 @@ def read_epoch(dataset: tf.data.Dataset, form: str) -> tuple[list[bytes], str]:
 
 @settings(CHECKED, max_examples=40)
 @given(plan=epochs(), form=st.sampled_from(["plain", "batch", "prefetch"]))
-def test_whole_records_come_once_and_in_order_for_every_behavior_of_a_writer(reader, plan, form):
+def test_complete_records_are_read_once_and_in_order_for_every_behavior_of_a_writer(reader, plan, form):
     with channel() as channels:
         for number, epoch in enumerate(plan):
             write(channels, number, epoch)
@@ -158,7 +158,7 @@ print("end", flush=True)
     counts=st.lists(st.integers(0, 300), min_size=2, max_size=3),
     stalls=st.booleans(),
 )
-def test_the_process_after_a_killed_one_takes_the_next_epoch(reader, scripts, record_format, counts, stalls):
+def test_the_process_after_a_killed_one_reads_the_next_epoch(reader, scripts, record_format, counts, stalls):
     with channel() as channels:
         sources = [[b"%d of epoch %d" % (index, number) for index in range(400)] for number in range(len(counts) + 1)]
         for number, source in enumerate(sources):
@@ -187,9 +187,7 @@ def test_the_process_after_a_killed_one_takes_the_next_epoch(reader, scripts, re
 
 
 @pytest.mark.parametrize("record_format", FORMATS)
-def test_without_an_outcome_file_a_stream_that_ends_between_records_is_a_whole_one(
-    channels, reader, read, record_format
-):
+def test_without_an_outcome_file_a_stream_that_ends_between_records_is_complete(channels, reader, read, record_format):
     (channels.pipe_dir / "source").write_bytes(encode(record_format, [b"one", b"three"]))
     writer = channels.run('(cat "$2"; kill -9 0) > "$1"', channels.fifo(), channels.pipe_dir / "source")
     assert read(channels.dataset(record_format=record_format)) == ([b"one", b"three"], "")

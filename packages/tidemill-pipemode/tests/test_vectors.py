@@ -5,7 +5,7 @@ import tensorflow as tf
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 10, tf.data.AUTOTUNE, None])
-def test_batches_go_across_epochs_and_vectors(channels, reader, read, ahead):
+def test_batches_span_epochs_and_vectors(channels, reader, read, ahead):
     for epoch in range(3):
         channels.write(b"".join(b"%d.%d\n" % (epoch, number) for number in range(5)), epoch)
     dataset = channels.dataset().repeat(3).prefetch(ahead).batch(4)
@@ -15,7 +15,7 @@ def test_batches_go_across_epochs_and_vectors(channels, reader, read, ahead):
     assert channels.next_epoch == "3"
 
 
-def test_single_records_come_out_after_repeat_and_prefetch(channels, reader, read):
+def test_single_records_are_returned_after_repeat_and_prefetch(channels, reader, read):
     for epoch in range(2):
         channels.write(b"a\nb\n", epoch)
     dataset = channels.dataset().repeat(2).prefetch(10)
@@ -25,7 +25,7 @@ def test_single_records_come_out_after_repeat_and_prefetch(channels, reader, rea
 
 
 @pytest.mark.parametrize("count", [None, -1, "tensor"])
-def test_an_endless_repeat_ends_at_an_empty_epoch_as_everywhere_in_tensorflow(channels, reader, read, count):
+def test_an_endless_repeat_ends_at_an_empty_epoch_as_in_tf_data(channels, reader, read, count):
     channels.write(b"a\nb\n", 0)
     channels.write(b"c\n", 1)
     # A slow writer: the reader returns an empty vector before the end.
@@ -35,7 +35,7 @@ def test_an_endless_repeat_ends_at_an_empty_epoch_as_everywhere_in_tensorflow(ch
     assert channels.next_epoch == "3"
 
 
-def test_a_counted_repeat_goes_on_after_an_empty_epoch(channels, reader, read):
+def test_a_counted_repeat_continues_after_an_empty_epoch(channels, reader, read):
     channels.write(b"a\n", 0)
     channels.write(b"", 1)
     channels.write(b"b\n", 2)

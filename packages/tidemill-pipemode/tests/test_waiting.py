@@ -35,7 +35,7 @@ print(next(iterator).numpy().decode(), flush=True)
 
 
 @pytest.mark.parametrize("script", [WAIT_IN_NEXT, WAIT_BEHIND_PREFETCH], ids=["plain", "prefetch"])
-def test_ctrl_c_ends_a_waiting_next_and_the_iterator_goes_on(channels, reader, scripts, tmp_path, script):
+def test_ctrl_c_ends_a_waiting_next_and_the_iterator_can_continue(channels, reader, scripts, tmp_path, script):
     channels.run(
         '(echo one; while [ ! -e "$2" ]; do sleep 0.1; done; echo two) > "$1"', channels.fifo(), tmp_path / "go"
     )
@@ -126,7 +126,7 @@ def test_a_child_of_a_fork_does_not_keep_the_writer_waiting(channels, reader, tm
     assert child.poll() is None
 
 
-def test_two_zipped_datasets_of_a_channel_are_told_why_they_wait(channels, reader):
+def test_two_zipped_datasets_of_a_channel_print_why_they_wait(channels, reader):
     channels.run('(echo one; exec sleep 600) > "$1"', channels.fifo())
     both = tf.data.Dataset.zip((channels.dataset(path_timeout_s=1), channels.dataset(path_timeout_s=1)))
     with pytest.raises(tf.errors.InternalError) as failed:

@@ -39,7 +39,7 @@ def test_the_submitted_archive_is_unpacked(layout, source):
     assert names(layout) == ["train.py"]
 
 
-def test_code_that_lies_there_already_is_left_alone(layout, source):
+def test_existing_code_is_not_changed(layout, source):
     pack(layout.submitted_code, source)
     layout.code.mkdir()
     (layout.code / "mine.py").touch()
@@ -110,7 +110,7 @@ def test_an_entry_point_has_the_first_kind_that_fits(source, name, setup, kind):
         "out.py",
     ],
 )
-def test_a_name_that_is_no_entry_point_is_refused_with_what_is_there(source, name):
+def test_a_missing_entry_point_is_refused_with_the_list_of_files(source, name):
     (source / "sub").mkdir()
     (source / "a.py").touch()
     (source / "out.py").symlink_to("/etc/passwd")

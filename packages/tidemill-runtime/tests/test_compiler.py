@@ -32,7 +32,7 @@ def test_every_encoding_of_true_switches_it_on(read, job, capfd, text):
     assert capfd.readouterr().out == written
 
 
-def test_debug_mode_is_handed_on(read, capfd):
+def test_debug_mode_is_passed_to_the_script(read, capfd):
     environment = read({ENABLED: '"true"', DEBUG: '"true"'})
     assert compiler_variables(environment)["TIDEMILL_COMPILER_DEBUG"] == "1"
     announce(environment)
@@ -40,7 +40,7 @@ def test_debug_mode_is_handed_on(read, capfd):
 
 
 @pytest.mark.parametrize("hyperparameters", [{}, {ENABLED: "false"}, {ENABLED: '"false"', DEBUG: "true"}])
-def test_other_jobs_are_not_touched(read, capfd, hyperparameters):
+def test_jobs_without_the_compiler_are_not_changed(read, capfd, hyperparameters):
     environment = read(hyperparameters)
     assert compiler_variables(environment) == {}
     announce(environment)

@@ -1,4 +1,4 @@
-"""How many GPUs a script is told of. No GPU is needed."""
+"""The number of GPUs in the script's variables. No GPU is needed."""
 
 import pytest
 

@@ -24,7 +24,7 @@ def order(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_all_is_sorted_and_true(name):
+def test_all_is_sorted_and_complete(name):
     module = importlib.import_module(name)
     assert list(module.__all__) == sorted(module.__all__, key=order)
     assert all(hasattr(module, public) for public in module.__all__)

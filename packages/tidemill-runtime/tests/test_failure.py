@@ -27,7 +27,7 @@ def test_the_form_has_head_code_message_and_command():
     )
 
 
-def test_exceptions_of_known_libraries_take_the_place_of_the_head():
+def test_exceptions_of_known_libraries_replace_the_head():
     problem = Problem("ResourceExhaustedError", "OOM", (), "tensorflow.python.framework.errors_impl")
     assert compose(problem=problem, exit_code=1, command=["x"]).startswith("ResourceExhaustedError:\nExitCode 1\n")
 
@@ -62,7 +62,7 @@ def test_other_signals_are_named():
     assert "signal 63" in describe_end(exit_code=-63, report=None, stderr_tail="").message
 
 
-def test_a_report_goes_before_the_tail():
+def test_a_report_has_priority_over_the_tail():
     report = Problem("ValueError", "bad")
     assert describe_end(exit_code=1, report=report, stderr_tail="noise") is report
 
@@ -96,7 +96,7 @@ def test_a_module_that_old_environments_lack_is_refused_by_name(module):
     assert describe_end(exit_code=1, report=other, stderr_tail="") == other
 
 
-def test_a_script_that_exits_without_a_word_gets_a_reason():
+def test_a_script_that_exits_without_output_gets_a_reason():
     problem = describe_end(exit_code=3, report=None, stderr_tail="tidemill: script.started command=[]\n")
     text = compose(problem=problem, exit_code=3, command=["python", "train.py"])
     assert text.startswith('ExecuteUserScriptError:\nExitCode 3\nErrorMessage "the script ended with exit code 3 and')
@@ -124,7 +124,7 @@ def test_a_failure_written_by_the_script_is_left_untouched(tmp_path):
     assert path.read_text() == "ours"
 
 
-def test_a_file_that_is_no_tfrecord_is_named(tmp_path):
+def test_a_file_that_is_not_tfrecord_is_named(tmp_path):
     error = "DataLossError: corrupted record at 0 [Op:IteratorGetNext]"
     good, bad = tmp_path / "train" / "a.tfrecord", tmp_path / "train" / "b"
     good.parent.mkdir()

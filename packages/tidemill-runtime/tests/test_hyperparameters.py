@@ -24,7 +24,7 @@ from tidemill_runtime.hyperparameters import RESERVED, as_arguments, decode
         ("9" * 2500, int("9" * 2500)),
     ],
 )
-def test_a_value_is_json_where_it_parses_and_text_where_not(raw, value):
+def test_a_value_is_json_if_it_parses_and_text_otherwise(raw, value):
     assert decode({"a": raw}).user == {"a": value}
 
 
@@ -53,7 +53,7 @@ def test_arguments_are_sorted_and_one_letter_names_have_one_dash():
     assert as_arguments(user) == ("-B", "4", "-b", "2", "--batch-size", "3", "--lr", "1")
 
 
-def test_the_nine_reserved_names_steer_the_toolkit():
+def test_the_nine_reserved_names_configure_the_toolkit():
     assert len(RESERVED) == 9
     split = decode({**dict.fromkeys(RESERVED, "x"), "sagemaker_mpi_enabled": "true", "epochs": "3"})
     assert set(split.reserved) == RESERVED

@@ -18,12 +18,12 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_name_can_promise_a_secret(name):
+def test_names_of_secrets_are_recognized(name):
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_names_do_not(name):
+def test_other_names_are_not_secrets(name):
     assert not is_secret_name(name)
 
 

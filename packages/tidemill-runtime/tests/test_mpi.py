@@ -59,7 +59,7 @@ def lines(result, *, stream="stdout") -> list[tuple[int, str]]:
     return found
 
 
-def test_each_rank_runs_the_script_and_knows_its_place_under_both_names(mpi_job):
+def test_each_rank_runs_the_script_and_has_its_rank_in_the_variables_of_both_mpis(mpi_job):
     mpi_job.hyperparameters(
         sagemaker_mpi_enabled="true",
         sagemaker_mpi_num_of_processes_per_host="3",
@@ -71,8 +71,8 @@ def test_each_rank_runs_the_script_and_knows_its_place_under_both_names(mpi_job)
         from mpi4py import MPI
         world = MPI.COMM_WORLD
         names = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"]
-        said = [int(os.environ["OMPI_COMM_WORLD_" + name]) for name in names]
-        assert said == [world.rank, world.size, world.rank, world.size], said
+        reported = [int(os.environ["OMPI_COMM_WORLD_" + name]) for name in names]
+        assert reported == [world.rank, world.size, world.rank, world.size], reported
         assert "MPICH" in MPI.Get_library_version()
         print(world.allreduce(world.rank + 1), sys.argv, __name__, os.environ["COLOR"], os.environ["NCCL_DEBUG"],
               os.environ["SM_CURRENT_HOST"], os.environ["SM_HP_LEARNING_RATE"])
@@ -127,7 +127,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_a_rank_that_ends_badly_ends_the_job_with_its_own_reason(mpi_job, case):
+def test_a_failed_rank_ends_the_job_with_its_own_reason(mpi_job, case):
     code, exit_code, reason = ENDS[case]
     mpi_job.code("train.py", "import os, sys\nrank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n" + code)
     assert mpi_job.run().returncode == 1
@@ -165,7 +165,7 @@ def test_stop_reaches_every_rank_and_leaves_it_time_to_save(mpi_job):
     assert re.search('ExitCode 1\nErrorMessage "rank 1 on algo-1', mpi_job.failure)
 
 
-def test_the_end_of_the_runtime_is_the_end_of_all_ranks(mpi_job):
+def test_all_ranks_end_with_the_runtime(mpi_job):
     mpi_job.script("""
         import subprocess, time
         child = subprocess.Popen(["sleep", "1000"], start_new_session=True)

@@ -72,7 +72,7 @@ def test_a_message_that_the_other_side_did_not_send_is_refused(pair, how):
         victim.receive()
 
 
-def test_an_impostor_is_not_taken_for_the_instance():
+def test_a_listener_without_the_secret_is_not_accepted_as_the_instance():
     left, right = socket.socketpair()
     with left, right:
         right.sendall(secrets.token_bytes(64))  # a random number, and an answer with another secret
@@ -81,7 +81,7 @@ def test_an_impostor_is_not_taken_for_the_instance():
 
 
 @pytest.mark.parametrize("instance", [False, True], indirect=True, ids=["clear", "encrypted"])
-def test_a_stranger_starts_nothing_and_a_peer_does(instance):
+def test_only_a_peer_with_the_secret_can_start_a_command(instance):
     _, listener, addresses = instance
     ports = [port_of(SECRET, "algo-2", number) for number in range(NUM_PORTS)]
     strangers = 0
@@ -115,11 +115,11 @@ def test_the_first_notice_of_a_failure_stays(instance):
         connection = call(addresses, "algo-2")
         assert connection is not None
         outcome = {"exit_code": code, "where": "rank 0 on algo-1", "pid": 1, "reports": "", "tail": ""}
-        connection.send({"notice": FAILED, "outcome": outcome, "teller": "algo-1"})
+        connection.send({"notice": FAILED, "outcome": outcome, "sender": "algo-1"})
         assert connection.receive() == {}
         connection.close()
         listener.accept()[0].close()
-    assert peers.told(FAILED) == Outcome(3, where="rank 0 on algo-1", pid=1)
+    assert peers.read_notice(FAILED) == Outcome(3, where="rank 0 on algo-1", pid=1)
 
 
 def test_encryption_without_its_package_is_refused_by_name(tmp_path, monkeypatch):

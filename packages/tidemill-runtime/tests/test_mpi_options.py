@@ -22,7 +22,7 @@ def test_sagemakers_spelling_becomes_that_of_open_mpi_5():
     )
 
 
-def test_sagemakers_spelling_becomes_that_of_mpich_and_what_has_no_effect_is_told():
+def test_sagemakers_spelling_becomes_that_of_mpich_and_options_without_effect_are_logged():
     assert translate(SAGEMAKERS, vendor=MPICH) == Options(
         ("-bind-to", "none"),
         {"NCCL_DEBUG": "INFO", "A": "1"},

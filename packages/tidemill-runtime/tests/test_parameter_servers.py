@@ -1,4 +1,4 @@
-"""A script beside a parameter server: which process waits for which, and whose end is reported."""
+"""A script and a parameter server: which process waits for which, and which end is reported."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def look_for(member, seconds=0.3):
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_master_ends_with_its_script_and_says_so_if_it_has_succeeded(member, tmp_path, code):
+def test_the_master_ends_with_its_script_and_records_its_success(member, tmp_path, code):
     assert await_end(member(f"import sys; sys.exit({code})")) == code
     assert (tmp_path / "master-ended").exists() == (code == 0)
 
@@ -96,7 +96,7 @@ def test_a_worker_that_is_done_serves_until_the_server_of_the_master_closes(memb
         assert await_end(worker) == 0
 
 
-def test_a_worker_that_never_saw_the_master_is_told_by_a_file(member, tmp_path):
+def test_a_worker_that_never_saw_the_master_reads_its_end_from_a_file(member, tmp_path):
     with listener() as (listening, address):
         listening.close()
         worker = member("pass", address=address)
@@ -120,7 +120,7 @@ def test_a_worker_that_fails_before_the_master_ends_has_failed(member):
         assert await_end(member("raise SystemExit(4)", address=address)) == 4
 
 
-def test_a_worker_that_fails_for_want_of_a_master_is_not_the_reason(member):
+def test_a_worker_that_fails_because_the_master_ended_is_not_the_reason(member):
     with listener() as (listening, address):
         worker = member("import time; time.sleep(0.2); raise SystemExit(4)", address=address)
         assert worker.exit_code() is None  # the master has been reached
@@ -154,9 +154,9 @@ def test_the_exception_of_the_server_is_named(member, tmp_path):
     report = {"type": "UnknownError", "module": "", "message": "Could not start gRPC server", "frames": []}
     (tmp_path / f"{master.server.pid}.json").write_text(json.dumps(report))
     assert await_end(master) == 1
-    told = json.loads((tmp_path / f"{master.pid}.json").read_text())["message"]
-    assert "exit code 1" in told
-    assert told.endswith(": UnknownError: Could not start gRPC server")
+    message = json.loads((tmp_path / f"{master.pid}.json").read_text())["message"]
+    assert "exit code 1" in message
+    assert message.endswith(": UnknownError: Could not start gRPC server")
 
 
 def test_the_runtime_starts_servers_and_scripts_of_a_cluster_and_reports_a_server_that_cannot_start(job):

@@ -81,7 +81,7 @@ def test_sigterm_to_the_runtime_is_passed_on(family):
     assert process.wait(timeout=60) == 0
 
 
-def test_the_end_of_the_shim_is_the_end_of_everything(family):
+def test_all_processes_end_with_the_shim(family):
     process, control, pid_fds = family
     os.close(control.pop())
     assert process.wait(timeout=60) == 1
@@ -95,7 +95,7 @@ def test_the_script_dies_with_the_runtime(family):
     assert has_ended(pid_fds[0])
 
 
-def test_processes_that_a_script_leaves_behind_end_with_it(job):
+def test_background_processes_of_a_script_end_with_it(job):
     job.code("sleeper.py", r"import os, time; os.write(1, b'%d\n' % os.getpid()); time.sleep(600)")
     job.script("""
         import os, subprocess, sys

@@ -68,7 +68,7 @@ def test_an_overlay_reports_exceptions_too(offline, tmp_path):
     assert list((job.base / ".tidemill" / "reports").glob("*.json"))
 
 
-def test_a_package_that_cannot_be_had_is_the_failure(offline, tmp_path):
+def test_a_package_that_cannot_be_installed_is_the_failure(offline, tmp_path):
     job = offline
     job.script("pass")
     job.code("requirements.txt", "no-such-tide-package==9\n")

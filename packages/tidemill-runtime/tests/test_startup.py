@@ -65,7 +65,7 @@ def test_a_syntax_error_has_its_place(run):
     assert report["frames"][-1]["file"].endswith("train.py")
 
 
-def test_a_text_that_cannot_be_made_does_not_hide_the_exception(run):
+def test_an_exception_whose_str_fails_is_still_reported(run):
     report, errors = run("""
         class Odd(Exception):
             def __str__(self):
@@ -76,7 +76,7 @@ def test_a_text_that_cannot_be_made_does_not_hide_the_exception(run):
     assert "Odd: <exception str() failed>" in errors
 
 
-def test_leaving_by_system_exit_is_no_report(run):
+def test_system_exit_writes_no_report(run):
     assert run("raise SystemExit('bye')") == (None, "bye\n")
 
 

@@ -39,7 +39,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_script_that_fails_says_why(job, name):
+def test_a_failed_script_has_a_failure_reason(job, name):
     source, code, text = ENDS[name]
     job.script(source)
     assert job.run().returncode == 1
@@ -119,7 +119,7 @@ def test_the_head_of_an_error_that_is_only_printed_is_the_toolkits(job, case, th
 
 
 @pytest.mark.parametrize("name", ["FileNotFoundError", "ModuleNotFoundError", "ConnectionAbortedError"])
-def test_a_name_that_only_ends_in_that_of_a_library_error_is_none(job, name):
+def test_a_name_that_only_ends_in_that_of_a_library_error_is_not_one(job, name):
     """The toolkit compares substrings, and reports NotFoundError and AbortedError here."""
     job.script(printing(TRACEBACK + name + ": x", "sys.exit(1)"))
     job.run()
@@ -159,7 +159,7 @@ def test_a_failure_that_the_script_writes_stays(job):
     assert job.failure == "mine"
 
 
-def test_output_passes_unchanged_even_where_it_is_no_text(job):
+def test_output_is_passed_unchanged_even_if_it_is_not_text(job):
     job.script(r"""
         import os
         os.write(1, b"\xff\xfe out\r\n\x00")
@@ -188,7 +188,7 @@ def test_the_script_runs_in_the_code_directory_which_leads_its_path(job):
 
 
 @pytest.mark.parametrize("value", ["; touch x", "$(id)", "`id`", "a\nb", "--", "-x", "*", "\\", "'\"", "é漢🌊"])
-def test_a_value_is_never_code(job, value):
+def test_values_are_never_interpreted_as_code(job, value):
     job.script(PRINT_ARGUMENTS)
     job.hyperparameters(a=json.dumps(value), b=value)
     assert json.loads(job.run().stdout)[0] == ["-a", value, "-b", value]
@@ -267,12 +267,12 @@ def test_a_container_entry_point_may_bring_options(job):
     assert result.stdout == b"--max-bytes|-x|--|--|"
 
 
-def test_a_command_that_is_not_there_is_named(job):
+def test_a_missing_command_is_named(job):
     assert job.run("--", "no-such-command").returncode == 1
     assert job.failure.startswith("LaunchError: cannot start 'no-such-command'")
 
 
-def test_a_distribution_that_cannot_be_had_is_refused(job):
+def test_an_unsupported_distribution_is_refused(job):
     job.script("pass")
     job.hyperparameters(sagemaker_distributed_dataparallel_enabled="true")
     assert job.run().returncode == 1
@@ -313,7 +313,7 @@ def test_an_incomplete_model_directory_is_only_a_warning(job, file, warning):
     assert not warning or warning in lines[0]
 
 
-def test_a_user_module_named_like_one_of_ours_does_no_harm(job):
+def test_a_user_module_with_the_name_of_a_runtime_module_is_harmless(job):
     job.script("print('ran')")
     job.code("json.py", "raise RuntimeError('not this one')")
     with subprocess.Popen(job.command, env=job.environment, cwd=job.base / "code", stdout=subprocess.PIPE) as process:

@@ -136,7 +136,7 @@ def test_without_configuration_there_are_defaults(read):
     assert "SM_TOPOLOGY" not in variables
 
 
-def test_topology_is_shown_where_the_platform_gives_one(read):
+def test_topology_is_in_the_variables_if_the_platform_has_one(read):
     assert sm_variables(read(resources={**RESOURCES, "topology": {"a": 1}}))["SM_TOPOLOGY"] == '{"a":1}'
 
 
@@ -162,7 +162,7 @@ def test_the_container_variable_wins_over_the_hyperparameter(read):
     assert read(hyperparameters).entry_point == "a.py"
 
 
-def test_a_name_with_an_equals_sign_stays_an_argument_but_is_no_variable(read):
+def test_a_name_with_an_equals_sign_is_an_argument_but_not_a_variable(read):
     variables = sm_variables(read({"a=b": "1"}))
     assert variables["SM_HPS"] == '{"a=b":1}'
     assert not any("=" in name for name in variables)
@@ -173,7 +173,7 @@ def test_a_nul_character_is_refused_by_name(read):
         sm_variables(read({"a": '"x\\u0000y"'}))
 
 
-def test_a_config_file_that_is_no_object_is_named(read, job):
+def test_a_config_file_that_is_not_an_object_is_named(read, job):
     environment = {"SAGEMAKER_BASE_DIR": str(job.base)}
     job.config("hyperparameters", [1])
     with pytest.raises(ConfigurationError, match=r"hyperparameters\.json holds list"):
@@ -185,7 +185,7 @@ def test_without_opt_ml_the_error_names_the_variable(tmp_path):
         Environment.read({"SAGEMAKER_BASE_DIR": str(tmp_path / "no")}, devices=DEVICES)
 
 
-def test_the_script_inherits_the_container_but_not_what_is_private(read):
+def test_the_script_inherits_the_containers_variables_but_not_private_ones(read):
     environment = read({"sagemaker_job_name": '"job-1"', "sagemaker_region": '"eu-west-1"'})
     container = {"MINE": "1", "PATH": "/usr/bin", "PYTHONPATH": "/mine", "TIDEMILL_CONTROL_FD": "3"}
     variables = script_variables(environment, container, prefixes=["/env"])

@@ -92,7 +92,7 @@ def test_a_request_above_the_batch_size_is_refused_unless_large_ones_are_split()
     assert answers([large], split_large=True, max_execution_size=2) == ([[1] * 5], [(2, 1), (2, 1), (1, 1)])
 
 
-def test_a_full_queue_refuses_and_serves_what_it_took() -> None:
+def test_a_full_queue_refuses_requests_and_serves_the_accepted_ones() -> None:
     got, _ = answers([[[1]] * 4] * 4, max_enqueued_batches=1)
     assert got[0] == [1] * 4
     full = [each for each in got if isinstance(each, str)]

@@ -77,7 +77,7 @@ def answers(
     return asyncio.run(main())
 
 
-def test_what_came_in_one_turn_shares_a_run() -> None:
+def test_requests_of_one_turn_share_a_run() -> None:
     for placement in (ON_LOOP, ON_THREAD):
         model = CountingModel()
         assert answers(model, [[1], [2, 3], [4]], placement=placement) == [[2], [4, 6], [8]]
@@ -119,7 +119,7 @@ def test_other_inner_shapes_do_not_share_a_run() -> None:
     assert model.runs == [2, 2, 2]
 
 
-def test_a_model_that_does_not_answer_by_rows_is_run_for_each_request() -> None:
+def test_a_model_without_a_row_per_row_is_run_for_each_request() -> None:
     model = CountingModel(answer=lambda x: x.mean(keepdims=True))
     assert answers(model, [[1, 3], [5, 7]], placement=ON_LOOP) == [[2], [6]]
 
@@ -149,7 +149,7 @@ def test_a_model_whose_shared_runs_always_fail_is_reported_once() -> None:
             assert reasons == [reason]
 
 
-def test_a_request_that_fails_alone_as_well_says_nothing_about_batching() -> None:
+def test_a_request_that_also_fails_alone_is_not_reported_as_unshared() -> None:
     reasons: list[str] = []
     answers(CountingModel(), [[1], [-1]], placement=ON_LOOP, unshared=reasons.append)
     assert reasons == []

@@ -28,7 +28,7 @@ def test_the_exported_signatures_have_the_method_name_of_predict(server: Server)
         ("regress_whole", [{"whole": 2**63 - 1}, {"whole": -(2**63)}], [2**63 - 1, -(2**63)]),
     ],
 )
-def test_regress_gives_a_number_for_each_example(
+def test_regress_returns_a_number_for_each_example(
     server: Server, signature: str, examples: list[dict[str, Any]], results: list[float]
 ) -> None:
     answer = call(server, "regress", {"signature_name": signature, "examples": examples})
@@ -43,7 +43,7 @@ def test_regress_gives_a_number_for_each_example(
         ("scores", [["", 2.5], ["", -2.5]]),
     ],
 )
-def test_classify_gives_labels_and_scores_for_each_example(server: Server, signature: str, result: list[Any]) -> None:
+def test_classify_returns_labels_and_scores_for_each_example(server: Server, signature: str, result: list[Any]) -> None:
     body = {"signature_name": signature, "examples": [{"whole": 1}, {}], "context": {"decimal": 1.5}}
     answer = call(server, "classify", body)
     assert (answer.status, answer.json["results"][0]) == (200, result)

@@ -107,7 +107,9 @@ DEEP = b"[" * 61 + b'"a"' + b"]" * 61
     ],
     ids=lambda value: "" if isinstance(value, bytes) else str(value)[:40],
 )
-def test_a_hostile_request_is_told_what_is_wrong(server: Server, request_bytes: bytes, status: int, text: str) -> None:
+def test_a_hostile_request_gets_an_error_with_the_reason(
+    server: Server, request_bytes: bytes, status: int, text: str
+) -> None:
     got, body = exchange(server, request_bytes)
     assert (got, json.loads(body)["error"][: len(text)]) == (status, text)
 

@@ -55,7 +55,7 @@ def test_without_a_model_the_message_names_the_directory_and_its_content(tmp_pat
     assert "weights/model.h5" in str(failure.value)
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match="absent is not a directory"):
         find_versions(tmp_path / "absent")
 

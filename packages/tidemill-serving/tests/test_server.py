@@ -29,7 +29,7 @@ def test_the_answer_is_laid_out_as_tensorflow_serving_does(server: Server) -> No
     assert answer.headers["x-tidemill-model-version"] == "123"
 
 
-def test_without_compiler_and_library_python_gives_the_same_bytes(
+def test_without_compiler_and_library_python_writes_the_same_bytes(
     server: Server, models: Path, start: Any, tmp_path: Path
 ) -> None:
     environment = {"CXX": "none", "TIDEMILL_NATIVE_DIR": str(tmp_path)}
@@ -95,7 +95,7 @@ def test_without_a_version_the_highest_answers(server: Server) -> None:
         ("types", '{"signature_name": "float32", "instances": [[], []]}', {"predictions": [[], []]}),
     ],
 )
-def test_predict_takes_rows_and_columns_of_every_type(
+def test_predict_accepts_rows_and_columns_of_every_type(
     server: Server, model: str, body: str, expected: dict[str, Any]
 ) -> None:
     answer = server.predict(model, body)
@@ -109,7 +109,7 @@ def test_rows_of_several_outputs_are_laid_out_one_object_after_the_other(server:
     )
 
 
-def test_nan_and_infinity_go_in_and_out_as_bare_tokens(server: Server) -> None:
+def test_nan_and_infinity_are_read_and_written_as_bare_tokens(server: Server) -> None:
     answer = server.predict("types", '{"signature_name": "float32", "instances": [NaN, Infinity, -Infinity, 1e39]}')
     assert answer.body == b'{\n    "predictions": [NaN, Infinity, -Infinity, Infinity\n    ]\n}'
 
@@ -120,7 +120,7 @@ def test_a_keras_3_model_answers_as_in_keras(server: Server, models: Path) -> No
     np.testing.assert_allclose(answer.json["predictions"], data["answers"], atol=1e-6)
 
 
-def test_a_big_body_takes_the_fast_lane_to_the_same_answer(server: Server) -> None:
+def test_a_big_body_uses_the_fast_path_with_the_same_answer(server: Server) -> None:
     image = np.random.default_rng(3).random((1, 64, 64, 3)).round(4)
     answer = server.predict("types", {"signature_name": "float32", "instances": image.tolist()})
     assert answer.status == 200
@@ -244,7 +244,7 @@ def test_a_bad_request_has_the_text_of_tensorflow_serving(
     assert server.predict("half_plus", {"instances": [1]}).status == 200
 
 
-def test_outputs_that_are_no_rows_are_refused_in_row_form(server: Server) -> None:
+def test_outputs_without_rows_are_refused_in_row_form(server: Server) -> None:
     for signature, text in (
         ("scalar", "Tensor name: mean has no shape information "),
         ("uneven", "Tensor name: rest has inconsistent batch size: 2 expecting: 3"),
@@ -258,13 +258,13 @@ def test_outputs_that_are_no_rows_are_refused_in_row_form(server: Server) -> Non
 # Classify and regress
 
 
-def test_regress_gives_a_number_for_each_example(server: Server) -> None:
+def test_regress_returns_a_number_for_each_example(server: Server) -> None:
     body = {"signature_name": "regress", "examples": [{"x": 1.0}, {"x": [2.0]}]}
     answer = server.request("POST", "/v1/models/tensorflow_1:regress", body)
     assert answer.body == b'{\n    "results": [2.5, 3.0\n    ]\n}'
 
 
-def test_classify_gives_labels_and_scores_for_each_example(server: Server) -> None:
+def test_classify_returns_labels_and_scores_for_each_example(server: Server) -> None:
     body = {"signature_name": "classify", "examples": [{}, {"x": 3.0}], "context": {"x": 1.0}}
     answer = server.request("POST", "/v1/models/tensorflow_1:classify", body)
     assert answer.json == {"results": [[["more", 2.5], ["less", -2.5]], [["more", 3.5], ["less", -3.5]]]}
@@ -317,12 +317,12 @@ def test_all_models_are_listed(server: Server, models: Path) -> None:
         ("GET", "/", 404, "Not Found"),
     ],
 )
-def test_a_target_that_is_none_is_refused(server: Server, method: str, target: str, status: int, text: str) -> None:
+def test_an_unknown_target_is_refused(server: Server, method: str, target: str, status: int, text: str) -> None:
     answer = server.request(method, target)
     assert (answer.status, answer.error) == (status, text)
 
 
-def test_names_are_percent_decoded_and_the_tfs_prefix_is_taken_off(server: Server) -> None:
+def test_names_are_percent_decoded_and_the_tfs_prefix_is_removed(server: Server) -> None:
     body = {"instances": [1]}
     assert server.predict("half%5Fplus", body).status == 200
     assert server.request("POST", "/tfs/v1/models/half_plus:predict?x=1", body).status == 200
@@ -363,7 +363,7 @@ def test_the_first_accepted_type_is_the_type_of_the_answer(server: Server) -> No
         ("1.0,2.0\n3,4\n", "text/csv", [[3.5, 4.0], [4.5, 5.0]]),
     ],
 )
-def test_an_invocation_takes_json_json_lines_and_csv(
+def test_invocations_accept_json_json_lines_and_csv(
     server: Server, body: str, content_type: str, predictions: list[Any]
 ) -> None:
     answer = server.invoke(body, content_type)
@@ -382,7 +382,7 @@ def test_custom_attributes_choose_the_model_and_the_method(server: Server) -> No
     assert (absent.status, absent.error) == (404, "Servable not found for request: Latest(absent)")
 
 
-def test_errors_of_invocations(server: Server) -> None:
+def test_errors_of_invocations_have_status_and_text(server: Server) -> None:
     empty = server.invoke("")
     assert (empty.status, empty.error) == (400, "JSON Parse error: The document is empty")
     other = server.invoke(b"GIF89a", "image/gif")
@@ -464,7 +464,7 @@ def test_requests_that_arrive_together_get_the_answers_that_they_get_alone(serve
     assert "SAGEMAKER_TFS_ENABLE_BATCHING=false" in server.line("batching.failed", "model=mean")
 
 
-def test_a_long_run_does_not_hold_up_others(server: Server) -> None:
+def test_a_long_run_does_not_delay_others(server: Server) -> None:
     with ThreadPoolExecutor(1) as pool:
         long_run = pool.submit(server.predict, "spin", '{"inputs": 1500}')
         answered = 0
@@ -475,7 +475,7 @@ def test_a_long_run_does_not_hold_up_others(server: Server) -> None:
     assert answered > 1
 
 
-def test_bytes_that_are_no_http_do_not_end_the_server(server: Server) -> None:
+def test_bytes_that_are_not_http_do_not_crash_the_server(server: Server) -> None:
     for raw in (b"\x00" * 1000, b"POST /invocations HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as client:
             client.sendall(raw)
@@ -483,7 +483,9 @@ def test_bytes_that_are_no_http_do_not_end_the_server(server: Server) -> None:
     assert server.get("/ping").status == 200
 
 
-def test_sigterm_answers_what_has_come_and_exits_0(start: Any, models: Path, tmp_path: Path) -> None:
+def test_after_sigterm_received_requests_are_answered_and_the_exit_code_is_0(
+    start: Any, models: Path, tmp_path: Path
+) -> None:
     server = start(models / "spin", unix_socket=tmp_path / "s")
     with closing(server.connect()) as connection, ThreadPoolExecutor(1) as pool:
         started = threading.Event()
@@ -519,7 +521,7 @@ def test_a_second_sigterm_ends_at_once(start: Any, models: Path) -> None:
         assert server.wait() == 1
 
 
-def test_the_log_tells_what_was_loaded(start: Any, models: Path) -> None:
+def test_the_log_names_the_loaded_models(start: Any, models: Path) -> None:
     server = start(models / "half_plus")
     assert server.terminate() == 0
     log = "\n".join(server.log)

@@ -27,7 +27,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("signature", REASONS)
-def test_a_call_says_why_and_what_to_export(server: Server, signature: str) -> None:
+def test_a_call_gets_the_reason_and_what_to_export(server: Server, signature: str) -> None:
     for body in ({"instances": [1.0]}, {"inputs": [1.0]}, {"instances": [0.5] * 200}):
         answer = server.predict("unusable", {"signature_name": signature, **body})
         assert answer.status == 400
@@ -50,12 +50,12 @@ def test_metadata_shows_all_signatures(server: Server) -> None:
     assert metadata.json["metadata"]["signature_def"]["signature_def"].keys() >= {"serving_default", *REASONS}
 
 
-def test_the_log_tells_each_once_when_the_model_is_loaded(start: Any, models: Path) -> None:
+def test_the_log_names_each_unusable_signature_once_when_the_model_is_loaded(start: Any, models: Path) -> None:
     server = start(models / "unusable")
     server.predict("model", {"signature_name": "ragged", "instances": [1.0]})
     assert server.terminate() == 0
     line = re.compile(r"signature\.(?:unusable|grpc_only) model=model version=1 signature=(\w+) reason=(.*)")
-    told = [match.groups() for match in map(line.fullmatch, server.log) if match]
-    assert sorted(name for name, _ in told) == sorted(REASONS)
-    for name, reason in told:
+    reports = [match.groups() for match in map(line.fullmatch, server.log) if match]
+    assert sorted(name for name, _ in reports) == sorted(REASONS)
+    for name, reason in reports:
         assert json.loads(reason).startswith(REASONS[name])

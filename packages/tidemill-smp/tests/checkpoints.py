@@ -178,7 +178,7 @@ def seeds_after_a_step() -> dict[str, Any]:
     return {str(place): np.array(seed) for place, seed in enumerate(seeds) if not is_remote(seed)}
 
 
-def saved_now_and_then(directory: str) -> Any:
+def save_in_intervals(directory: str) -> Any:
     """Call save after each step with an interval of two, with one restart; return the steps that were saved."""
     value, step = tf.Variable(0), tf.Variable(0, dtype=tf.int64)
     saved = []
@@ -478,7 +478,7 @@ class Pair:
         return train
 
 
-def both_go_on(directory: str) -> Any:
+def resume_both(directory: str) -> Any:
     """Train two models, save, and continue; then restore into new ones and continue. Return the values of both runs."""
     pair = Pair(3)
     pair.run(range(2))

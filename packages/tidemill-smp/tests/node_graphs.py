@@ -52,7 +52,7 @@ def _compute(node: Node, inputs: Sequence[int]) -> int:
     return hash((node.name, *inputs))
 
 
-def run_on_paper(nodes: Sequence[Node], cut: Cut, schedule: Schedule, num_partitions: int) -> list[dict[Output, int]]:
+def simulate(nodes: Sequence[Node], cut: Cut, schedule: Schedule, num_partitions: int) -> list[dict[Output, int]]:
     """Simulate a step: each rank runs its tasks in order, and waits for messages.
 
     Returns:

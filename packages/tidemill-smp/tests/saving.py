@@ -118,7 +118,7 @@ def answers(kind: str, weights: dict[str, Any], directory: str) -> dict[str, Any
 def not_described(directory: str) -> list[str]:
     """Try to save models that can never be saved, or not yet; return the errors."""
     model = distributed("chain")
-    said = []
+    messages = []
     for attempt in (
         lambda: model.save_model(directory),
         lambda: trained("chain", 1).save_keras(f"{directory}/model.keras"),
@@ -128,9 +128,9 @@ def not_described(directory: str) -> list[str]:
         try:
             attempt()
         except SMPUsageError as error:
-            said.append(str(error))
+            messages.append(str(error))
     assert not Path(directory).exists()
-    return said
+    return messages
 
 
 def failing(directory: str) -> list[str]:
@@ -138,7 +138,7 @@ def failing(directory: str) -> list[str]:
     model, file = trained("sequential", 1), Path(directory, f"file{smp.rank()}")
     file.write_text("in the way")
     blocked = str(Path(directory, "file0"))
-    said = []
+    messages = []
     for attempt in (
         lambda: model.save_model(f"{blocked}/saved"),
         lambda: model.export(f"{blocked}/saved"),
@@ -148,9 +148,9 @@ def failing(directory: str) -> list[str]:
         try:
             attempt()
         except SMPCheckpointError as error:
-            said.append(str(error))
+            messages.append(str(error))
     model.save_model(f"{directory}/saved")
-    return said
+    return messages
 
 
 def interrupted(directory: str) -> tuple[str, list[str]]:

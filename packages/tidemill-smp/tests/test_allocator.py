@@ -69,7 +69,7 @@ def test_settings_of_the_user_are_kept(name: str, value: str) -> None:
     assert ranks.run(1, blocks_that_are_mapped, environment={name: value}) == [0]
 
 
-def test_the_number_of_heaps_is_another_matter() -> None:
+def test_a_limit_on_the_number_of_heaps_does_not_disable_the_thresholds() -> None:
     environment = {"MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
     (mapped,) = ranks.run(1, blocks_that_are_mapped, environment=environment)
     assert mapped > BLOCKS // 2
@@ -105,12 +105,12 @@ def test_the_launcher_sets_the_thresholds_of_its_ranks_before_they_start() -> No
     ],
     ids=str,
 )
-def test_the_launcher_leaves_what_the_user_has_set(given: dict[str, str], expected: str) -> None:
+def test_the_launcher_keeps_the_users_settings(given: dict[str, str], expected: str) -> None:
     assert environment_of_ranks(**given) == [expected] * 2
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler to make an allocator of its own")
-def test_another_allocator_is_left_alone(tmp_path: Path) -> None:
+def test_another_allocator_is_not_configured(tmp_path: Path) -> None:
     source, library = tmp_path / "other.c", tmp_path / "other.so"
     source.write_text(
         "#include <stddef.h>\n"

@@ -47,7 +47,7 @@ def test_every_argument_of_a_function_has_a_row(name: str) -> None:
     assert arguments_of(public_functions()[name]) == list(ARGUMENTS.get(name, {}))
 
 
-def test_every_row_is_of_a_public_function_and_says_something() -> None:
+def test_every_row_describes_an_argument_of_a_public_function() -> None:
     assert set(ARGUMENTS) <= set(public_functions())
     assert all(row.note for arguments in ARGUMENTS.values() for row in arguments.values())
 
@@ -81,12 +81,12 @@ def test_the_first_rank_names_parameters_without_effect_and_those_that_do_not_ex
     config = {"partitions": 2, "ddp": True, **IDLE, "microbatch": 4, "trace_device": "cpu"}
     with ranks.Job(2, config) as job:
         job.call("builtins:len", "")
-        said = job.output()
+        texts = job.output()
     for name in IDLE:
-        assert said.count(f"smp: '{name}' has no effect: ") == 1, said
+        assert texts.count(f"smp: '{name}' has no effect: ") == 1, texts
     unknown = "is not a parameter of this library and has no effect"
-    assert said.count(f"'microbatch' {unknown}; did you mean 'microbatches'?") == 1
-    assert said.count(f"'trace_device' {unknown}\n") == 1
+    assert texts.count(f"'microbatch' {unknown}; did you mean 'microbatches'?") == 1
+    assert texts.count(f"'trace_device' {unknown}\n") == 1
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -110,28 +110,28 @@ REFUSED: dict[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
 def test_a_refusal_names_the_argument() -> None:
     rows = {(name, one) for name, row in ARGUMENTS.items() for one in row if row[one].effect is Effect.REFUSED}
     assert rows <= set(REFUSED)
-    for said in ranks.run(2, refuse_all, [case[::2] for case in REFUSED.values()]):
-        for (_, words, _), (kind, text) in zip(REFUSED.values(), said, strict=True):
+    for texts in ranks.run(2, refuse_all, [case[::2] for case in REFUSED.values()]):
+        for (_, words, _), (kind, text) in zip(REFUSED.values(), texts, strict=True):
             assert kind == "SMPUsageError" and words in text, (kind, text)
 
 
 def refuse_all(cases: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
     import saving
 
-    model, said = saving.distributed("chain"), []
+    model, texts = saving.distributed("chain"), []
     for method, given in cases:
         try:
             getattr(model, method)(**given)
         except Exception as error:  # noqa: BLE001
-            said.append((type(error).__name__, str(error)))
-    return said
+            texts.append((type(error).__name__, str(error)))
+    return texts
 
 
 def test_a_file_that_exists_is_kept_where_overwrite_is_false(tmp_path: Path) -> None:
-    for replaced, kept, said in ranks.run(2, save_again, str(tmp_path)):
+    for replaced, kept, texts in ranks.run(2, save_again, str(tmp_path)):
         assert replaced == ["model.keras", "model.weights.h5", "saved"]
         assert kept == replaced
-        assert len(said) == 4 and all("exists, and overwrite is False" in words for words in said), said
+        assert len(texts) == 4 and all("exists, and overwrite is False" in words for words in texts), texts
 
 
 def save_again(directory: str) -> tuple[list[str], list[str], list[str]]:
@@ -155,7 +155,7 @@ def save_again(directory: str) -> tuple[list[str], list[str], list[str]]:
     first = stamps()
     save()
     second = stamps()
-    said = []
+    texts = []
     for attempt in (
         lambda: model.save(root / "model.keras", False),
         lambda: model.save_keras(root / "model.keras", overwrite=False),
@@ -165,12 +165,12 @@ def save_again(directory: str) -> tuple[list[str], list[str], list[str]]:
         try:
             attempt()
         except SMPCheckpointError as error:
-            said.append(str(error))
+            texts.append(str(error))
     third = stamps()
     return (
         [name for name in first if first[name] != second[name]],
         [name for name in second if second[name] == third[name]],
-        said,
+        texts,
     )
 
 

@@ -26,7 +26,7 @@ def test_inputs_from_outside_and_constants_are_replicated():
     assert owners(graph, {"two": 1, "x": 1}) == {"x": ALL, "two": ALL}
 
 
-def test_a_mark_counts_more_than_where_the_inputs_are():
+def test_a_mark_has_priority_over_the_owners_of_the_inputs():
     graph = Graph()
     a = graph.add("a", graph.given("x"))
     graph.add("b", a)
@@ -58,7 +58,7 @@ def test_a_result_that_every_rank_computes_is_replicated_though_its_inputs_are_n
     assert owners(graph, {"a": 1, "output": REPLICATED}) == {"a": 1, "output": ALL, "loss": ALL}
 
 
-def test_a_variable_is_where_its_first_marked_user_is():
+def test_a_variable_is_placed_with_its_first_marked_user():
     graph = Graph()
     handle = graph.given("handle")
     graph.add("regularizer", handles=[handle], type="ReadVariableOp")
@@ -70,7 +70,7 @@ def test_a_variable_is_where_its_first_marked_user_is():
     assert found.users == {(handle, 0): frozenset({0, 1})}
 
 
-def test_a_variable_stays_where_an_earlier_step_has_put_it():
+def test_a_variable_keeps_its_placement_from_an_earlier_step():
     graph = Graph()
     handle = graph.given("handle")
     graph.add("read", handles=[handle], type="ReadVariableOp")
@@ -85,7 +85,7 @@ def test_a_variable_outside_the_model_is_replicated():
     assert found.owners[1] == ALL and found.handles == {(handle, 0): ALL}
 
 
-def test_a_handle_that_is_handed_on_is_still_the_same_variable():
+def test_a_handle_that_is_passed_on_is_still_the_same_variable():
     graph = Graph()
     handle = graph.given("handle")
     passed = graph.add("passed", handles=[handle], type="Identity")
@@ -94,7 +94,7 @@ def test_a_handle_that_is_handed_on_is_still_the_same_variable():
     assert owners(graph, {"read": 1})["write"] == 1
 
 
-def test_the_gradient_of_a_variable_is_where_the_variable_is():
+def test_the_gradient_of_a_variable_is_placed_with_the_variable():
     graph = Graph()
     handle = graph.given("handle")
     read = graph.add("read", handles=[handle], type="ReadVariableOp")

@@ -47,7 +47,7 @@ def _save(model: str, directory: str) -> Save:
         for case in itertools.product((1, 2, 3, 4), ("chain", "language"), ("before", "after"))
     ],
 )
-def test_any_number_of_partitions_goes_on_from_what_two_have_saved(
+def test_any_number_of_partitions_resumes_from_a_checkpoint_of_two(
     saves: dict[str, Save], size: int, model: str, when: str
 ) -> None:
     save = saves[model]
@@ -59,14 +59,14 @@ def test_any_number_of_partitions_goes_on_from_what_two_have_saved(
 
 
 @pytest.mark.parametrize("model", ["chain", "language"])
-def test_what_is_saved_is_what_keras_trains_in_one_process(saves: dict[str, Save], model: str) -> None:
+def test_saved_values_equal_those_that_keras_trains_in_one_process(saves: dict[str, Save], model: str) -> None:
     pieces = 1 if model in parity.WHOLE else CONFIG["microbatches"]
     [(at_three, at_five)] = run(1, checkpoints.trained_plainly, model, pieces)
     checkpoints.assert_equal(saves[model].at_three, at_three, 2e-5)
     checkpoints.assert_equal(saves[model].at_five, at_five, 2e-5)
 
 
-def test_each_rank_writes_its_own_variables_and_the_index_tells_which(saves: dict[str, Save]) -> None:
+def test_each_rank_writes_its_own_variables_and_the_index_lists_them(saves: dict[str, Save]) -> None:
     path = Path(saves["chain"].directory)
     assert sorted(file.name for file in path.iterdir()) == ["ckpt-1.json", "mp_rank_0", "mp_rank_1"]
     for rank in (0, 1):
@@ -84,7 +84,7 @@ def test_each_rank_writes_its_own_variables_and_the_index_tells_which(saves: dic
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_restoring_what_is_not_there_does_nothing(tmp_path: Path, when: str) -> None:
+def test_restore_without_a_checkpoint_has_no_effect(tmp_path: Path, when: str) -> None:
     for restored, latest in run(2, checkpoints.nothing_to_restore, str(tmp_path / "none"), when):
         assert restored == [None, None]
         assert latest == (None, [])
@@ -122,7 +122,7 @@ def test_a_crash_anywhere_in_save_leaves_one_checkpoint_for_all_ranks(
     assert set(outcomes) == {1, 2}
 
 
-def test_a_rank_that_cannot_write_fails_the_save_on_all_and_the_checkpoint_before_stays(tmp_path: Path) -> None:
+def test_a_rank_that_cannot_write_fails_the_save_on_all_ranks_and_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     for message, latest in run(2, checkpoints.unwritable, str(tmp_path)):
         assert "ckpt-2" in message and "rank 1" in message and "No space left" in message
         assert latest == ("ckpt-1", 1)
@@ -148,7 +148,7 @@ def test_plain_checkpoints_are_exported_and_imported(tmp_path: Path, model: str)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_model_made_otherwise_is_refused_on_all_ranks_by_name_file_and_rank(
+def test_a_different_model_is_refused_on_all_ranks_with_variable_file_and_rank(
     saves: dict[str, Save], when: str
 ) -> None:
     for message in run(2, checkpoints.refused, saves["chain"].directory, when):
@@ -165,7 +165,7 @@ def test_a_model_made_otherwise_is_refused_on_all_ranks_by_name_file_and_rank(
         pytest.param("legacy.Adam", TF_KERAS, "train", marks=pytest.mark.matrix),
     ],
 )
-def test_a_slot_that_one_rank_cannot_read_when_it_is_made_is_told_on_all(
+def test_a_slot_that_one_rank_cannot_read_when_it_is_created_is_an_error_on_all_ranks(
     tmp_path: Path, optimizer: str, environment: dict[str, str], way: str
 ) -> None:
     results = run(2, checkpoints.saved, "chain", str(tmp_path), optimizer=optimizer, environment=environment)
@@ -179,8 +179,8 @@ def test_a_slot_that_one_rank_cannot_read_when_it_is_made_is_told_on_all(
         assert "optimizer" in message and str(tmp_path / "mp_rank_1" / "ckpt-1") in message
 
 
-def test_a_model_that_a_later_step_brings_is_restored_too(tmp_path: Path) -> None:
-    undisturbed, restored = zip(*run(2, checkpoints.both_go_on, str(tmp_path)), strict=True)
+def test_a_model_that_first_runs_in_a_later_step_is_restored_too(tmp_path: Path) -> None:
+    undisturbed, restored = zip(*run(2, checkpoints.resume_both, str(tmp_path)), strict=True)
     checkpoints.assert_equal(checkpoints.merged(undisturbed), checkpoints.merged(restored))
 
 
@@ -196,7 +196,7 @@ def test_files_that_cannot_be_received_fail_on_both_ranks(tmp_path: Path) -> Non
         assert "mp_rank_1" in message and "Not a directory" in message
 
 
-def test_checkpoints_of_the_format_before_count_and_those_of_a_later_one_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_the_previous_format_are_read_and_those_of_a_later_one_refused(tmp_path: Path) -> None:
     from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
     from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
 

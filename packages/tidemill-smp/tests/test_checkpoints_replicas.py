@@ -40,7 +40,7 @@ def test_the_first_replica_writes(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_other_partitions_and_replicas_go_on(two_by_two: Save, layout: tuple[int, int], when: str) -> None:
+def test_other_numbers_of_partitions_and_replicas_resume(two_by_two: Save, layout: tuple[int, int], when: str) -> None:
     at_three, at_five = zip(*run(layout, checkpoints.resumed, "chain", two_by_two.directory, when), strict=True)
     checkpoints.assert_equal(two_by_two.at_three, checkpoints.merged(at_three))
     # One replica sums the gradients of its rows in another order than two.
@@ -48,14 +48,14 @@ def test_other_partitions_and_replicas_go_on(two_by_two: Save, layout: tuple[int
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[:-1], ids=str)
-def test_two_by_two_goes_on_from_other_partitions_and_replicas(tmp_path: Path, layout: tuple[int, int]) -> None:
+def test_two_by_two_resumes_from_other_partitions_and_replicas(tmp_path: Path, layout: tuple[int, int]) -> None:
     save = Save.of(str(tmp_path), run(layout, checkpoints.saved, "chain", str(tmp_path)))
     at_three, at_five = zip(*run((2, 2), checkpoints.resumed, "chain", save.directory, "before"), strict=True)
     checkpoints.assert_equal(save.at_three, checkpoints.merged(at_three))
     checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five), 1e-4)
 
 
-def test_the_first_replica_goes_on_to_the_bit_with_dropout_and_batch_normalization(tmp_path: Path) -> None:
+def test_the_first_replica_resumes_bit_identically_with_dropout_and_batch_normalization(tmp_path: Path) -> None:
     # The moving statistics of batch normalization differ between replicas; those of the first are saved.
     directory = str(tmp_path)
     save = Save.of(directory, run((2, 2), checkpoints.saved, "language", directory)[:2])
@@ -64,8 +64,8 @@ def test_the_first_replica_goes_on_to_the_bit_with_dropout_and_batch_normalizati
     checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five[:2]))
 
 
-def test_a_save_is_due_when_its_interval_is_over_and_the_ranks_count_alike(tmp_path: Path) -> None:
-    for saved, message, names in run((2, 2), checkpoints.saved_now_and_then, str(tmp_path)):
+def test_a_save_is_due_after_its_interval_and_all_ranks_count_alike(tmp_path: Path) -> None:
+    for saved, message, names in run((2, 2), checkpoints.save_in_intervals, str(tmp_path)):
         assert saved == [1, 3, 5, 7]
         assert names == [f"ckpt-{number}" for number in range(1, 6)]
         assert "different steps (rank 0: 9, rank 1: 10, rank 2: 11, rank 3: 12)" in message

@@ -51,7 +51,7 @@ def saves(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ),
     ],
 )
-def test_any_number_of_partitions_goes_on_from_what_two_have_saved(
+def test_any_number_of_partitions_resumes_from_a_checkpoint_of_two(
     saves: Any, model: str, size: int, optimizer: str, when: str
 ) -> None:
     save = saves(model, optimizer)

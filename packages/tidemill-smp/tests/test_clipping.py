@@ -24,7 +24,7 @@ def test_clipping_outside_the_step_equals_one_process(gradients: str) -> None:
                 assert mine is None
 
 
-def test_a_norm_that_is_given_is_used() -> None:
+def test_a_given_norm_is_used() -> None:
     assert ranks.run(2, clip_by_given_norm, config=CONFIG) == [pytest.approx([0.5, 0.5]), pytest.approx([0.5, 0.5])]
 
 
@@ -36,7 +36,7 @@ def test_tensorflow_clipping_by_the_norm_of_one_rank_is_warned_of_once() -> None
 
 
 @pytest.mark.parametrize("where", ["first partition", "last partition"])
-def test_a_gradient_that_is_infinite_on_one_rank_skips_the_step_on_all(where: str) -> None:
+def test_an_infinite_gradient_on_one_rank_skips_the_step_on_all_ranks(where: str) -> None:
     for scales, weights, plain_scales, plain_weights in ranks.run(2, scale_both, where, config=CONFIG):
         assert scales == plain_scales == [16.0, 8.0, 16.0]
         assert weights == pytest.approx(plain_weights, rel=1e-6)
@@ -191,7 +191,7 @@ def clip_by_tensorflow() -> list[list[str]]:
     from checkpoints import forget_the_step_before
 
     forget_the_step_before()
-    net, heard = _net(distributed=True), []
+    net, warned = _net(distributed=True), []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("smdistributed.modelparallel")
@@ -216,6 +216,6 @@ def clip_by_tensorflow() -> list[list[str]]:
     for call in calls:
         messages: list[str] = []
         call()
-        heard.append(messages)
+        warned.append(messages)
     log.removeHandler(handler)
-    return heard
+    return warned

@@ -79,11 +79,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSED, ids=[words[:40] for _, words in REFUSED])
-def test_a_refusal_says_what_was_received_and_what_is_allowed(given, words):
+def test_an_error_names_the_value_received_and_the_allowed_values(given, words):
     with pytest.raises(ValueError, match=words):
         read_config(given)
 
 
-def test_a_path_is_no_configuration():
+def test_a_path_is_not_a_configuration():
     with pytest.raises(SMPConfigurationError, match="allowed is a dict of parameters"):
         read_config("parameters.json")

@@ -29,7 +29,7 @@ def test_optimizers_of_tf_keras_average_too() -> None:
         assert max(gaps) < 2e-6
 
 
-def test_ranks_of_one_replica_with_different_batches_are_told_so() -> None:
+def test_different_batches_on_ranks_of_one_replica_are_an_error() -> None:
     results = ranks.run(4, feed_differently, config=CONFIG)
     assert results[:2] == ["", ""], "replica 0 has equal ones"
     for text in results[2:]:
@@ -42,7 +42,7 @@ def test_called_eagerly_a_step_raises_the_exception_itself() -> None:
     assert ranks.run(4, feed_differently_eagerly, config=CONFIG) == ["", "", "{'x': 1}", "{'x': 1}"]
 
 
-def test_inputs_are_not_compared_where_it_is_switched_off() -> None:
+def test_inputs_are_not_compared_if_check_inputs_is_off() -> None:
     for total in ranks.run(4, feed_differently_unchecked, config=CONFIG):
         assert total > 0.0
 

@@ -10,7 +10,7 @@ from smdistributed.modelparallel.tensorflow.devices import gpu_of, take_gpu
 GPUS = [tf.config.PhysicalDevice(f"/physical_device:GPU:{number}", "GPU") for number in range(4)]
 
 
-def test_each_rank_of_a_machine_has_its_own_gpu_and_they_share_where_they_are_more() -> None:
+def test_each_rank_of_a_machine_has_its_own_gpu_and_ranks_share_gpus_if_there_are_fewer() -> None:
     assert [gpu_of(rank, GPUS) for rank in range(4)] == GPUS
     assert [gpu_of(rank, GPUS[:2]) for rank in range(4)] == GPUS[:2] * 2
     assert gpu_of(3, GPUS[:1]) == GPUS[0], "the launcher has given each rank its own"
@@ -19,7 +19,7 @@ def test_each_rank_of_a_machine_has_its_own_gpu_and_they_share_where_they_are_mo
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Record the devices that TensorFlow is told to make visible, of four fake GPUs."""
+    """Record the devices that are made visible to TensorFlow, of four fake GPUs."""
     told: list[Any] = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: GPUS if kind == "GPU" else [])
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: told[-1:] or GPUS)
@@ -27,7 +27,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return told
 
 
-def test_tensorflow_sees_the_gpu_of_the_rank_alone(shown: list[Any]) -> None:
+def test_tensorflow_sees_only_the_gpu_of_the_rank(shown: list[Any]) -> None:
     assert take_gpu(2, 4) is GPUS[2]
     assert shown == [GPUS[2]]
     assert take_gpu(1, 4) is None, "what the script has chosen stays"
@@ -52,6 +52,6 @@ def test_impossible_and_costly_assignments_are_reported(
     assert "call smp.init() first" in message
 
 
-def test_a_machine_without_one_is_left_as_it_is() -> None:
+def test_a_machine_without_gpus_is_not_changed() -> None:
     assert tf.config.list_physical_devices("GPU") == []
     assert take_gpu(0, 2) is None

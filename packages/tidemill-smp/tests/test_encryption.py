@@ -27,7 +27,7 @@ class Wiretap:
     """Forwards a connection, and records the bytes in both directions."""
 
     def __init__(self):
-        self.heard = {"to": bytearray(), "from": bytearray()}
+        self.captured = {"to": bytearray(), "from": bytearray()}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._target = socket.create_server(("127.0.0.1", 0))
         self._threads = []
@@ -55,7 +55,7 @@ class Wiretap:
     def _pass_on(self, source, target, way):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                self.heard[way] += data
+                self.captured[way] += data
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
 
@@ -92,7 +92,7 @@ def test_a_certificate_depends_on_the_secret_alone():
     assert other[1] != key
 
 
-def test_what_is_sent_arrives_and_cannot_be_read_on_the_way():
+def test_sent_data_arrives_and_is_encrypted_in_transit():
     tap = Wiretap()
     near, far = both(*tap.ends())
     there, back = MARK * 100_000, MARK * 50_000
@@ -110,14 +110,14 @@ def test_what_is_sent_arrives_and_cannot_be_read_on_the_way():
         assert read_all(near) == back, "one direction goes on when the other has ended"
         thread.join()
     tap.close()
-    assert len(tap.heard["to"]) > len(there)
-    assert len(tap.heard["from"]) > len(back)
-    for heard in tap.heard.values():
-        assert MARK not in heard
-        assert SECRET not in heard
+    assert len(tap.captured["to"]) > len(there)
+    assert len(tap.captured["from"]) > len(back)
+    for captured in tap.captured.values():
+        assert MARK not in captured
+        assert SECRET not in captured
 
 
-def test_who_does_not_know_the_secret_is_refused_by_both_sides():
+def test_a_side_without_the_secret_is_refused_by_the_other():
     tap = Wiretap()
     near, far = both(*tap.ends(), far_secret=OTHER)
     tap.close()
@@ -147,7 +147,7 @@ connection.sendall(bytes(int(sys.argv[3])))
 """
 
 
-def test_what_a_rank_wrote_before_it_ended_is_delivered():
+def test_data_written_before_a_rank_ended_is_delivered():
     size_bytes = 300_000  # more than the peer's tunnel reads in one call, less than the socket buffers hold
     with socket.create_server(("127.0.0.1", 0)) as listener:
         arguments = [str(listener.getsockname()[1]), SECRET.hex(), str(size_bytes)]
@@ -162,7 +162,7 @@ def test_ranks_exchange_objects_and_tensors_over_encrypted_connections():
     assert ranks.run(2, exchange_by_both, environment=ENCRYPTED) == [([0, 1], 1.0), ([0, 1], 0.0)]
 
 
-def test_ranks_meet_in_a_store_at_an_address_over_encrypted_connections():
+def test_ranks_connect_through_a_store_at_an_address_over_encrypted_connections():
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     results = ranks.run(2, exchange_by_both, environment={**ENCRYPTED, "SMP_STORE": address})

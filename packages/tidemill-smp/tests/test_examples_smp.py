@@ -35,7 +35,7 @@ def losses_of(printed: str) -> list[float]:
     return [float(text) for text in re.findall(r"loss=(\d+\.\d+)", printed)]
 
 
-def test_a_model_cut_by_hand_learns_digits_as_in_one_piece(tmp_path: Path) -> None:
+def test_a_manually_partitioned_model_learns_digits_as_the_unpartitioned_one(tmp_path: Path) -> None:
     found = []
     for by, partitions in (TWO, ONE):
         printed = run(tmp_path, "digits.py", "--partitions", partitions, "--epochs", "4", by=by)
@@ -49,20 +49,20 @@ def test_a_model_cut_by_hand_learns_digits_as_in_one_piece(tmp_path: Path) -> No
     assert found[0] == pytest.approx(found[1], rel=1e-2)
 
 
-def test_a_job_gives_the_parameters_in_a_variable_and_on_the_command_line(
+def test_a_job_passes_the_parameters_in_a_variable_and_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters = '{"auto_partition": false, "default_partition": 0, "microbatches": 2, "partitions": 2}'
     monkeypatch.setenv("SM_HP_MP_PARAMETERS", parameters)
     monkeypatch.setenv("SM_MODEL_DIR", str(tmp_path / "opt"))
-    said = "auto_partition=False,default_partition=0,microbatches=2,partitions=2"
-    printed = run(tmp_path, "digits.py", "--epochs", "2", "--mp_parameters", said, by=LAUNCH)
+    mp_parameters = "auto_partition=False,default_partition=0,microbatches=2,partitions=2"
+    printed = run(tmp_path, "digits.py", "--epochs", "2", "--mp_parameters", mp_parameters, by=LAUNCH)
     losses = losses_of(printed)
     assert losses[1] < losses[0]
     assert (tmp_path / "opt" / "saved_model.pb").exists()
 
 
-def test_a_transformer_is_cut_by_the_library_and_learns(tmp_path: Path) -> None:
+def test_an_automatically_partitioned_transformer_learns(tmp_path: Path) -> None:
     small = ("--steps", "30", "--blocks", "2", "--width", "32", "--length", "32")
     printed = run(tmp_path, "transformer.py", *small, "--timeline", "trace.json", by=LAUNCH)
     assert printed.count("2 partitions, 4 microbatches, optimize=speed, pipeline=interleaved") == 1
@@ -73,7 +73,7 @@ def test_a_transformer_is_cut_by_the_library_and_learns(tmp_path: Path) -> None:
     assert (tmp_path / "trace.json").exists()
 
 
-def test_a_transformer_is_cut_on_paper_by_one_process(tmp_path: Path) -> None:
+def test_one_process_plans_the_partitions_of_a_transformer(tmp_path: Path) -> None:
     printed = run(tmp_path, "transformer.py", "--plan", "4", "--blocks", "4")
     rows = re.findall(r"^ +(\d) +\d+ ", printed, re.MULTILINE)
     assert rows == ["0", "1", "2", "3"], printed
@@ -89,20 +89,20 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("cut", ["by the library", "by rules"])
-def test_a_pretrained_model_is_wrapped_and_learns_more(pretrained: Path, tmp_path: Path, cut: str) -> None:
+def test_a_wrapped_pretrained_model_continues_to_learn(pretrained: Path, tmp_path: Path, cut: str) -> None:
     shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
     rules = ["--by-hand"] if cut == "by rules" else []
     printed = run(tmp_path, "fine_tune.py", *rules, by=LAUNCH)
     losses = losses_of(printed)
     assert len(losses) == 4
     assert losses[3] < losses[0] / 3
-    # Four epochs are too few for ten digits, unless the weights already know five of them.
+    # Four epochs are too few for ten digits, unless the weights were trained on five of them.
     assert float(re.findall(r"accuracy on 320 test images: (0\.\d+)", printed)[0]) > 0.85
     assert re.search(r"the saved model reads \[0, 1, \d, 3, 4\]", printed)
     assert {"saved_model.pb", "digits.keras"} <= {path.name for path in (tmp_path / "model" / "fine_tuned").iterdir()}
 
 
-def test_what_comes_first_is_said(tmp_path: Path) -> None:
+def test_each_example_names_what_it_needs_first(tmp_path: Path) -> None:
     done = subprocess.run(
         [*ALONE, EXAMPLES / "fine_tune.py", "--partitions", "1"],
         cwd=tmp_path,

@@ -21,12 +21,12 @@ def test_fit_and_evaluate_equal_those_of_keras(model: str, environment: dict[str
 
 @pytest.mark.parametrize("environment", KERAS)
 def test_only_the_first_rank_prints(environment: dict[str, str] | None) -> None:
-    first, second = ranks.run(2, what_is_printed, config=CONFIG, environment=environment)
+    first, second = ranks.run(2, printed_output, config=CONFIG, environment=environment)
     assert "mae" in first
     assert second == ""
 
 
-def what_is_printed() -> str:
+def printed_output() -> str:
     import contextlib
     import io
 

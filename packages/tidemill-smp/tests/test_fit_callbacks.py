@@ -62,7 +62,7 @@ def test_early_stopping_restores_the_best_weights(environment: dict[str, str]) -
         np.testing.assert_array_equal(now[name], value, err_msg=name)
 
 
-def weights_in_all_ways() -> Any:
+def get_and_set_weights() -> Any:
     """Get weights, train, and set them again; use a marker as a value, and set weights that do not match."""
     model, (x, y) = made(), data()
     model.fit(x, y, batch_size=8, epochs=1, verbose=0)
@@ -75,7 +75,7 @@ def weights_in_all_ways() -> Any:
     is_back = all(np.array_equal(before[name], after[name]) for name in names)
     has_changed = any(not np.array_equal(before[name], trained[name]) for name in names)
 
-    said = []
+    messages = []
     marker = next(weight for weight in taken if isinstance(weight, RemoteWeight))
     for function in (
         lambda: np.asarray(marker),
@@ -85,18 +85,18 @@ def weights_in_all_ways() -> Any:
         try:
             function()
         except (SMPRemoteVariableError, SMPUsageError) as error:
-            said.append(str(error))
-    return is_back, has_changed, len(taken), said
+            messages.append(str(error))
+    return is_back, has_changed, len(taken), messages
 
 
 @KERASES
-def test_weights_are_taken_and_put_back_where_they_are_held(environment: dict[str, str]) -> None:
-    for rank, result in enumerate(ranks.run(2, weights_in_all_ways, config=CONFIG, environment=environment)):
-        is_back, has_changed, count, said = result
+def test_get_weights_and_set_weights_use_the_variables_of_the_rank(environment: dict[str, str]) -> None:
+    for rank, result in enumerate(ranks.run(2, get_and_set_weights, config=CONFIG, environment=environment)):
+        is_back, has_changed, count, messages = result
         assert (is_back, has_changed, count) == (True, True, 10)
-        assert f"held by rank {1 - rank}" in said[0] and "save_weights" in said[0]
-        assert "got 9 weights; the model has 10" in said[1]
-        assert "shape" in said[2]
+        assert f"held by rank {1 - rank}" in messages[0] and "save_weights" in messages[0]
+        assert "got 9 weights; the model has 10" in messages[1]
+        assert "shape" in messages[2]
 
 
 def backed_up(directory: str) -> str:

@@ -22,12 +22,12 @@ BATCH, EPOCHS = 16, 8
 
 @KERASES
 def test_callbacks_decide_as_in_one_process(environment: dict[str, str]) -> None:
-    results = ranks.run(4, told, config=CONFIG, environment=environment)
+    results = ranks.run(4, logs_of_callbacks, config=CONFIG, environment=environment)
     (plain,) = [plain for _, plain in results if plain]
     assert len(plain["loss"]) < EPOCHS, "early stopping has a part in it"
     assert plain["rates"][-1] < plain["rates"][0], "and the learning rate"
     for rank, (mine, _) in enumerate(results):
-        assert mine == results[0][0], f"rank {rank} was told something else"
+        assert mine == results[0][0], f"rank {rank} got other logs"
         assert mine.keys() == plain.keys()
         for name, values in plain.items():
             assert mine[name] == pytest.approx(values, rel=1e-4), name
@@ -38,13 +38,13 @@ def test_a_callback_that_stops_one_rank_stops_all(moment: str) -> None:
     assert ranks.run(4, stopped_by_one, moment, config=CONFIG) == [(2, 5 if moment == "batch" else 6)] * 4
 
 
-def test_logs_of_a_train_step_of_the_scripts_own_are_averaged() -> None:
-    histories = ranks.run(4, told_by_own_step, config=CONFIG)
+def test_logs_of_a_custom_train_step_are_averaged() -> None:
+    histories = ranks.run(4, logs_of_own_train_step, config=CONFIG)
     assert histories == [{"replica": [0.5], "parts": [[0.5, 1.0]]}] * 4
 
 
-def test_replicas_that_train_apart_are_told_their_own() -> None:
-    losses = ranks.run(4, told_apart, config=CONFIG)
+def test_replicas_that_train_independently_get_their_own_logs() -> None:
+    losses = ranks.run(4, independent_logs, config=CONFIG)
     assert losses[0] == losses[1] != losses[2] == losses[3]
 
 
@@ -84,15 +84,15 @@ class Measured(tf.keras.layers.Layer):
         return x
 
 
-def told() -> Any:
+def logs_of_callbacks() -> Any:
     """Return the logs of callbacks in a job that stops early; on one rank also those of plain Keras on all data."""
     with sessions.configured(ddp=True, horovod=False):
-        mine = _told(models.distributed(Net), slice(smp.dp_rank(), None, smp.dp_size()))
+        mine = _fit_logs(models.distributed(Net), slice(smp.dp_rank(), None, smp.dp_size()))
     smp.barrier()
-    return mine, _told(Net, slice(None)) if smp.rank() == 3 else None
+    return mine, _fit_logs(Net, slice(None)) if smp.rank() == 3 else None
 
 
-def _told(kind: Any, rows: slice) -> dict[str, list[float]]:
+def _fit_logs(kind: Any, rows: slice) -> dict[str, list[float]]:
     forget_the_step_before()
     tf.keras.utils.set_random_seed(3)
     model = kind()
@@ -160,7 +160,7 @@ def stopped_by_one(moment: str) -> tuple[int, int]:
     return seen["epochs"], int(counter)
 
 
-def told_by_own_step() -> Any:
+def logs_of_own_train_step() -> Any:
     class Own(models.distributed(models.Chain)):  # type: ignore[misc]
         def train_step(self, data: Any) -> Any:
             super().train_step(data)
@@ -175,7 +175,7 @@ def told_by_own_step() -> Any:
     return json.loads(json.dumps(history, default=np.ndarray.tolist))
 
 
-def told_apart() -> float:
+def independent_logs() -> float:
     with sessions.configured(horovod=False):
         forget_the_step_before()
         tf.keras.utils.set_random_seed(3)

@@ -10,7 +10,7 @@ CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 
 
 @pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
-def test_microbatches_are_refused_with_what_to_do(environment: dict[str, str]) -> None:
+def test_step_outputs_as_gradients_are_refused_with_advice(environment: dict[str, str]) -> None:
     for messages in ranks.run(2, apply_microbatches, config=CONFIG, environment=environment):
         assert len(messages) == 4
         for message, name in zip(messages, ["apply_gradients"] * 3 + ["smp.clip_by_global_norm"], strict=True):

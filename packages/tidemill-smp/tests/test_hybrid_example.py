@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[3] / "examples/04_model_parallel_hybrid/train.py
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "4"]
 
 
-def told(*words: str, **variables: str) -> list[dict[str, Any]]:
+def losses_of(*words: str, **variables: str) -> list[dict[str, Any]]:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     job = [*words, "--epochs", "2"]
     done = subprocess.run(job, capture_output=True, text=True, env=environment, timeout=240, check=False)
@@ -25,7 +25,7 @@ def told(*words: str, **variables: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def alone() -> list[dict[str, Any]]:
-    return told(sys.executable, str(SCRIPT), "--partitions", "1")
+    return losses_of(sys.executable, str(SCRIPT), "--partitions", "1")
 
 
 def same(lines: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
@@ -39,11 +39,11 @@ def test_it_learns(alone: list[dict[str, Any]]) -> None:
 
 
 def test_four_ranks_by_the_launcher_averaged_by_the_library(alone: list[dict[str, Any]]) -> None:
-    assert same(told(*LAUNCH, str(SCRIPT), "--average", "ddp"), alone)
+    assert same(losses_of(*LAUNCH, str(SCRIPT), "--average", "ddp"), alone)
 
 
 # MPICH runs only in the matrix, because Horovod's tests and the launchers' tests use it in every run.
 @pytest.mark.parametrize("kind", ["openmpi", pytest.param("mpich", marks=pytest.mark.matrix)])
 def test_four_ranks_by_mpirun_averaged_by_horovod(kind: str, alone: list[dict[str, Any]]) -> None:
     words = [*mpi.launch(kind, 4), sys.executable, str(SCRIPT)]
-    assert same(told(*words), alone)
+    assert same(losses_of(*words), alone)

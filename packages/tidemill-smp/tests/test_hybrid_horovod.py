@@ -40,7 +40,7 @@ def test_training_equals_one_process_on_the_whole_batch(horovod: dict[str, Any],
         assert weights == results[rank % 2][3], "replicas differ in some bit"
 
 
-def test_ranks_of_a_partition_may_be_neighbours() -> None:
+def test_ranks_of_a_partition_may_be_neighbors() -> None:
     config = {**CONFIG, "placement_strategy": "spread", "contiguous": False, "xla": False, "fork": False}
     results = ranks.run(4, train_both, "allreduce", config=config)
     assert ranks.run(4, places, config=config) == [(0, 2, 0, 2), (1, 2, 1, 2), (0, 2, 0, 2), (1, 2, 1, 2)]
@@ -58,7 +58,7 @@ def test_broadcasting_on_the_first_batch_makes_replicas_equal(horovod: dict[str,
         assert (before == results[rank % 2][2]) == (rank < 2), "without it they are not"
 
 
-def test_a_horovod_that_knows_nothing_of_partitions_is_given_what_is_here() -> None:
+def test_a_horovod_without_support_for_partitions_gets_only_local_values() -> None:
     results = ranks.run(4, call_the_other, config=CONFIG, environment=KINDS["other"])
     for rank, (none, several, refused, handed_in) in enumerate(results):
         assert none is None
@@ -79,13 +79,13 @@ def test_a_horovod_that_the_script_has_started_is_refused(kind: str, counts: tup
 
 def test_replicas_without_horovod_are_refused_and_replicas_without_averaging_get_a_warning() -> None:
     with ranks.Job(2, None) as job:
-        for text in job.call(start_in_vain_and_then_alone):
+        for text in job.call(init_without_horovod_and_again):
             assert "'horovod' is True and there are 2 replicas, but Horovod is not installed" in text
             assert "set 'ddp'" in text
         assert "there are 2 replicas (2 ranks, 1 partitions), but neither 'horovod' nor 'ddp' is set" in job.output()
 
 
-def test_impossible_jobs_are_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_jobs_are_refused_before_a_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     import smdistributed.modelparallel.tensorflow as smp
 
     monkeypatch.setenv("SMP_RANK", "0")
@@ -173,20 +173,20 @@ def _bytes(net: Any) -> list[bytes]:
     return [value.tobytes() for value in hybrid.held(net).values()]
 
 
-def start_in_vain_and_then_alone() -> str:
+def init_without_horovod_and_again() -> str:
     import importlib.util
 
     import smdistributed.modelparallel.tensorflow as smp
 
-    find, said = importlib.util.find_spec, ""
+    find, message = importlib.util.find_spec, ""
     importlib.util.find_spec = lambda name, package=None: None if name == "horovod" else find(name, package)
     try:
         smp.init({"partitions": 1, "horovod": True})
     except ValueError as error:
-        said = str(error)
+        message = str(error)
     assert not smp.core.initialized, "so that it can be called again"
     smp.init({"partitions": 1})
-    return said
+    return message
 
 
 def call_the_other() -> Any:

@@ -55,7 +55,7 @@ def test_a_script_of_keras_2_trains_evaluates_saves_and_restores(tmp_path: Path,
         assert report.get(difference, 0) < 1e-5
 
 
-def test_the_script_fails_without_the_set(tmp_path: Path) -> None:
+def test_the_script_fails_without_the_compatibility_functions(tmp_path: Path) -> None:
     assert "AttributeError: 'Mean' object has no attribute 'reset_states'" in run_script(
         tmp_path, SMP_KERAS2_COMPAT="0"
     )
@@ -96,14 +96,14 @@ def test_replaced_attributes_are_restored() -> None:
 
 
 @pytest.mark.parametrize("switch", ["0", "false", "OFF"])
-def test_the_set_can_be_left_out(monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+def test_the_compatibility_functions_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     assert legacy_keras.install(enabled=False) is False
     monkeypatch.setenv(legacy_keras.SWITCH, switch)
     assert legacy_keras.install() is False
     assert not hasattr(keras.optimizers.Adam, "get_gradients")
 
 
-def test_importing_it_puts_nothing_in() -> None:
+def test_importing_the_module_patches_nothing() -> None:
     code = (
         "import smdistributed.modelparallel.tensorflow.legacy_keras as k, tensorflow as tf;"
         "assert not k.is_installed(); assert not hasattr(tf.keras.metrics.Metric, 'reset_states')"
@@ -187,7 +187,7 @@ def test_a_variable_without_a_gradient_is_named(compat: None) -> None:
     assert pairs().numpy() == 6
 
 
-def test_gradients_outside_a_graph_are_refused_or_taken_by_a_tape(compat: None) -> None:
+def test_gradients_outside_a_graph_are_refused_or_come_from_a_tape(compat: None) -> None:
     variable, optimizer = keras.Variable(3.0), keras.optimizers.SGD()
     with pytest.raises(SMPUsageError, match=r"SGD\.get_gradients works on a graph.*@smp\.step"):
         optimizer.get_gradients(variable * 2.0, [variable])
@@ -202,7 +202,7 @@ def test_gradients_outside_a_graph_are_refused_or_taken_by_a_tape(compat: None) 
     assert optimizer.compute_gradients(lambda: variable * 4.0)[0][0].numpy() == 4
 
 
-def test_both_families_of_tf_keras_optimizers_give_gradients() -> None:
+def test_both_families_of_tf_keras_optimizers_return_gradients() -> None:
     code = """
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow import legacy_keras
@@ -273,7 +273,7 @@ def test_decay_divides_the_learning_rate_by_the_iterations(compat: None) -> None
 
 
 @keras_saves
-def test_a_model_with_a_legacy_optimizer_is_saved_and_loaded_without_the_set(tmp_path: Path) -> None:
+def test_a_model_with_a_legacy_optimizer_is_loaded_without_the_compatibility_functions(tmp_path: Path) -> None:
     legacy_keras.install()
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.legacy.Adam(lr=0.125), "mse")
@@ -302,7 +302,7 @@ def test_schedules_without_a_name_work(compat: None, name: str) -> None:
     assert make(1.0, 10, *more, name="own").name == "own"
 
 
-def test_saved_models_of_several_inputs_never_take_them_in_another_order(compat: None, tmp_path: Path) -> None:
+def test_saved_models_keep_the_order_of_several_inputs(compat: None, tmp_path: Path) -> None:
     path = str(tmp_path / "two")
     z, a = keras.Input((2,), name="z"), keras.Input((2,), name="a")
     difference = keras.layers.Subtract()([z, a])
@@ -323,7 +323,7 @@ def test_saved_models_of_several_inputs_never_take_them_in_another_order(compat:
 
 
 @keras_saves
-def test_other_files_go_to_keras(compat: None, tmp_path: Path) -> None:
+def test_other_files_are_loaded_by_keras(compat: None, tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.save(tmp_path / "model.keras")
     assert isinstance(keras.saving.load_model(tmp_path / "model.keras"), keras.Sequential)

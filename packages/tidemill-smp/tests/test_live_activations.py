@@ -28,7 +28,7 @@ ATTEMPTS = 5
         (3, "simple", 4, [4, 4, 1]),
     ],
 )
-def test_as_many_are_kept_as_the_schedule_allows(
+def test_activations_are_kept_for_as_many_microbatches_as_the_schedule_allows(
     partitions: int, pipeline: str, active: int | None, expected: list[int]
 ) -> None:
     seen = [0] * partitions

@@ -9,7 +9,7 @@ LIMIT_BYTES = memory.weights_bytes(WIDTH) * 7 // 2
 plus memory of their threads."""
 
 
-def test_two_ranks_train_what_breaks_the_limit_of_one() -> None:
+def test_two_ranks_train_a_model_that_exceeds_the_limit_of_one() -> None:
     with ranks.Job(2, {"partitions": 2, **memory.MANUAL}) as two:
         results = two.call(memory.train, WIDTH, 2, LIMIT_BYTES)
         assert [result["steps"] for result in results] == [2, 2]

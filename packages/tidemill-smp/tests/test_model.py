@@ -12,7 +12,7 @@ MANUAL = {"auto_partition": False, "default_partition": 0, "microbatches": 4}
 AUTOMATIC = {"microbatches": 4}
 
 
-def test_a_rank_holds_its_own_variables_only_and_says_who_holds_the_others() -> None:
+def test_a_rank_has_only_its_own_variables_and_names_the_owners_of_the_others() -> None:
     for rank, (remote, errors) in enumerate(ranks.run(2, holdings, config=MANUAL)):
         other = 1 - rank
         assert remote == {0: [4, 5, 6, 7, 8, 9], 1: [0, 1, 2, 3]}[rank]
@@ -179,13 +179,13 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
 
 
 @pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
-def test_a_wrapped_model_tells_what_it_is_made_of_as_the_model_itself_does(environment: dict[str, str]) -> None:
-    for plain, before, after in ranks.run(2, what_a_model_tells, environment=environment):
+def test_a_wrapped_model_lists_its_layers_and_variables_like_the_model_itself(environment: dict[str, str]) -> None:
+    for plain, before, after in ranks.run(2, describe_models, environment=environment):
         assert before == plain
         assert after == plain
 
 
-def what_a_model_tells() -> Any:
+def describe_models() -> Any:
     """Return the description of a plain model, and of the wrapped model before and after its first step."""
     import numpy as np
     import tensorflow as tf
@@ -197,7 +197,7 @@ def what_a_model_tells() -> Any:
         first = tf.keras.layers.Dense(5, name="first")(inputs)
         return tf.keras.Model(inputs, tf.keras.layers.Dense(3, name="head")(first), name="net")
 
-    def told(model: Any) -> Any:
+    def describe(model: Any) -> Any:
         lines: list[str] = []
         model.summary(print_fn=lambda line, line_break=False: lines.append(line))
         shapes = tuple(model.input_shape), tuple(model.output_shape)
@@ -205,10 +205,10 @@ def what_a_model_tells() -> Any:
         return model.count_params(), [one.name for one in model.layers], head.units, shapes, "\n".join(lines)
 
     net = smp.DistributedModel.wrap(build(), {"head": 1})
-    before = told(net)
+    before = describe(net)
     net.compile(tf.keras.optimizers.SGD(0.1), loss="mse")
     net.fit(np.ones([8, 6], "float32"), np.ones([8, 3], "float32"), batch_size=8, verbose=0)
-    return told(build()), before, told(net)
+    return describe(build()), before, describe(net)
 
 
 def test_weights_are_loaded_in_a_post_partition_hook() -> None:
@@ -291,7 +291,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_are_told_on_every_rank() -> None:
+def test_usage_errors_are_raised_on_every_rank() -> None:
     for found in ranks.run(2, make_mistakes, config=MANUAL):
         assert set(found) == set(MISTAKES)
         for name, (kind, text) in MISTAKES.items():
@@ -371,7 +371,7 @@ def make_mistakes() -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_a_model_is_cut_on_paper() -> None:
+def test_a_model_is_planned_without_values() -> None:
     (text,) = ranks.run(1, plan_alone, config={"partitions": 1})
     assert "3 partitions, 4 microbatches" in text
     assert "speed-up" in text
@@ -388,7 +388,7 @@ def plan_alone() -> str:
     return str(smp.plan(net, batch, partitions=3, microbatches=4, optimize="speed"))
 
 
-def test_objects_that_cut_themselves_may_differ_between_microbatches() -> None:
+def test_objects_with_their_own_slicing_may_differ_between_microbatches() -> None:
     for sums, outputs, shapes in ranks.run(2, slice_objects, config=MANUAL):
         assert sums == [0.0, 8.0, 16.0, 24.0]
         assert outputs == [0, 1, 2, 3]
@@ -493,7 +493,7 @@ def nest_functions() -> Any:
     return losses, plain_losses, sum(map(is_remote, net.variables))
 
 
-def test_the_memory_of_a_wrapped_model_is_freed_where_it_is_remote() -> None:
+def test_the_memory_of_remote_variables_of_a_wrapped_model_is_freed() -> None:
     for rank, alive in enumerate(ranks.run(2, free_wrapped, config=MANUAL)):
         assert alive == {"first": rank == 0, "last": rank == 1}
 
@@ -547,7 +547,7 @@ def compile_with_xla() -> Any:
     return losses, plain_losses, sum(node.op == "_XlaRun" for graph in graphs for node in graph.node)
 
 
-def test_a_shared_weight_travels_once_per_step() -> None:
+def test_a_shared_weight_is_sent_once_per_step() -> None:
     (sends_0, receives_0), (sends_1, receives_1) = ranks.run(2, count_messages, config=MANUAL)
     # To partition 1: the weight, and the activations of 4 microbatches. Back: per microbatch the gradients of the
     # activation and of the weight, and the loss.
@@ -591,11 +591,11 @@ def count_messages() -> tuple[int, int]:
 
 
 def test_tensorflow_can_optimize_a_step() -> None:
-    for said in ranks.run(2, step_and_listen, config=MANUAL):
-        assert "topological" not in said
+    for output_text in ranks.run(2, step_with_stderr, config=MANUAL):
+        assert "topological" not in output_text
 
 
-def step_and_listen() -> str:
+def step_with_stderr() -> str:
     """Train a model with casts, loops and functions, and return the messages of TensorFlow's runtime."""
     import os
     import tempfile
@@ -604,16 +604,16 @@ def step_and_listen() -> str:
 
     import models
 
-    with tempfile.TemporaryFile("w+") as heard:
+    with tempfile.TemporaryFile("w+") as captured:
         stderr = os.dup(2)
-        os.dup2(heard.fileno(), 2)
+        os.dup2(captured.fileno(), 2)
         try:
             models.smp_steps(models.distributed(models.Language)(2), keras.optimizers.SGD(0.1), models.batches(2, 16))
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-        heard.seek(0)
-        return heard.read()
+        captured.seek(0)
+        return captured.read()
 
 
 def test_weights_are_read_back_from_one_file(tmp_path: Path) -> None:
@@ -707,7 +707,7 @@ def set_idle_options() -> list[str]:
     return messages
 
 
-def test_gradients_of_what_nothing_leads_to_are_none_on_all_ranks() -> None:
+def test_gradients_of_unconnected_variables_are_none_on_all_ranks() -> None:
     for outputs, means, loss in ranks.run(2, leave_a_layer_out, config=MANUAL):
         assert outputs == [None] * 4
         assert means == [None]

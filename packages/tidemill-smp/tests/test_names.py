@@ -39,7 +39,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_a_call_takes_what_scripts_give(name: str) -> None:
+def test_functions_accept_the_arguments_that_scripts_pass(name: str) -> None:
     called: Any = smp
     for part in name.split("."):
         called = getattr(called, part)
@@ -48,7 +48,7 @@ def test_a_call_takes_what_scripts_give(name: str) -> None:
     assert str(inspect.Signature(bare)) == SIGNATURES[name]
 
 
-def test_classes_are_those_that_scripts_build_on() -> None:
+def test_classes_have_the_bases_that_scripts_expect() -> None:
     assert issubclass(smp.DistributedModel, tf.keras.Model)
     assert issubclass(smp.CheckpointManager, tf.train.CheckpointManager)
     assert {group.name for group in smp.CommGroup} == {
@@ -68,7 +68,7 @@ def test_the_names_are_sorted_and_exist() -> None:
     assert not hasattr(smp, "DistributedOptimizer"), "which is that of PyTorch"
 
 
-def test_every_class_of_exceptions_is_a_pattern_for_the_reason_of_a_failed_job() -> None:
+def test_every_exception_class_is_recognized_in_a_failure_reason() -> None:
     kinds = {name for name, value in vars(exceptions).items() if inspect.isclass(value)}
     assert kinds == set(exceptions.__all__)
     assert all(name.startswith("SMP") and issubclass(getattr(exceptions, name), exceptions.SMPError) for name in kinds)
@@ -90,7 +90,7 @@ NEEDS_INIT = {
 
 
 @pytest.mark.parametrize("name", NEEDS_INIT)
-def test_a_function_that_needs_init_says_so(name: str) -> None:
+def test_a_function_that_needs_init_raises_before_it(name: str) -> None:
     assert smp.core.initialized is False
     with pytest.raises(exceptions.SMPNotInitializedError, match=r"call smp\.init\(\) first"):
         NEEDS_INIT[name]()

@@ -32,7 +32,7 @@ WITHOUT_GRADIENTS = ("ema_overwriting", "weight_decay", "accumulating_clipped", 
     [("sparse", OPTIMIZERS), ("frozen_first", WITHOUT_GRADIENTS), ("frozen_last", WITHOUT_GRADIENTS)],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_weights_equal_those_of_the_model_in_one_piece(model: str, optimizers: tuple[str, ...]) -> None:
+def test_weights_equal_those_of_the_unpartitioned_model(model: str, optimizers: tuple[str, ...]) -> None:
     for result in ranks.run(2, train_all, model, optimizers, config=CONFIG):
         assert set(result) == set(optimizers)
         for name, (differences, too_few, too_many, iterations) in result.items():
@@ -49,13 +49,13 @@ def test_loss_scaling_skips_on_all_ranks_and_stays_equal() -> None:
         assert difference < 2e-6
 
 
-def test_a_mixed_precision_model_trains_as_in_one_piece() -> None:
+def test_a_mixed_precision_model_trains_as_unpartitioned() -> None:
     for losses, plain_losses in ranks.run(2, train_in_half_precision, config=CONFIG):
         assert losses == pytest.approx(plain_losses, rel=2e-3)
         assert losses[-1] < losses[0]
 
 
-def test_an_optimizer_built_before_the_model_is_cut_lets_go_of_remote_slots() -> None:
+def test_an_optimizer_built_before_the_model_is_partitioned_frees_remote_slots() -> None:
     results = ranks.run(2, build_early, config=CONFIG)
     assert [(held, remote) for held, remote, _ in results] == [(2, 2), (2, 2)]
     assert max(gap for _, _, gap in results) < 2e-6

@@ -76,7 +76,7 @@ def test_a_sum_frees_each_value_as_it_comes() -> None:
 
 
 @modes
-def test_values_are_put_together(mode: Callable[..., Any]) -> None:
+def test_values_are_concatenated_or_stacked(mode: Callable[..., Any]) -> None:
     pieces = [tf.constant([[1, 2]]), tf.constant([[3, 4]])]
 
     @mode
@@ -92,7 +92,7 @@ def test_values_are_put_together(mode: Callable[..., Any]) -> None:
 
 
 @modes
-def test_scalars_make_a_vector(mode: Callable[..., Any]) -> None:
+def test_scalars_are_stacked_into_a_vector(mode: Callable[..., Any]) -> None:
     signature: Any = [tf.TensorSpec(None), tf.TensorSpec(None)]
 
     def combine(a: Any, b: Any) -> Any:
@@ -175,7 +175,7 @@ def test_a_sparse_mean_updates_a_variable_as_the_dense_one() -> None:
 
 
 @modes
-def test_ragged_and_sparse_tensors_are_put_together(mode: Callable[..., Any]) -> None:
+def test_ragged_and_sparse_tensors_are_concatenated(mode: Callable[..., Any]) -> None:
     ragged = [tf.ragged.constant([[1], [2, 3]]), tf.ragged.constant([[4, 5, 6]])]
     sparse = [tf.sparse.from_dense([[1.0, 0.0]]), tf.sparse.from_dense([[0.0, 2.0]])]
 
@@ -202,7 +202,7 @@ def test_an_unknown_method_is_refused_with_the_list_of_methods() -> None:
     assert smp.StepOutput([tf.constant(1.0)]).accumulate("add_n", 3).numpy() == 1
 
 
-def test_a_function_returns_and_takes_step_outputs() -> None:
+def test_functions_accept_and_return_step_outputs() -> None:
     traces = []
 
     @tf.function
@@ -227,12 +227,12 @@ def test_a_function_returns_and_takes_step_outputs() -> None:
     assert isinstance(sparse().reduce_mean(), tf.IndexedSlices)
 
 
-def test_nests_keep_it_whole() -> None:
+def test_nested_structures_keep_a_step_output_as_one_leaf() -> None:
     grads = {"a": [smp.StepOutput([tf.constant(1.0), tf.constant(3.0)])]}
     assert tf.nest.map_structure(lambda grad: grad.accumulate().numpy(), grads) == {"a": [2.0]}
 
 
-def test_its_print_and_its_refusals_say_what_to_call() -> None:
+def test_repr_and_errors_name_the_methods_to_call() -> None:
     output = smp.StepOutput([tf.zeros((2, 3))] * 2)
     text = repr(output)
     for part in ("2 microbatches", "float32[2, 3]", ".outputs", *(f".{method}()" for method in METHODS)):

@@ -8,7 +8,7 @@ import ranks
 import smdistributed.modelparallel.tensorflow as smp
 
 
-def test_a_cut_is_kept_in_a_file_edited_and_taken_up_again(tmp_path: Path) -> None:
+def test_a_cut_is_written_to_a_file_edited_and_loaded(tmp_path: Path) -> None:
     file = tmp_path / "cut.json"
     config = {"microbatches": 2, "partition_file": str(file)}
     for decided, _ in ranks.run(2, cut_and_train, config=config):
@@ -86,7 +86,7 @@ def look_around() -> Any:
     return current().transport.name, pools
 
 
-def test_parameters_of_other_frameworks_are_taken_and_change_nothing() -> None:
+def test_parameters_of_other_frameworks_are_accepted_without_effect() -> None:
     idle = {"xla": True, "fork": False, "deterministic_server": True, "memory_weight": 0.5, "trace_device": "cpu"}
     assert ranks.run(2, cut_and_train, config={"microbatches": 2, **idle}) == ranks.run(
         2, cut_and_train, config={"microbatches": 2}
@@ -111,7 +111,7 @@ def meet_in_every_group() -> Any:
     return gathered, received
 
 
-def test_the_groups_of_other_frameworks_are_there() -> None:
+def test_the_groups_of_other_frameworks_exist() -> None:
     results = ranks.run(4, meet_in_every_group, config={"partitions": 2})
     for rank, (gathered, received) in enumerate(results):
         assert gathered["PP_GROUP"] == gathered["MP_GROUP"] == [[0, 1], [0, 1], [2, 3], [2, 3]][rank]

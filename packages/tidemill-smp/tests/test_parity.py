@@ -1,4 +1,4 @@
-"""Training in partitions gives the same weights as training without."""
+"""Training in partitions and training without them result in the same weights."""
 
 import itertools
 
@@ -44,7 +44,7 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("model", "partitions", "microbatches", "pipeline"), CASES)
-def test_weights_equal_those_of_the_model_in_one_piece(
+def test_weights_equal_those_of_the_unpartitioned_model(
     model: str, partitions: int, microbatches: int, pipeline: str
 ) -> None:
     parity.check(model, partitions, microbatches, pipeline)

@@ -81,7 +81,7 @@ def test_local_search_alone_ends_legal_and_no_worse_than_it_began(graph: UnitGra
 
 
 @pytest.mark.parametrize(("connected", "expected"), [(True, [0, 0, 0, 1]), (False, [0, 0, 1, 1])])
-def test_local_search_does_not_tear_a_partition_apart_for_balance(connected: bool, expected: list[int]) -> None:
+def test_local_search_keeps_partitions_connected(connected: bool, expected: list[int]) -> None:
     # Two inputs are connected only by their sum, which would better be placed with its successors.
     times = {"a": 100, "b": 100, "sum": 150, "end": 10}
     units = tuple(Unit(name=name, forward_us=us) for name, us in times.items())
@@ -127,7 +127,7 @@ def test_within_the_slack_of_the_first_measure_the_second_decides() -> None:
 
 
 @pytest.mark.parametrize("partitions", [2, 4])
-def test_memory_gives_each_partition_its_share_of_a_model_of_weights(partitions: int) -> None:
+def test_memory_balances_the_weights_of_the_partitions(partitions: int) -> None:
     generator = random.Random(7)
     graph = chain([100] * 24, [generator.randrange(1_000_000, 9_000_000) for _ in range(24)])
     chosen = CutOptions(partitions=partitions, microbatches=4)
@@ -135,7 +135,7 @@ def test_memory_gives_each_partition_its_share_of_a_model_of_weights(partitions:
     assert max(cut(graph, chosen).evaluation.bytes) <= (1 / partitions + 0.10) * whole
 
 
-def test_activations_weigh_as_often_as_microbatches_are_alive() -> None:
+def test_activations_count_once_per_live_microbatch() -> None:
     units = tuple(Unit(name=f"u{i}", activation_bytes=1000) for i in range(9))
     graph = UnitGraph(units, tuple(Edge(f"u{i}", f"u{i + 1}", 1) for i in range(8)))
     chosen = CutOptions(partitions=2, microbatches=8, pipeline="simple", memory_slack=0.0)
@@ -162,7 +162,7 @@ def test_a_cut_avoids_the_wide_tensor() -> None:
     assert cut(wide, SPEED).assignment in [(0, 0, 1, 1, 1, 1), (0, 0, 0, 0, 1, 1)]
 
 
-def test_the_loss_takes_work_from_the_last_partition() -> None:
+def test_the_last_partition_has_less_work_because_of_the_loss() -> None:
     graph = replace(chain([100] * 8), loss_us=200)
     assert cut(graph, replace(SPEED, time_slack=0.0)).assignment == (0, 0, 0, 0, 0, 1, 1, 1)
 
@@ -255,7 +255,7 @@ def test_a_tied_embedding_does_not_swallow_the_model(optimize: str) -> None:
         assert max(found.evaluation.time_ns) <= 0.6 * sum(found.evaluation.time_ns)
 
 
-def test_a_pipeline_without_revisits_is_preferred_where_it_is_nearly_as_good() -> None:
+def test_a_pipeline_without_revisits_is_preferred_if_it_is_nearly_as_good() -> None:
     # The tied weight spans the second half, which one partition can also hold.
     graph = chain([100] * 8)
     tied = replace(

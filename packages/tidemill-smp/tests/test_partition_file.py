@@ -40,7 +40,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(record))
 
 
-def test_what_was_saved_is_loaded(file: Path) -> None:
+def test_a_saved_cut_is_loaded(file: Path) -> None:
     assert load_partition(file, GRAPH, partitions=2) == ASSIGNMENT
 
 
@@ -51,7 +51,7 @@ def test_other_costs_and_another_order_of_edges_do_not_matter(file: Path) -> Non
     assert load_partition(file, other, partitions=2) == ASSIGNMENT
 
 
-def test_units_are_known_by_name_in_a_file_that_was_edited(file: Path) -> None:
+def test_units_are_matched_by_name_in_an_edited_file(file: Path) -> None:
     edit(file, lambda record: record["units"][1].update(partition=1))
     assert load_partition(file, GRAPH, partitions=2) == (0, 1, 1, 1)
 
@@ -106,7 +106,7 @@ def test_a_unit_without_name_or_partition_is_damage(file: Path) -> None:
     assert "damaged" in refused(file)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_only_the_old_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = file.read_bytes()
 
     def full(descriptor: int) -> None:

@@ -42,7 +42,7 @@ def test_a_variable_and_a_colocation_group_of_one_name_are_two_things() -> None:
     assert members(UnitGraph((a, b), (Edge("a", "b", 1),))) == ["a", "b"]
 
 
-def test_a_cycle_closed_by_sharing_is_collapsed_with_all_that_lies_on_it() -> None:
+def test_a_cycle_closed_by_sharing_is_collapsed_with_all_its_units() -> None:
     graph = linked("abcde", "ab bc cd de", w="bd")
     assert members(graph) == ["a", "bcd", "e"]
     assert not group(graph).revisits
@@ -52,7 +52,7 @@ def test_two_cycles_that_touch_are_one() -> None:
     assert members(linked("abcde", "ab bc cd de", v="ac", w="bd")) == ["abcd", "e"]
 
 
-def test_with_revisiting_only_the_sharers_are_joined_and_stand_at_their_anchor() -> None:
+def test_with_revisiting_only_the_sharers_are_joined_at_the_position_of_their_anchor() -> None:
     graph = linked("abcde", "ab bc cd de", w="bd")
     assert members(graph, Anchor.FIRST) == ["a", "bd", "c", "e"]
     assert members(graph, Anchor.LAST) == ["a", "c", "bd", "e"]
@@ -60,7 +60,7 @@ def test_with_revisiting_only_the_sharers_are_joined_and_stand_at_their_anchor()
     assert first.revisits
     assert first.predecessors[2] == (1,)
     assert 2 not in first.predecessors[1]
-    assert 2 in first.neighbours[1]
+    assert 2 in first.neighbors[1]
 
 
 def test_edges_of_one_tensor_are_one_message_per_group_and_of_the_largest_size() -> None:
@@ -72,7 +72,7 @@ def test_edges_of_one_tensor_are_one_message_per_group_and_of_the_largest_size()
     assert found == [(0, (1, 2), 7), (0, (2,), 9), (1, (2,), 1)]
 
 
-def test_what_is_a_chain() -> None:
+def test_graphs_without_branches_are_chains() -> None:
     assert group(chain([1, 2, 3])).is_chain
     assert group(linked("abcd", "ab bc cd", w="bc")).is_chain
     assert not group(linked("abc", "ab bc ac")).is_chain

@@ -15,10 +15,10 @@ from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
 @given(graph=graphs(most=12), data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_the_forest_knows_which_slices_are_connected(graph: UnitGraph, data: st.DataObject) -> None:
+def test_the_forest_finds_the_connected_slices(graph: UnitGraph, data: st.DataObject) -> None:
     groups = group(graph)
     order = data.draw(st.permutations(range(len(groups))))
-    slices = Slices({each: i for i, each in enumerate(order)}, groups.neighbours)
+    slices = Slices({each: i for i, each in enumerate(order)}, groups.neighbors)
     for begin in range(len(order)):
         for end in range(begin + 1, len(order) + 1):
             inside = {groups.members[each][0] for each in order[begin:end]}

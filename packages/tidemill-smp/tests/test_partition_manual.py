@@ -50,7 +50,7 @@ def test_the_innermost_layer_with_a_rule_decides() -> None:
     assert matched({"enc*": 1, "encoder/*": 2, "block_2": 3}) == [9, 2, 2, 3, 9]
 
 
-def test_a_path_goes_before_a_name_a_name_before_a_pattern_and_the_first_pattern_wins() -> None:
+def test_paths_have_priority_over_names_and_names_over_patterns_in_their_order() -> None:
     assert matched({"dense": 2, "encoder/block_1/dense": 1, "d*": 3})[1::2] == [1, 2]
     assert matched({"d*": 3, "dense": 2})[1] == 2
     assert matched({"d*": 3, "de*": 4})[1] == 3

@@ -68,7 +68,7 @@ def test_a_model_that_only_runs_forward_sends_no_gradients() -> None:
     assert [row.sent_bytes for row in found.rows] == [50, 0]
 
 
-def test_the_table_has_a_line_per_partition_and_says_what_to_expect() -> None:
+def test_the_table_has_a_line_per_partition_and_the_predicted_step() -> None:
     lines = made([300.0] * 4, microbatches=3).table().splitlines()
     assert len(lines) == 1 + 2 + 3
     assert re.split(r"  +", lines[0].strip())[:4] == ["part", "units", "time ms", "share"]

@@ -38,7 +38,7 @@ GRAPH = UnitGraph((A, B), (Edge("a", "b", 8), Edge("a", "b", 4, "mask")), (Outpu
         ({"loss_us": -1.0}, ["loss_us", "-1.0"]),
     ],
 )
-def test_a_graph_that_makes_no_sense_is_refused_by_name(parts: dict[str, Any], words: list[str]) -> None:
+def test_an_inconsistent_graph_is_refused_by_name(parts: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(SMPPartitionError) as caught:
         UnitGraph(**{"units": (A, B), **parts})
     assert all(word in str(caught.value) for word in words), caught.value
@@ -46,7 +46,7 @@ def test_a_graph_that_makes_no_sense_is_refused_by_name(parts: dict[str, Any], w
 
 @given(graph=graphs(most=8))
 @settings(max_examples=50, deadline=None)
-def test_json_carries_the_whole_graph(graph: UnitGraph) -> None:
+def test_json_contains_the_whole_graph(graph: UnitGraph) -> None:
     copy = UnitGraph.from_json(graph.to_json())
     assert copy.units == graph.units
     assert set(copy.edges) == set(graph.edges)
@@ -91,7 +91,7 @@ def test_costs_change_the_hash_but_not_the_structure_and_names_change_both() -> 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": 2}', json.dumps({**json.loads(GRAPH.to_json()), "units": [{"no": 1}]})]
 )
-def test_a_text_that_is_no_graph_is_refused(text: str) -> None:
+def test_text_that_is_not_a_graph_is_refused(text: str) -> None:
     with pytest.raises(SMPPartitionError, match="graph of units"):
         UnitGraph.from_json(text)
 

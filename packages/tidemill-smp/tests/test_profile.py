@@ -9,7 +9,7 @@ import ranks
 NAPS_S = (0.015, 0.005, 0.005, 0.005)
 
 
-def test_the_cut_goes_by_measured_times() -> None:
+def test_the_cut_uses_measured_times() -> None:
     for slowest, estimated, measured, message in ranks.run(2, profile_and_train, config={"auto_partition": True}):
         assert slowest > 2 * NAPS_S[0] * 1e6
         # By estimate four equal layers, two per rank; in fact the first takes as long as the other three.
@@ -80,7 +80,7 @@ def profile_and_train() -> Any:
     return slowest, estimated, decided, message
 
 
-def test_the_cut_goes_by_times_that_are_measured_before_the_first_step_and_a_restart_repeats_it(tmp_path: Path) -> None:
+def test_the_cut_uses_times_measured_before_the_first_step_and_a_restart_repeats_it(tmp_path: Path) -> None:
     config = {"auto_partition": True, "optimize": "speed", "microbatches": 2}
     by_time, *_ = ranks.run(2, cut_of_unequal_layers, str(tmp_path), config={**config, "measure_layers": True})
     by_estimate, *_ = ranks.run(2, cut_of_unequal_layers, None, config=config)
@@ -145,7 +145,7 @@ def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
 
 def test_a_step_runs_on_the_estimate_when_layers_cannot_be_measured_and_a_measured_plan_fails() -> None:
     config = {"auto_partition": True, "optimize": "speed", "microbatches": 2, "measure_layers": True}
-    first, second = ranks.run(2, train_where_measuring_fails, config=config)
+    first, second = ranks.run(2, train_with_failing_measurement, config=config)
     warning = (
         "smp: the layers could not be measured (ValueError: the graph of this layer cannot be imported);"
         " automatic partitioning uses estimated times"
@@ -155,7 +155,7 @@ def test_a_step_runs_on_the_estimate_when_layers_cannot_be_measured_and_a_measur
     assert first == second == {"measured": [], "parts": {0, 1}, "asked": "the graph of this layer cannot be imported"}
 
 
-def train_where_measuring_fails() -> dict[str, Any]:
+def train_with_failing_measurement() -> dict[str, Any]:
     """Return the log of the first step of a model whose layers cannot be imported, and their placement."""
     import logging
     from unittest import mock
@@ -203,7 +203,7 @@ def train_where_measuring_fails() -> dict[str, Any]:
     return {"warnings": warnings, "measured": measured, "parts": parts, "asked": asked}
 
 
-def test_layers_that_reach_out_of_the_graph_are_run_only_if_the_script_asks() -> None:
+def test_layers_with_effects_outside_the_graph_are_measured_only_on_request() -> None:
     (calls_before, quiet, calls_after, asked) = ranks.run(1, measure_layers_that_reach_out, config={"partitions": 1})[0]
     assert calls_before == 0 and quiet == {"plain"}
     assert calls_after > 0 and asked >= {"plain", "calling", "looping"}
@@ -305,7 +305,7 @@ def save_too_early(directory: str) -> Any:
         def call(self, x: Any) -> Any:
             return self.out(self.layer(x))
 
-    def said(call: Any) -> str:
+    def error_of(call: Any) -> str:
         try:
             return f"nothing was raised: {call()}"
         except SMPError as error:
@@ -316,16 +316,16 @@ def save_too_early(directory: str) -> Any:
     manager = smp.CheckpointManager(tf.train.Checkpoint(model=net), directory)
     net.profile(x)
     before = {
-        "save_model": said(lambda: net.save_model(f"{directory}/model")),
-        "save_weights": said(lambda: net.save_weights(f"{directory}/too_early.weights.h5")),
-        "get_weights": said(net.get_weights),
-        "checkpoint": said(manager.save),
-        "export": said(lambda: manager.export(f"{directory}/whole")),
+        "save_model": error_of(lambda: net.save_model(f"{directory}/model")),
+        "save_weights": error_of(lambda: net.save_weights(f"{directory}/too_early.weights.h5")),
+        "get_weights": error_of(net.get_weights),
+        "checkpoint": error_of(manager.save),
+        "export": error_of(lambda: manager.export(f"{directory}/whole")),
     }
     paper = Net()
     if smp.rank() == 0:
         smp.plan(paper, x)
-    planned = said(lambda: paper.save_weights(f"{directory}/planned.weights.h5"))
+    planned = error_of(lambda: paper.save_weights(f"{directory}/planned.weights.h5"))
     smp.step(lambda x: paper(x))(x)
     paper.save_weights(f"{directory}/planned.weights.h5")
     return before, planned, [tuple(variable.shape) for variable in paper.variables]

@@ -35,11 +35,13 @@ def test_placed_by_the_library(case: tuple[programs.Program, int, int, bool]) ->
 @pytest.mark.matrix
 @settings(max_examples=150, **COMMON)
 @given(CASES, st.booleans())
-def test_many_placed_either_way(case: tuple[programs.Program, int, int, bool], by_library: bool) -> None:
+def test_many_models_placed_by_hand_or_by_the_library(
+    case: tuple[programs.Program, int, int, bool], by_library: bool
+) -> None:
     check(case, auto_partition=by_library)
 
 
-def test_a_layer_come_back_to_moves_its_statistics_in_another_order_and_all_else_is_equal() -> None:
+def test_a_revisited_layer_updates_its_statistics_in_another_order_and_all_else_is_equal() -> None:
     program = programs.Program(
         (
             programs.Instruction("batch normalize", (1, 1), 1),

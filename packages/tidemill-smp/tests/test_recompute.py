@@ -10,7 +10,7 @@ import ranks
 CONFIG = {"auto_partition": False, "default_partition": 0}
 
 
-def test_not_a_bit_differs() -> None:
+def test_results_are_bit_identical() -> None:
     for model in ("zigzag", "language"):
         for kept, again, plain_losses, added in ranks.run(2, train_twice, model, config=CONFIG):
             assert kept == again

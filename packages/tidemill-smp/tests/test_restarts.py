@@ -137,7 +137,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> LongRun:
         ),
     ],
 )
-def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
+def test_a_job_with_a_killed_rank_ends_and_resumes_bit_identically(
     tmp_path: Path, whole: tuple[dict[str, str], dict[str, np.ndarray]], kill: str
 ) -> None:
     code, before, end_s = train(tmp_path, kill)
@@ -152,11 +152,11 @@ def test_a_job_with_a_killed_rank_ends_and_goes_on_to_the_bit(
     # It resumed from the checkpoint, not from the start.
     assert re.search(r"rank 0 restores \S+/mp_rank_0/ckpt-[12]\n", after)
     assert min(losses(after)) in ("step 2 on 0", "step 4 on 0")
-    assert_went_on(before, after, tmp_path, whole)
+    assert_resumed(before, after, tmp_path, whole)
 
 
 @pytest.mark.parametrize("optimizer", ["legacy.Adam", pytest.param("Adam", marks=pytest.mark.matrix)])
-def test_with_tf_keras_too(tmp_path: Path, optimizer: str) -> None:
+def test_a_job_with_tf_keras_ends_and_resumes_bit_identically(tmp_path: Path, optimizer: str) -> None:
     environment = {"TF_USE_LEGACY_KERAS": "1", "OPTIMIZER": optimizer}
     code, output, _ = train(tmp_path / "whole", **environment)
     assert code == 0, output
@@ -165,12 +165,12 @@ def test_with_tf_keras_too(tmp_path: Path, optimizer: str) -> None:
     code, after, _ = train(tmp_path / "killed", **environment)
     assert code == 0, after
     assert min(losses(after)) == "step 4 on 0"
-    assert_went_on(before, after, tmp_path / "killed", (losses(output), held(tmp_path / "whole")))
+    assert_resumed(before, after, tmp_path / "killed", (losses(output), held(tmp_path / "whole")))
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", range(12))
-def test_a_job_with_a_rank_killed_at_any_moment_goes_on_to_the_bit(
+def test_a_job_with_a_rank_killed_at_any_moment_resumes_bit_identically(
     tmp_path: Path, long_run: LongRun, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -194,10 +194,10 @@ def test_a_job_with_a_rank_killed_at_any_moment_goes_on_to_the_bit(
     assert code == 0, after_it
     place = None if latest is None else f"{tmp_path}/checkpoints/mp_rank_0/{latest}"
     assert f"rank 0 restores {place}\n" in after_it
-    assert_went_on(before, after_it, tmp_path, long_run.whole)
+    assert_resumed(before, after_it, tmp_path, long_run.whole)
 
 
-def assert_went_on(
+def assert_resumed(
     before: str, after: str, directory: Path, whole: tuple[dict[str, str], dict[str, np.ndarray]]
 ) -> None:
     """Assert that every loss, and the values at the end, equal those of the undisturbed run."""

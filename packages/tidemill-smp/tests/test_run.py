@@ -34,7 +34,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def wait_until_gone(processes: list[int]) -> None:
+def wait_for_exit(processes: list[int]) -> None:
     deadline = time.monotonic() + 30
     while any(map(is_alive, processes)):
         assert time.monotonic() < deadline, f"orphans: {[one for one in processes if is_alive(one)]}"
@@ -98,7 +98,7 @@ MISMATCHES = [
 
 
 @pytest.mark.parametrize(("kind", "loaded", "runner", "words"), MISMATCHES)
-def test_ranks_meet_without_an_mpi4py_that_loads_another_mpi(kind, loaded, runner, words):
+def test_ranks_connect_without_an_mpi4py_that_loads_another_mpi(kind, loaded, runner, words):
     job = [*mpi.launch(kind, 2), sys.executable, *runner, str(SCRIPTS / "place.py"), "--partitions", "2"]
     done = launch(*job, **mpi.loading(loaded))
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ def test_a_script_runs_alone():
     assert places(done.stdout) == {"place 0/1 mp 0 dp 0 gathered [0]"}
 
 
-def test_alone_with_two_partitions_says_how_many_ranks_are_needed():
+def test_one_process_with_two_partitions_gets_an_error_with_the_number_of_ranks():
     done = launch(sys.executable, str(SCRIPTS / "place.py"), "--partitions", "2")
     assert done.returncode == 1
     assert "there are 1 ranks and 'partitions' is 2" in done.stderr
@@ -151,7 +151,7 @@ def test_a_rank_that_does_not_notice_is_ended_within_ten_seconds():
         os.kill(processes[0], signal.SIGKILL)
         assert job.wait(60) == 128 + signal.SIGKILL
         assert time.monotonic() - begun_s < 30  # ten, on a quiet machine
-        wait_until_gone(processes)
+        wait_for_exit(processes)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -161,7 +161,7 @@ def test_a_signal_to_the_launcher_ends_all_ranks(number):
         processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
         job.send_signal(number)
         assert job.wait(60) == 128 + number
-        wait_until_gone(processes)
+        wait_for_exit(processes)
 
 
 def test_ranks_die_with_a_launcher_that_is_killed():
@@ -169,10 +169,10 @@ def test_ranks_die_with_a_launcher_that_is_killed():
         assert job.stdout is not None
         processes = [int(job.stdout.readline().split()[1]) for _ in range(2)]
         job.kill()
-        wait_until_gone(processes)
+        wait_for_exit(processes)
 
 
-def test_lines_come_out_whole():
+def test_lines_of_ranks_are_not_mixed():
     done = launch(*LAUNCH, "-n", "4", "-c", "import sys; [print('x' * 5000, i) for i in range(200)]")
     if done.returncode == 2:
         pytest.fail(done.stderr)
@@ -196,16 +196,16 @@ def test_launchers_on_several_machines_start_one_job(tmp_path):
         )
         for index in ("0", "1")
     ]
-    said = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
-    assert [launcher.returncode for launcher in launchers] == [0, 0], said
-    first, second = (places(out) for out, _ in said)
+    outputs = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
+    assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
+    first, second = (places(out) for out, _ in outputs)
     assert first | second == FOUR
     assert {place.split()[1] for place in first} == {"0/4", "1/4"}
-    assert "[3] " in said[1][0]
+    assert "[3] " in outputs[1][0]
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "said"),
+    ("words", "variables", "text"),
     [
         (["--hosts", "127.0.0.1,127.0.0.2"], {}, "SMP_SECRET has 0 characters"),
         (["--hosts", "127.0.0.1,"], {}, "allowed are different addresses, separated by commas"),
@@ -220,10 +220,10 @@ def test_launchers_on_several_machines_start_one_job(tmp_path):
         (["--encrypt"], {}, "name them by --hosts"),
     ],
 )
-def test_options_for_several_machines_that_do_not_fit_are_refused(words, variables, said):
+def test_options_for_several_machines_that_do_not_fit_are_refused(words, variables, text):
     done = launch(*LAUNCH, "-n", "1", *words, "nothing.py", **{"SMP_SECRET": "", **variables})
     assert done.returncode == 2
-    assert said in done.stderr
+    assert text in done.stderr
 
 
 def test_the_launcher_refuses_encryption_without_its_package():
@@ -237,7 +237,7 @@ def test_the_launcher_refuses_encryption_without_its_package():
     assert "--encrypt cannot be used: encryption needs the package cryptography" in done.stderr
 
 
-def test_the_launcher_says_what_it_wants():
+def test_the_launcher_explains_its_arguments():
     assert "there is no script to run" in launch(*LAUNCH, "-n", "2").stderr
     assert "-n is 0; allowed is an int >= 1" in launch(*LAUNCH, "-n", "0", "script.py").stderr
 

@@ -35,15 +35,15 @@ def signals(clock: Clock, spoken: dict[int, float], ranks: set[int]) -> dict[int
     return got
 
 
-def test_a_rank_that_says_nothing_gets_five_seconds_and_two_after_sigterm(clock: Clock) -> None:
+def test_a_rank_without_a_report_gets_five_seconds_and_two_after_sigterm(clock: Clock) -> None:
     assert signals(clock, {}, {0}) == {0: [("SIGTERM", 5.0), ("SIGKILL", 7.0)]}
 
 
-def test_a_rank_that_has_said_what_it_lacks_gets_two_seconds_to_leave(clock: Clock) -> None:
+def test_a_rank_that_has_reported_the_loss_gets_two_seconds_to_exit(clock: Clock) -> None:
     got = signals(clock, {0: 0.5, 2: 4.5}, {0, 1, 2})
     assert got[0] == [("SIGTERM", 2.5), ("SIGKILL", 4.5)]
     assert got[1] == got[2] == [("SIGTERM", 5.0), ("SIGKILL", 7.0)], "speaking late does not put the end off"
 
 
-def test_ranks_that_are_gone_get_nothing(clock: Clock) -> None:
+def test_ranks_that_have_exited_get_no_signal(clock: Clock) -> None:
     assert signals(clock, {}, set()) == {}

@@ -93,7 +93,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), CASES)
-def test_a_saved_model_answers_without_the_library_as_the_model_in_one_piece(
+def test_a_saved_model_answers_without_the_library_like_the_unpartitioned_model(
     written: Written, kind: str, size: int
 ) -> None:
     name = f"{kind}-{size}"
@@ -105,7 +105,7 @@ def test_a_saved_model_answers_without_the_library_as_the_model_in_one_piece(
 
 
 @pytest.mark.parametrize(("kind", "size"), CASES)
-def test_saved_weights_load_into_the_model_in_one_piece(written: Written, kind: str, size: int) -> None:
+def test_saved_weights_load_into_the_unpartitioned_model(written: Written, kind: str, size: int) -> None:
     for actual, value in zip(written.from_weights[f"{kind}-{size}"], written.expected[f"{kind}-{size}"], strict=True):
         np.testing.assert_array_equal(actual, value)
 
@@ -134,21 +134,21 @@ def test_a_model_that_cannot_be_saved_is_refused_with_advice(tmp_path: Path) -> 
 
 
 def test_a_write_that_fails_is_raised_on_all_ranks(tmp_path: Path) -> None:
-    for said in run(3, saving.failing, str(tmp_path)):
-        assert len(said) == 4
-        for text in said:
+    for messages in run(3, saving.failing, str(tmp_path)):
+        assert len(messages) == 4
+        for text in messages:
             assert "rank 0" in text and "file0" in text
     assert (tmp_path / "saved" / "saved_model.pb").is_file()
 
 
-def test_a_save_that_fails_leaves_the_model_before_and_other_files(tmp_path: Path) -> None:
+def test_a_failed_save_keeps_the_previous_model_and_other_files(tmp_path: Path) -> None:
     for message, names in run(2, saving.interrupted, str(tmp_path / "model")):
         assert "rank 0" in message and "No space left" in message
         assert {"code.py", "saved_model.pb", "variables"} <= set(names)
         assert not [name for name in names if name.startswith(".")]
 
 
-def test_every_rank_lists_all_variables_and_which_are_here() -> None:
+def test_every_rank_lists_all_variables_and_its_own() -> None:
     results = run(2, saving.listed)
     specs, _, paths = results[0]
     assert [spec.name for spec in specs] == paths == results[1][2]

@@ -93,7 +93,7 @@ def test_any_zigzag_runs_every_task_once_and_within_bounds(drawn, num_microbatch
 
 @pytest.mark.parametrize("partitions", [2, 3, 4])
 @pytest.mark.parametrize("microbatches", [1, 2, 4, 8])
-def test_a_balanced_chain_comes_to_the_ideal_with_p_minus_p_alive(partitions, microbatches):
+def test_a_balanced_chain_reaches_the_ideal_with_p_minus_p_microbatches_alive(partitions, microbatches):
     schedule = make_schedule(
         chain(partitions), num_partitions=partitions, num_microbatches=microbatches, pipeline="interleaved"
     )
@@ -120,7 +120,7 @@ def test_one_active_microbatch_runs_one_after_the_other():
     assert schedule.span == pytest.approx(4 * 3 * 3.0)
 
 
-def test_a_backward_goes_before_the_next_forward():
+def test_a_backward_pass_runs_before_the_next_forward_pass():
     schedule = make_schedule(chain(2), num_partitions=2, num_microbatches=4, pipeline="interleaved")
     assert [(task.level, task.microbatch) for task in schedule.of(0)] == [
         (0, 0), (0, 1), (2, 0), (0, 2), (2, 1), (0, 3), (2, 2), (2, 3)

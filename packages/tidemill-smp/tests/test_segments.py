@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_graphs import Graph, owned_graphs, run_on_paper, value_of
+from node_graphs import Graph, owned_graphs, simulate, value_of
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.plan import stages_of
 from smdistributed.modelparallel.tensorflow.engine.schedule import make_schedule
@@ -45,7 +45,7 @@ def test_forward_loss_and_backward_of_the_last_partition_are_one_segment():
     assert kinds == {(0, 0): "forward", (0, 2): "backward", (1, 1): "forward and backward"}
 
 
-def test_forth_and_back_between_partitions():
+def test_a_value_may_return_to_an_earlier_partition():
     graph = Graph()
     x = graph.given("x")
     names = ["a", "b", "c", "d"]
@@ -81,7 +81,7 @@ def test_unneeded_ops_are_left_out_but_side_effects_are_kept():
     assert layout(found, graph) == {(0, 0): ["wanted"], (1, 0): ["effect"]}
 
 
-def test_control_edges_hold_within_a_partition_and_mean_nothing_between_two():
+def test_control_edges_apply_within_a_partition_and_not_between_two():
     graph = Graph()
     x = graph.given("x")
     before = graph.add("before", x, stateful=True)
@@ -173,7 +173,7 @@ def _trained() -> tuple[Graph, list[int], dict[str, int]]:
     return graph, owners, place
 
 
-def test_recomputing_keeps_only_what_the_forward_segment_took_and_what_was_drawn():
+def test_recomputing_keeps_only_the_inputs_of_the_forward_segment_and_random_draws():
     graph, owners, place = _trained()
     last = place["gradient_tape/one"]
     names = {index: name for name, index in place.items()}
@@ -206,7 +206,7 @@ def test_any_graph_in_any_partitions_computes_the_same(drawn, num_microbatches, 
     schedule = make_schedule(
         stages_of(found), num_partitions=num_partitions, num_microbatches=num_microbatches, pipeline=pipeline
     )
-    held = run_on_paper(nodes, found, schedule, num_partitions)
+    held = simulate(nodes, found, schedule, num_partitions)
     values = value_of(nodes)
     for output, where in results:
         for partition in range(num_partitions) if where == ALL else [where]:

@@ -26,9 +26,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Save:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_others_go_on_from_what_replicas_with_shared_slots_have_saved(
-    shared: Save, layout: tuple[int, int, bool]
-) -> None:
+def test_other_jobs_resume_from_checkpoints_of_sharded_slots(shared: Save, layout: tuple[int, int, bool]) -> None:
     when = "after" if layout == LAYOUTS[0] else "before"
     at_three, at_five = zip(*run(layout, checkpoints.resumed, "chain", shared.directory, when), strict=True)
     checkpoints.assert_equal(shared.at_three, checkpoints.merged(at_three))
@@ -37,16 +35,14 @@ def test_others_go_on_from_what_replicas_with_shared_slots_have_saved(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS[1:], ids=str)
-def test_replicas_with_shared_slots_go_on_from_what_others_have_saved(
-    tmp_path: Path, layout: tuple[int, int, bool]
-) -> None:
+def test_sharded_slots_resume_from_checkpoints_of_other_jobs(tmp_path: Path, layout: tuple[int, int, bool]) -> None:
     save = Save.of(str(tmp_path), run(layout, checkpoints.saved, "chain", str(tmp_path)))
     at_three, at_five = zip(*run((2, 2, True), checkpoints.resumed, "chain", save.directory, "before"), strict=True)
     checkpoints.assert_equal(save.at_three, checkpoints.merged(at_three))
     checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five), 0.0 if layout[:2] == (2, 2) else 1e-4)
 
 
-def test_the_files_are_those_of_replicas_that_keep_all_slots(shared: Save, tmp_path: Path) -> None:
+def test_the_files_equal_those_of_replicas_that_keep_all_slots(shared: Save, tmp_path: Path) -> None:
     import numpy as np
     import tensorflow as tf
 
@@ -74,7 +70,7 @@ def test_a_plain_checkpoint_has_the_slots_of_all_replicas(tmp_path: Path, optimi
     checkpoints.assert_equal(checkpoints.merged(exported), read[0])
 
 
-def test_replicas_that_save_other_objects_are_told_so(tmp_path: Path) -> None:
+def test_replicas_that_save_different_objects_get_an_error(tmp_path: Path) -> None:
     for text in run((1, 2, True), save_other_objects, str(tmp_path)):
         assert "could not save" in text
         assert "from rank 1 (partition 0 of replica 1)" in text

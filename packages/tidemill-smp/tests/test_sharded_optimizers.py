@@ -104,7 +104,7 @@ def test_a_model_trains_by_fit_and_is_saved_whole(tmp_path: Path) -> None:
     assert len(files["shared"]) == 2 + 3 * 5, "iteration, rate, and three of each variable"
 
 
-def test_an_optimizer_built_before_the_model_is_cut_lets_go_of_slots_of_other_replicas() -> None:
+def test_an_optimizer_built_before_the_model_is_partitioned_frees_slots_of_other_replicas() -> None:
     results = ranks.run(2, build_early, config={**CONFIG, "partitions": 1})
     for counts, raw, gap in results:
         assert gap < 2e-6, "as in one process"
@@ -134,7 +134,7 @@ def test_an_optimizer_that_cannot_be_sharded_is_refused() -> None:
         assert "create slots with add_variable_from_reference" in own
 
 
-def test_variables_are_shared_out_by_bytes() -> None:
+def test_variables_are_sharded_by_bytes() -> None:
     import tensorflow as tf
 
     from smdistributed.modelparallel.tensorflow.optimizers.slots import Sharding

@@ -28,7 +28,7 @@ def rows_of(slices: tf.IndexedSlices) -> list[tuple[int, list[float]]]:
 
 
 @pytest.mark.parametrize(("sizes", "way"), [("known", "tape"), ("unknown", "tape"), ("known", "graph")])
-def test_rows_are_those_of_the_whole_batch_in_one_piece(sizes: str, way: str) -> None:
+def test_rows_equal_those_of_the_whole_batch(sizes: str, way: str) -> None:
     (results,) = ranks.run(1, differentiate_all, sizes, way, config=CONFIG)
     assert set(results) == set(FORMS)
     for form, (rows, plain_rows, total, plain_total) in results.items():
@@ -36,20 +36,20 @@ def test_rows_are_those_of_the_whole_batch_in_one_piece(sizes: str, way: str) ->
         assert total == pytest.approx(plain_total), form
 
 
-def test_a_step_is_traced_for_a_larger_batch_only_where_it_looks_up_what_does_not_come_from_the_batch() -> None:
+def test_a_step_is_traced_for_a_larger_batch_only_if_it_has_fixed_lookups() -> None:
     (counts,) = ranks.run(1, count_traces, config=CONFIG)
     assert counts == {"ids": [2], "positions": [2, 8], "positions of unknown sizes": [None]}
 
 
-def test_a_step_that_takes_no_larger_batch_goes_by_shapes_and_warns() -> None:
-    ((rows, plain_rows, messages),) = ranks.run(1, insist_on_sizes, config=CONFIG)
+def test_a_step_that_rejects_a_larger_batch_uses_shapes_and_warns() -> None:
+    ((rows, plain_rows, messages),) = ranks.run(1, fail_on_other_sizes, config=CONFIG)
     assert rows == plain_rows
     (message,) = messages
     assert "the step was also traced for a larger batch" in message
     assert "make the body of the step accept batches of any size" in message
 
 
-def test_microbatches_that_are_traced_apart_share_what_they_compute_alike() -> None:
+def test_microbatches_that_are_traced_separately_share_equal_computations() -> None:
     ((alike, apart),) = ranks.run(1, slice_by_objects, config=CONFIG)
     assert alike == list(range(LENGTH)), "positions"
     assert apart == [0, 1, 2, 3], "one of each microbatch"
@@ -67,7 +67,7 @@ def test_knowledge_about_rows_survives_functions_that_return_outputs_of_a_step()
     assert dense.numpy().tolist() == tf.convert_to_tensor(pieces[0]).numpy().tolist()
 
 
-def test_scaling_and_clipping_keep_what_is_known_of_rows() -> None:
+def test_scaling_and_clipping_keep_the_information_about_rows() -> None:
     slices = mark_shared_rows(tf.IndexedSlices(tf.ones([3, 2]), tf.range(3), tf.constant([5, 2])), 2)
     (clipped,), _ = tf.clip_by_global_norm([slices], 0.1)
     halved = tf.IndexedSlices(slices.values / 2, slices.indices, slices.dense_shape)
@@ -75,7 +75,7 @@ def test_scaling_and_clipping_keep_what_is_known_of_rows() -> None:
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
-def test_replicas_add_up_what_they_share_and_the_longest_has_the_rows(mode: Any) -> None:
+def test_replicas_add_shared_rows_up_to_the_longest_input(mode: Any) -> None:
     def joined(indices: list[list[int]], rows: list[int]) -> Any:
         values = [tf.constant(np.ones([len(part), 2], "float32") * 10**n) for n, part in enumerate(indices)]
         slices = mode(join_replicas)(values, list(map(tf.constant, indices)), list(map(tf.constant, rows)), None)
@@ -89,7 +89,7 @@ def test_replicas_add_up_what_they_share_and_the_longest_has_the_rows(mode: Any)
 
 def test_rows_that_replicas_cannot_share_cause_a_warning() -> None:
     config = {**CONFIG, "microbatches": 1, "horovod": True}
-    for averaged, in_step in ranks.run(2, lose_what_is_known, config=config):
+    for averaged, in_step in ranks.run(2, return_gradients_from_functions, config=config):
         assert len(averaged) == 1
         assert "Call accumulate() and apply_gradients (or hvd.allreduce) in one function" in averaged[0]
         assert len(in_step) == 1
@@ -214,7 +214,7 @@ def _noted() -> tuple[Any, list[str]]:
     return handler, messages
 
 
-def insist_on_sizes() -> Any:
+def fail_on_other_sizes() -> Any:
     """Run a body that accepts two rows only, and looks up positions and as many zeros."""
     table, tokens, targets = _fresh()
     handler, messages = _noted()
@@ -258,7 +258,7 @@ def slice_by_objects() -> Any:
     return [sorted(grad.accumulate().indices.numpy().tolist()) for grad in step(tokens, Numbered(), targets)]
 
 
-def lose_what_is_known() -> tuple[list[str], list[str]]:
+def return_gradients_from_functions() -> tuple[list[str], list[str]]:
     """Return the warnings for a gradient averaged outside of its function, and for one reduced in the step."""
     import horovod.tensorflow as hvd
     import sessions

@@ -48,11 +48,11 @@ def test_replicas_train_as_keras_on_the_batch_of_all() -> None:
     check(2, 1, [("positions by shape", 1, "adam", "ddp", "known"), *(("one table", 2, *way) for way in ways)])
 
 
-def test_another_horovod_adds_up_what_replicas_share_too() -> None:
+def test_another_horovod_adds_shared_rows_too() -> None:
     check(2, 1, [("one table", 2, "adam", "horovod grouped", "known")], OTHER_HOROVOD)
 
 
-def test_tf_keras_clips_by_the_norm_of_the_rows_that_it_has_in_one_piece() -> None:
+def test_tf_keras_clips_by_the_norm_of_the_rows_of_the_unpartitioned_model() -> None:
     check(1, 1, [("one table", 4, "clipped", "none", "known")], TF_KERAS)
 
 

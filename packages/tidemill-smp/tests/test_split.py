@@ -33,7 +33,7 @@ def numbers(value: Any) -> Any:
     return value.numpy().tolist()
 
 
-def test_a_tensor_an_array_and_a_variable_are_cut_on_axis_0() -> None:
+def test_tensors_arrays_and_variables_are_split_on_axis_0() -> None:
     rows = np.arange(8).reshape(4, 2)
     for batch in (tf.constant(rows), rows, tf.Variable(rows), keras.Variable(rows, dtype="int64")):
         [leaf] = cut(batch).leaves
@@ -42,7 +42,7 @@ def test_a_tensor_an_array_and_a_variable_are_cut_on_axis_0() -> None:
         assert [numbers(piece) for piece in leaf.pieces] == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
 
 
-def test_the_call_comes_back_in_its_form_with_the_pieces_in_it() -> None:
+def test_the_structure_of_the_call_is_kept() -> None:
     class Point(NamedTuple):
         a: Any
         b: Any
@@ -69,7 +69,7 @@ def test_the_call_comes_back_in_its_form_with_the_pieces_in_it() -> None:
     assert given[2]["k"] is x
 
 
-def test_tensors_in_a_set_come_by_reference_and_are_cut() -> None:
+def test_tensors_in_a_set_are_references_and_are_split() -> None:
     x, y = tf.range(4), tf.range(4.0)
     split = cut({x.ref(), y.ref(), "name"})
     assert [type(leaf) for leaf in split.leaves] == [Static, Split, Split]
@@ -78,7 +78,7 @@ def test_tensors_in_a_set_come_by_reference_and_are_cut() -> None:
     assert "name" in [item for item in first if isinstance(item, str)]
 
 
-def test_the_leaves_of_a_set_stand_in_an_order_that_no_hash_decides() -> None:
+def test_the_order_of_the_leaves_of_a_set_does_not_depend_on_hashes() -> None:
     x, y = tf.range(4), tf.range(4.0)
     orders = {
         tuple(str(leaf.key()) for leaf in cut(s).leaves)
@@ -87,7 +87,7 @@ def test_the_leaves_of_a_set_stand_in_an_order_that_no_hash_decides() -> None:
     assert len(orders) == 1
 
 
-def test_python_values_strings_and_objects_go_unchanged() -> None:
+def test_python_values_strings_and_objects_are_passed_unchanged() -> None:
     @dataclasses.dataclass
     class Options:
         rate: float
@@ -100,13 +100,13 @@ def test_python_values_strings_and_objects_go_unchanged() -> None:
         assert leaf.value(1) is value
 
 
-def test_a_numpy_number_goes_whole_as_a_tensor() -> None:
+def test_a_numpy_number_is_passed_whole_as_a_tensor() -> None:
     [leaf] = cut(np.float32(2)).leaves
     assert isinstance(leaf, Whole)
     assert leaf.spec == tf.TensorSpec((), tf.float32)
 
 
-def test_named_arguments_pass_whole_wherever_they_stand() -> None:
+def test_non_split_inputs_are_passed_whole_in_any_position() -> None:
     split = cut(
         tf.range(4), {"a": tf.constant(True), "b": 3}, flag=np.arange(3), options={"non_split_inputs": ["y", "flag"]}
     )
@@ -116,12 +116,12 @@ def test_named_arguments_pass_whole_wherever_they_stand() -> None:
     assert isinstance(cut(tf.constant(1), options={"non_split_inputs": "x"}).leaves[0], Whole)
 
 
-def test_the_rest_of_the_positional_arguments_goes_by_the_name_of_the_rest() -> None:
+def test_extra_positional_arguments_have_the_name_of_the_star_parameter() -> None:
     split = cut(None, None, tf.constant(1), tf.constant(2), options={"non_split_inputs": ["rest"]})
     assert [type(leaf) for leaf in split.leaves[2:]] == [Whole, Whole]
 
 
-def test_an_argument_is_cut_on_the_axis_given_for_it() -> None:
+def test_an_argument_is_split_on_its_own_axis() -> None:
     x = tf.reshape(tf.range(12), (2, 6))
     for axis in (1, -1):
         split = cut(x, tf.range(6), B=3, options={"input_split_axes": {"x": axis}})
@@ -130,7 +130,7 @@ def test_an_argument_is_cut_on_the_axis_given_for_it() -> None:
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_ragged_tensors_are_cut(in_graph: bool) -> None:
+def test_ragged_tensors_are_split(in_graph: bool) -> None:
     ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6]])
     [leaf] = cut(ragged).leaves
     assert isinstance(leaf.spec, tf.RaggedTensorSpec)
@@ -145,7 +145,7 @@ def test_ragged_tensors_are_cut(in_graph: bool) -> None:
 
 @pytest.mark.parametrize("batch_size", [4, None])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_sparse_tensors_are_cut_on_any_axis(axis: int, batch_size: int | None) -> None:
+def test_sparse_tensors_are_split_on_any_axis(axis: int, batch_size: int | None) -> None:
     dense = np.diag([1.0, 2, 3, 4])
 
     @tf.function(input_signature=[tf.SparseTensorSpec((batch_size, batch_size), tf.float64)])
@@ -180,7 +180,7 @@ class Pair:
         return {"piece": piece, "of": num_mb, "number": mb if self.odd else 0}
 
 
-def test_an_object_cuts_itself_and_its_pieces_may_be_anything() -> None:
+def test_an_object_may_slice_itself_into_pieces_of_any_type() -> None:
     split = cut({"in": [Lines(["a", "b", "c"])]})
     [leaf] = split.leaves
     assert isinstance(leaf, Sliced)
@@ -201,7 +201,7 @@ def test_pieces_that_differ_only_in_the_values_of_tensors_need_one_trace() -> No
     assert not cut(Pair(odd=True)).is_uniform
 
 
-def test_a_container_that_cuts_itself_is_not_opened() -> None:
+def test_a_container_with_its_own_slicing_is_a_leaf() -> None:
     class Own(dict):  # type: ignore[type-arg]
         def smp_slice(self, num_mb: int, mb: int, axis: int) -> str:
             return f"{mb}/{num_mb}"
@@ -210,7 +210,7 @@ def test_a_container_that_cuts_itself_is_not_opened() -> None:
 
 
 @pytest.mark.parametrize("B", [1, 2, 4])
-def test_an_unknown_batch_size_is_cut_when_the_graph_runs(B: int) -> None:
+def test_an_unknown_batch_size_is_split_when_the_graph_runs(B: int) -> None:
     @tf.function(input_signature=[tf.TensorSpec((None, 3)), tf.TensorSpec(None, tf.int64)])
     def run(x: Any, y: Any) -> Any:
         split = cut(x, y, B=B)
@@ -229,12 +229,12 @@ TOO_SMALL = (
 )
 
 
-def test_a_batch_that_cannot_be_cut_evenly_is_refused_by_name_when_the_graph_is_built() -> None:
+def test_an_indivisible_batch_is_refused_by_name_when_the_graph_is_built() -> None:
     with pytest.raises(SMPSplitError, match=TOO_SMALL + " 6"):
         cut(tf.range(6), B=4)
 
 
-def test_a_batch_that_cannot_be_cut_evenly_is_refused_in_the_same_words_when_the_graph_runs() -> None:
+def test_an_indivisible_batch_is_refused_with_the_same_text_when_the_graph_runs() -> None:
     @tf.function(input_signature=[tf.TensorSpec((None,))])
     def run(x: Any) -> Any:
         return cut(x, B=4).values(0)
@@ -257,7 +257,7 @@ def test_batches_of_different_sizes_are_refused_by_name() -> None:
         run(tf.range(8.0), tf.range(4.0))
 
 
-def test_a_scalar_tensor_is_refused_and_told_where_to_name_it() -> None:
+def test_a_scalar_tensor_is_refused_and_the_error_names_non_split_inputs() -> None:
     with pytest.raises(SMPSplitError, match=r"'flag' is a scalar tensor.*name 'flag' in non_split_inputs"):
         cut(tf.range(4), flag=tf.constant(True))
 
@@ -270,7 +270,7 @@ def test_a_name_that_is_no_parameter_is_refused_with_the_list_of_parameters(opti
         cut(tf.range(4), options=options)
 
 
-def test_any_name_will_do_where_the_step_function_takes_any() -> None:
+def test_any_name_is_allowed_if_the_step_function_accepts_any_keyword() -> None:
     def loose(x: Any, **others: Any) -> None: ...
 
     split = cut(tf.range(2), z=tf.constant(1), function=loose, options={"non_split_inputs": ["z"]})

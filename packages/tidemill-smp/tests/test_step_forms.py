@@ -61,7 +61,7 @@ def call_all_forms() -> Any:
     return shapes, messages
 
 
-def test_arguments_are_cut_on_their_axis_or_passed_whole() -> None:
+def test_arguments_are_split_on_their_axis_or_passed_whole() -> None:
     for found in ranks.run(2, cut_arguments, config=MANUAL):
         assert found == {
             "columns": [(3, 4), (3, 4)],
@@ -188,7 +188,7 @@ def return_other_things() -> Any:
     return (int(found["number"]), found["text"], none, found["array"].tolist()), texts
 
 
-def test_a_step_called_eagerly_is_traced_less_if_asked_by_either_name() -> None:
+def test_reduced_retracing_of_an_eager_step_has_two_option_names() -> None:
     for traces in ranks.run(2, count_traces, config=MANUAL):
         assert traces == {"none": 4, "reduce_retracing": 2, "experimental_relax_shapes": 2}
 
@@ -214,14 +214,14 @@ def count_traces() -> dict[str, int]:
     return traces
 
 
-def test_marks_of_any_partition_have_no_effect_where_the_library_cuts() -> None:
-    for units, shape, plain in ranks.run(2, mark_in_vain, config={"microbatches": 2}):
+def test_partition_marks_have_no_effect_with_auto_partition() -> None:
+    for units, shape, plain in ranks.run(2, mark_partitions_with_auto_partition, config={"microbatches": 2}):
         assert sorted(set(units)) == [0, 1]
         assert shape == (8, 4)
         assert "4 partitions" in plain
 
 
-def mark_in_vain() -> Any:
+def mark_partitions_with_auto_partition() -> Any:
     """Return the placement of a model written for four partitions, its outputs, and the planned cut into four."""
     import tensorflow as tf
 
@@ -236,7 +236,7 @@ def mark_in_vain() -> Any:
     return list(engine().decisions.values()), shape, str(paper)
 
 
-def test_a_placed_model_is_cut_on_paper_without_init_and_as_configured_with_it() -> None:
+def test_a_placed_model_is_planned_without_init_and_as_configured_with_it() -> None:
     with ranks.Job(1, None) as job:
         (texts,) = job.call(plan_without_init)
     assert all("2 partitions, 4 microbatches" in text for text in texts)

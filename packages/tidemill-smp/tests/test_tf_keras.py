@@ -20,7 +20,7 @@ OTHERS = [pair for pair in itertools.product(MODELS, CASES) if pair not in FIRST
 
 
 @pytest.mark.parametrize(("model", "case"), FIRST, ids=str)
-def test_weights_equal_those_of_the_model_in_one_piece(model: str, case: tuple[int, int, str]) -> None:
+def test_weights_equal_those_of_the_unpartitioned_model(model: str, case: tuple[int, int, str]) -> None:
     parity.check(model, *case, environment=TF_KERAS)
 
 

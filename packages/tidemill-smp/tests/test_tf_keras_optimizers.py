@@ -12,7 +12,7 @@ TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 
 
 @pytest.mark.parametrize("frozen", [None, "head"], ids=["all", "frozen_head"])
-def test_weights_equal_those_of_the_model_in_one_piece(frozen: str | None) -> None:
+def test_weights_equal_those_of_the_unpartitioned_model(frozen: str | None) -> None:
     results = ranks.run(2, train_all, frozen, config=CONFIG, environment=TF_KERAS)
     for result in results:
         assert set(result) == {*MODERN, *LEGACY}
@@ -23,7 +23,7 @@ def test_weights_equal_those_of_the_model_in_one_piece(frozen: str | None) -> No
         assert all(moved > 1e-4 for _, _, moved in held[: 1 if frozen else 2]), f"{name} trains"
 
 
-def test_nadam_is_refused_where_it_sees_a_part_of_the_variables() -> None:
+def test_nadam_is_refused_if_it_sees_only_a_part_of_the_variables() -> None:
     for error in ranks.run(2, train_by_nadam, config=CONFIG, environment=TF_KERAS, check=False):
         assert "Nadam of tf_keras depends on the number of variables" in error.text
         assert "use tf.keras.optimizers.legacy.Nadam" in error.text

@@ -14,7 +14,7 @@ CONFIG = {"auto_partition": False, "default_partition": 0}
 
 
 @pytest.mark.parametrize("pipeline", ["interleaved", "simple"])
-def test_the_first_rank_writes_what_all_ranks_did(tmp_path: Path, pipeline: str) -> None:
+def test_the_first_rank_writes_the_events_of_all_ranks(tmp_path: Path, pipeline: str) -> None:
     path = tmp_path / "traces" / "timeline.json"
     results = ranks.run(2, train_with_timeline, str(path), pipeline, config=CONFIG)
     assert [result["steps"] for result in results] == [3, 0]
@@ -69,8 +69,8 @@ def train_with_timeline(path: str, pipeline: str) -> dict[str, Any]:
         net = models.distributed(models.Chain)(2)
         models.smp_steps(net, keras.optimizers.SGD(0.1), models.batches(3, 16))
     log.removeHandler(handler)
-    said = [message for message in messages if "smp.timeline" in message]
-    assert len(said) == (smp.rank() == 0)
+    lines = [message for message in messages if "smp.timeline" in message]
+    assert len(lines) == (smp.rank() == 0)
     return timeline.summary()
 
 
@@ -105,7 +105,7 @@ def kinds_of_ops() -> list[str]:
         return sorted({op.type for op in concrete.graph.get_operations()})
 
 
-def test_the_configuration_can_ask_for_one(tmp_path: Path) -> None:
+def test_the_configuration_can_enable_a_timeline(tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     with ranks.Job(2, {"partitions": 2, **CONFIG, "microbatches": 2, "timeline": str(path)}) as job:
         results = job.call(train_plainly)

@@ -36,7 +36,7 @@ def value_of(dtype, shape, seed):
     return tf.cast(tf.constant(numbers, tf.int64), dtype)
 
 
-def test_the_asked_for_transport_is_taken(config):
+def test_the_requested_transport_is_used(config):
     assert ranks.run(2, name_of_transport, config=config) == [config["transport"]] * 2
 
 
@@ -99,7 +99,7 @@ def opposite_orders():
     return [{channel: came.numpy().tolist() for channel, came in exchange().items()} for _ in range(20)]
 
 
-def test_four_sends_then_four_receives_in_opposite_orders(config):
+def test_four_sends_and_four_receives_in_opposite_orders_do_not_block(config):
     for rank, rounds in enumerate(ranks.run(2, opposite_orders, config=config)):
         assert rounds == [{n: [float(1 - rank)] * (n + 1) for n in range(4)}] * 20
 
@@ -124,7 +124,7 @@ def interleaved():
     return [[float(one) for one in exchange(tf.constant(float(step)))] for step in range(50)]
 
 
-def test_sends_and_receives_take_turns_over_many_steps(config):
+def test_sends_and_receives_alternate_over_many_steps(config):
     first, second = ranks.run(2, interleaved, config=config)
     assert second == [[step + microbatch for microbatch in range(4)] for step in range(50)]
     assert first == [[2 * (step + microbatch) for microbatch in range(3)] for step in range(50)]
@@ -164,7 +164,7 @@ def large_both_ways():
     return bool(tf.reduce_all(first == theirs)), bool(tf.reduce_all(second == theirs + 1.0))
 
 
-def test_64_mb_travel_both_ways_at_once(config):
+def test_64_mb_are_sent_in_both_directions_at_once(config):
     assert ranks.run(2, large_both_ways, config=config) == [(True, True)] * 2
 
 
@@ -247,7 +247,7 @@ def cancel_while_waiting():
     return found[0], again().numpy().tolist()
 
 
-def test_a_receive_that_is_cancelled_takes_its_message_with_it(config):
+def test_a_cancelled_receive_consumes_its_message(config):
     (found, first), (_, second) = ranks.run(2, cancel_while_waiting, config=config)
     assert found in (5.0, "cancelled")
     assert first == second == [7.0] * 3
@@ -399,6 +399,6 @@ def test_a_stopped_peer_ends_the_wait_after_the_limit(config):
         assert failure.seconds < 45
 
 
-def test_an_error_of_another_kind_stays_what_it_is():
+def test_an_unrelated_error_is_not_changed():
     with pytest.raises(tf.errors.InvalidArgumentError), library_errors():
         tf.ensure_shape(tf.zeros((2,)), (3,))

@@ -10,7 +10,7 @@ CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 STEPS = 3
 
 
-def test_a_variable_that_one_rank_changes_is_read_only_there() -> None:
+def test_a_variable_that_one_rank_writes_is_read_only_there() -> None:
     [plain] = ranks.run(1, train, config=CONFIG)
     assert plain["scale"] != pytest.approx(2.0)
     assert plain["count"] == 2 * STEPS
@@ -28,13 +28,13 @@ def test_a_variable_that_no_rank_or_every_rank_changes_is_read_on_all_ranks() ->
         assert result["seen"] == 2 * STEPS
 
 
-def test_a_later_step_uses_them_where_they_are() -> None:
+def test_a_later_step_keeps_the_placement_of_untracked_variables() -> None:
     [plain] = ranks.run(1, evaluate, config=CONFIG)
     for loss in ranks.run(2, evaluate, config=CONFIG):
         assert loss == pytest.approx(plain, rel=1e-6)
 
 
-def test_a_checkpoint_has_them(tmp_path: Any) -> None:
+def test_a_checkpoint_has_untracked_variables(tmp_path: Any) -> None:
     first, second = ranks.run(2, save_and_restore, str(tmp_path), config=CONFIG)
     assert first[1] == second[1] == "refused"
     assert first[0] == 2 * STEPS

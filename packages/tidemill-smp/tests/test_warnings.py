@@ -52,9 +52,9 @@ def test_updating_inside_a_step_is_refused_for_tf_keras() -> None:
 
 
 def test_updating_once_per_microbatch_is_warned_of() -> None:
-    (said, again), others = ranks.run(2, update_inside, config=MANUAL)
-    assert said == again, "once for each shape that is traced"
-    assert "apply_gradients was called inside an smp.step: it updates once per microbatch" in said
+    (warning, again), others = ranks.run(2, update_inside, config=MANUAL)
+    assert warning == again, "once for each shape that is traced"
+    assert "apply_gradients was called inside an smp.step: it updates once per microbatch" in warning
     assert others == []
 
 
@@ -97,7 +97,7 @@ def _logged() -> Iterator[list[str]]:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be bound here")
-def test_ranks_that_share_cores_and_those_that_start_late_are_told() -> None:
+def test_ranks_that_share_cores_or_start_late_get_a_warning() -> None:
     with ranks.Job(2, None) as job:
         assert job.call(start_late_on_one_core) == [True, True]
         output = job.output()

@@ -37,7 +37,7 @@ def test_the_library_needs_nothing_but_the_c_library(tmp_path):
     assert "stdc++" not in needed
 
 
-def test_without_a_compiler_there_is_a_reason(tmp_path, monkeypatch):
+def test_without_a_compiler_the_fallback_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "none")
     with pytest.raises(compiling.CompileError, match=r"there is no C\+\+ compiler"):
         compiling.compile_library(TRANSPORT, tmp_path / "library.so")

@@ -20,7 +20,7 @@ from smdistributed.modelparallel.tensorflow.cores import cores_of
 from smdistributed.modelparallel.tensorflow.world import wire
 
 
-def where_this_rank_is():
+def ranks_and_sizes():
     return {
         "rank": smp.rank(),
         "size": smp.size(),
@@ -34,8 +34,8 @@ def where_this_rank_is():
     }
 
 
-def test_each_rank_knows_its_place_in_a_spread_job():
-    places = ranks.run(4, where_this_rank_is, config={"partitions": 2, "placement_strategy": "spread"})
+def test_each_rank_has_its_position_in_a_spread_job():
+    places = ranks.run(4, ranks_and_sizes, config={"partitions": 2, "placement_strategy": "spread"})
     assert [place["rank"] for place in places] == [0, 1, 2, 3]
     assert [place["mp"] for place in places] == [(0, 2, [0, 2]), (0, 2, [1, 3]), (1, 2, [0, 2]), (1, 2, [1, 3])]
     assert [place["dp"] for place in places] == [(0, 2, [0, 1]), (1, 2, [0, 1]), (0, 2, [2, 3]), (1, 2, [2, 3])]
@@ -121,7 +121,7 @@ def test_arrays_are_reduced_to_the_same_bits_on_all_ranks():
     assert first[-3:] == [1.5, [0, 1, 2], [0, 1, 2, 3]]
 
 
-def call_in_vain(which):
+def make_invalid_calls(which):
     if which == "self":
         smp.send(1, smp.rank(), smp.RankType.WORLD_RANK)
     elif which == "range":
@@ -148,7 +148,7 @@ def call_in_vain(which):
     ],
 )
 def test_calls_that_cannot_work_are_refused(which, words):
-    for failure in ranks.run(2, call_in_vain, which, check=False):
+    for failure in ranks.run(2, make_invalid_calls, which, check=False):
         assert failure.kind == "SMPUsageError" and words in failure.text
 
 
@@ -167,7 +167,7 @@ def wait_for_all():
 
 def test_a_killed_rank_ends_every_wait_and_the_busy_at_their_next_call():
     with ranks.Job(3, {"partitions": 3}) as job:
-        job.call(where_this_rank_is)
+        job.call(ranks_and_sizes)
         job.begin(wait_for_all, only=[0])
         os.kill(job.processes[2].pid, signal.SIGKILL)
         killed = time.monotonic()
@@ -183,7 +183,7 @@ def test_a_killed_rank_ends_every_wait_and_the_busy_at_their_next_call():
 
 def test_a_stopped_rank_is_named_after_the_limit():
     with ranks.Job(2, {"partitions": 2, "hang_timeout_s": 8}) as job:
-        job.call(where_this_rank_is)
+        job.call(ranks_and_sizes)
         os.kill(job.processes[1].pid, signal.SIGSTOP)
         job.begin(wait_for_all, only=[0])
         failure = job.result(0)
@@ -197,16 +197,16 @@ def receive_from_each_other():
     smp.recv_from(1 - smp.rank(), smp.RankType.WORLD_RANK)
 
 
-def test_ranks_that_wait_for_each_other_are_told_what_the_other_waits_for():
+def test_ranks_that_wait_for_each_other_report_what_the_other_waits_for():
     failures = ranks.run(2, receive_from_each_other, config={"hang_timeout_s": 4}, check=False)
     late = [failure for failure in failures if failure.kind == "SMPDeadlockError"]
     assert late
     assert any("it is alive and itself waits in recv_from rank" in failure.text for failure in late)
 
 
-def test_a_rank_that_left_is_missed_only_by_those_who_wait_for_it():
+def test_a_rank_that_exited_normally_is_an_error_only_for_ranks_that_wait_for_it():
     with ranks.Job(3, {"partitions": 3}) as job:
-        job.call(where_this_rank_is)
+        job.call(ranks_and_sizes)
         job._pipes[2][0].close()  # its script ends
         assert job.processes[2].wait(30) == 0
         job.begin(exchange_between_the_others, only=[0, 1])
@@ -224,22 +224,22 @@ def exchange_between_the_others():
     return smp.recv_from(0, smp.RankType.WORLD_RANK)
 
 
-def test_a_stranger_without_the_secret_is_turned_away():
+def test_a_connection_without_the_secret_is_refused():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        thread = threading.Thread(target=introduce_a_stranger, args=(theirs,))
+        thread = threading.Thread(target=connect_with_wrong_secret, args=(theirs,))
         thread.start()
         with pytest.raises(wire.HandshakeError, match="does not know this job's secret"):
             wire.accept(ours, secret=b"a" * 32, rank=0)
         thread.join()
 
 
-def introduce_a_stranger(connection):
+def connect_with_wrong_secret(connection):
     with contextlib.suppress(wire.HandshakeError):
         wire.introduce(connection, secret=b"b" * 32, rank=1, purpose=wire.Purpose.OBJECTS)
 
 
-def test_ranks_also_meet_over_tcp():
+def test_ranks_also_connect_over_tcp():
     results = ranks.run(2, exchange_by_both, environment={"SMP_SOCKETS": "tcp"})
     assert results == [([0, 1], 1.0), ([0, 1], 0.0)]
 
@@ -255,7 +255,7 @@ def exchange_by_both():
     return smp.allgather(smp.rank(), smp.WORLD), float(exchange(tf.constant(float(smp.rank()))))
 
 
-def test_ranks_also_meet_in_a_store_at_an_address():
+def test_ranks_also_connect_through_a_store_at_an_address():
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     assert ranks.run(2, exchange_by_both, environment={"SMP_STORE": address}) == [([0, 1], 1.0), ([0, 1], 0.0)]
@@ -269,7 +269,7 @@ def send_files(root):
         utils.receive_checkpoint_files(directory, 1)
 
 
-def test_checkpoint_files_arrive_as_they_were(tmp_path):
+def test_checkpoint_files_arrive_unchanged(tmp_path):
     source = tmp_path / "of_1" / "mp_rank_1"
     (source / "deeper").mkdir(parents=True)
     (source / "checkpoint").write_text("ckpt-1")

@@ -1,4 +1,4 @@
-"""Keras 3 on several workers gives the numbers of plain Keras in one process. Sound functions stay unchanged."""
+"""Keras 3 on several workers computes the numbers of plain Keras in one process. Correct functions stay unchanged."""
 
 import json
 import os

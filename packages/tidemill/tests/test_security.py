@@ -17,9 +17,9 @@ PROMISES = {
     "It listens on loopback only, unless you give it another address. Without a TLS certificate for that address, or"
     " the setting `allow_plain_http`, it does not start.": [
         f"{STACK}/server/test_public_address.py::test_a_host_that_others_could_reach_needs_tls",
-        f"{STACK}/server/test_public_address.py::test_plain_http_for_others_must_be_asked_for",
+        f"{STACK}/server/test_public_address.py::test_plain_http_for_other_machines_must_be_allowed_explicitly",
         f"{STACK}/server/test_public_address.py::test_old_versions_of_tls_are_refused",
-        f"{STACK}/server/test_run.py::test_a_public_address_is_refused_before_anything_is_made",
+        f"{STACK}/server/test_run.py::test_a_public_address_is_refused_before_anything_is_created",
     ],
     "Other users get separate keys. Only you can create, list and revoke them. A revoked key is refused at once.": [
         f"{STACK}/services/test_iam.py::test_a_user_signs_with_a_key_until_the_owner_deletes_it",
@@ -36,7 +36,7 @@ PROMISES = {
     ],
     "Only you can read its keys and its state directory.": [
         f"{STACK}/server/test_run.py::test_everything_the_service_writes_is_private",
-        f"{STACK}/server/test_keys.py::test_keys_are_made_once_in_a_private_file",
+        f"{STACK}/server/test_keys.py::test_keys_are_created_once_in_a_private_file",
         f"{STACK}/server/test_keys.py::test_a_keys_file_that_others_may_read_is_refused",
         f"{STACK}/server/test_state.py::test_a_directory_that_was_opened_to_others_is_refused",
     ],
@@ -82,12 +82,12 @@ PROMISES = {
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others"
     ],
     "Endpoints get no keys.": [
-        f"{STACK}/control/test_plan.py::test_an_instance_of_an_endpoint_is_planned_without_keys",
+        f"{STACK}/control/test_plan.py::test_an_instance_that_serves_is_planned_without_keys_and_with_the_limits_of_its_type",
         f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys",
     ],
     "Training data is read over a network only from the S3 endpoints that the setting `remote_s3` names.": [
         f"{STACK}/control/test_remote_channels.py::test_a_bucket_without_a_setting_is_never_requested",
-        "tests/e2e/test_remote_data.py::test_a_bucket_that_is_nowhere_fails_before_the_script",
+        "tests/e2e/test_remote_data.py::test_a_missing_bucket_fails_the_job_before_the_script_starts",
     ],
     "The credentials of these endpoints stay in the service and the shim: no file holds them, and a job in mode"
     " `full` or `mount` cannot read them.": [
@@ -96,7 +96,7 @@ PROMISES = {
     ],
     "Object keys, names in archives and channel names never lead to a path outside their directory.": [
         "tests/contract/test_bad_inputs.py::test_object_keys_that_leave_the_channel_fail_the_job_and_write_nothing",
-        "packages/tidemill-runtime/tests/test_archive.py::test_nothing_ever_gets_out",
+        "packages/tidemill-runtime/tests/test_archive.py::test_no_archive_writes_outside_its_destination",
         f"{STACK}/executors/test_local.py::test_a_channel_named_like_a_directory_link_fails_the_job",
         f"{STACK}/executors/test_local.py::test_a_hostile_key_fails_the_job_and_names_the_object",
     ],
@@ -106,7 +106,7 @@ PROMISES = {
     "Log lines cannot forge events of the service, and `tidemill logs` removes terminal control sequences unless"
     " `--raw` is given.": [
         f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
-        f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_taken_out",
+        f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_removed",
     ],
 }
 

@@ -31,5 +31,5 @@ try:
                 os.kill(os.getpid(), number)
         hvd.allreduce(large, name=f"step {step}")
 except hvd.HorovodInternalError as error:
-    print(f"heard on {rank} after {time.monotonic() - began:.1f} s: {error}", flush=True)
+    print(f"lost on {rank} after {time.monotonic() - began:.1f} s: {error}", flush=True)
     os._exit(3)

@@ -15,7 +15,7 @@ if "--communicator" in sys.argv:
 try:
     hvd.init(comm)
 except RuntimeError as error:
-    os.write(2, f"refused: {error}\n".encode())  # in one piece, as MPICH's mpirun mixes the lines of ranks
+    os.write(2, f"refused: {error}\n".encode())  # in one write, because MPICH's mpirun mixes the lines of ranks
     sys.exit(3)
 mean = float(hvd.allreduce(tf.constant(float(hvd.rank()))))
 os.write(1, f"rank {hvd.rank()} of {hvd.size()}: mean {mean:g}\n".encode())

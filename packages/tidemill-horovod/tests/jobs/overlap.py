@@ -23,7 +23,7 @@ def wait(value):
     return value
 
 
-def tell(value):
+def copy_in_python(value):
     reduced.set()
     return value
 
@@ -46,14 +46,14 @@ def tape():
     with tf.GradientTape() as recorded:
         loss = tf.reduce_sum(backward_waits(first) * last) * (hvd.rank() + 1)
     gradients = hvd.DistributedGradientTape(recorded, op=hvd.Sum).gradient(loss, [first, last])
-    return gradients[0], in_python(tell, gradients[1])
+    return gradients[0], in_python(copy_in_python, gradients[1])
 
 
 @tf.function
 def by_hand():
     early = hvd.allreduce(in_python(wait, last * (hvd.rank() + 1)), op=hvd.Sum)
     late = hvd.allreduce(first * (hvd.rank() + 1), op=hvd.Sum)
-    return early, in_python(tell, late)
+    return early, in_python(copy_in_python, late)
 
 
 @tf.function
@@ -62,8 +62,8 @@ def sparse():
         rows = tf.gather(backward_waits(first), [0])
         loss = tf.reduce_sum(rows * tf.gather(last, [0])) * (hvd.rank() + 1)
     gradients = hvd.DistributedGradientTape(recorded, op=hvd.Sum).gradient(loss, [first, last])
-    told = in_python(tell, gradients[1].values)
-    return gradients[0], tf.reduce_sum(told, keepdims=True)
+    copied = in_python(copy_in_python, gradients[1].values)
+    return gradients[0], tf.reduce_sum(copied, keepdims=True)
 
 
 for step in (tape, by_hand, sparse):

@@ -30,7 +30,7 @@ def traced(name):
                 wrong.append((name, number, total))
 
 
-def waits_in_vain():
+def wait_until_shutdown():
     try:
         hvd.allreduce(tf.ones([1]), name=f"only on rank {rank}")
     except hvd.HorovodInternalError as error:
@@ -46,7 +46,7 @@ for thread in threads:
 assert not wrong, wrong[:3]
 
 hvd.barrier()
-waiting = threading.Thread(target=waits_in_vain)
+waiting = threading.Thread(target=wait_until_shutdown)
 waiting.start()
 waiting.join(0.3)  # by then the thread does the work of its rank
 hvd.shutdown()

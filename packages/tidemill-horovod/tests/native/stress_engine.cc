@@ -1,5 +1,6 @@
-// Ranks as threads of one process, each with an engine of its own: collectives from many threads over shared memory and
-// over sockets, refusals, and a rank that ends while the others wait for it. A sanitizer then sees all sides at once.
+// Stress test with ranks as threads of one process, each with a separate engine: collectives from many threads over
+// shared memory and over sockets, refused calls, and a rank that ends while the others wait for it. So a sanitizer sees
+// all ranks.
 //
 //     stress_engine SECONDS
 #include <fcntl.h>
@@ -72,7 +73,7 @@ class Call {
     return ending_;
   }
 
-  // Runs it, and compares the result.
+  // Runs the collective and compares the result.
   void Expect(Engine* engine, bool drives, const std::vector<float>& expected) {
     const Ending ending = Run(engine, drives);
     if (ending.kind != Ending::kDone) Wrong(request_.name + ": " + ending.words);
@@ -91,7 +92,7 @@ class Call {
 
 void Reductions(Engine* engine, int rank, int thread) {
   for (int number = 0; number < kCalls; ++number) {
-    // Now and then one that does not fit into a slot of the shared memory at once.
+    // Some tensors are larger than a slot of the shared memory.
     const std::int64_t count = number % 16 == 15 ? 700001 : number * 37 % 101 + 1;
     Call call(Kind::kAllreduce, "sum." + std::to_string(thread), {count}, static_cast<float>(rank + number));
     const auto sum = static_cast<float>(kRanks * (kRanks - 1) / 2 + kRanks * number);
@@ -113,7 +114,7 @@ void Exchanges(Engine* engine, int rank, int) {
     broadcast.Expect(engine, true, std::vector<float>(static_cast<std::size_t>(number + 1),
                                                       static_cast<float>(number % kRanks)));
 
-    std::vector<float> dealt;  // member i gets i + 1 rows of each
+    std::vector<float> dealt;  // member i gets i + 1 rows from each member
     for (int other = 0; other < kRanks; ++other) {
       dealt.insert(dealt.end(), static_cast<std::size_t>(rank + 1), static_cast<float>(other));
     }
@@ -130,7 +131,7 @@ void Refusals(Engine* engine, int rank, int) {
   }
 }
 
-// The engines of all ranks, connected with each other.
+// The connected engines of all ranks.
 std::vector<std::unique_ptr<Engine>> Connect(bool shares_memory) {
   std::vector<Settings> settings(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -177,7 +178,7 @@ void Round(bool shares_memory) {
   for (std::thread& thread : threads) thread.join();
   threads.clear();
 
-  // The last rank ends, and the others wait for it: two of each by a tensor that it never has.
+  // The last rank ends while the others wait for it: two threads of each wait for a tensor that it never has.
   for (std::size_t rank = 0; rank + 1 < kRanks; ++rank) {
     for (int thread = 0; thread < 2; ++thread) {
       Engine* const engine = engines[rank].get();

@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _enter_channel(options.config_dir, options.channel)
         feeder.feed(itertools.islice(epochs, options.epochs) if options.epochs else epochs)
     except FeederStopped as stopped:
-        _say(f"feed: {stopped} ends the feeder of channel {options.channel}; its FIFOs are removed")
+        _print_error(f"feed: {stopped} ends the feeder of channel {options.channel}; its FIFOs are removed")
         return 128 + signal.Signals[str(stopped)]
     except (OSError, EOFError, ChannelIsFedError, PipeModeDatasetException) as error:
-        _say(f"feed: {error}")
+        _print_error(f"feed: {error}")
         return 1
     return 0
 
@@ -121,7 +121,7 @@ def _enter_channel(config_dir: Path, channel: str) -> None:
         os.close(directory)
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 

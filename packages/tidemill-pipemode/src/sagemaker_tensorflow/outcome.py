@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["is_writing", "judge_outcome", "read_outcome", "write_outcome"]
+__all__ = ["is_writing", "outcome_problem", "read_outcome", "write_outcome"]
 
 _VERSION = 2
 _UNREADABLE = "the outcome file of the feeder cannot be read"
@@ -21,8 +21,13 @@ def read_outcome(path: str) -> str | None:
         return None
 
 
-def judge_outcome(text: str, bytes_read: int) -> str:
-    """Return why an epoch with `bytes_read` bytes read is incomplete or failed; an empty string if it is complete."""
+def outcome_problem(text: str, bytes_read: int) -> str:
+    """Return why an epoch is incomplete or failed; an empty string if it is complete.
+
+    Args:
+        text: Content of the outcome file.
+        bytes_read: Number of bytes of the epoch that the reader has read.
+    """
     version, state, size, _, error = _fields(text)
     if _is_count(version) and int(version) > _VERSION:
         return (
@@ -48,7 +53,15 @@ def is_writing(path: str) -> bool:
 
 
 def write_outcome(path: str, state: str, *, size_bytes: int = 0, objects: int = 0, error: str = "") -> None:
-    """Write the file atomically."""
+    """Write the file atomically.
+
+    Args:
+        path: Path of the outcome file; missing directories are created.
+        state: ``writing``, ``ok`` or ``error``.
+        size_bytes: Number of bytes written to the FIFO.
+        objects: Number of objects written.
+        error: Reason of a failure; line breaks become spaces.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(target.name + ".new")

@@ -28,7 +28,7 @@ from sagemaker_tensorflow.epochs import (
 )
 from sagemaker_tensorflow.framing import FramingError, make_framer
 from sagemaker_tensorflow.options import ReaderOptions
-from sagemaker_tensorflow.outcome import judge_outcome, read_outcome
+from sagemaker_tensorflow.outcome import outcome_problem, read_outcome
 
 __all__ = ["Chunk", "ReadError", "read_epoch"]
 
@@ -144,19 +144,19 @@ class _EpochReader:
             self._wait = None
             self._bytes_read += len(piece)
             records = self._framer.take(piece) if piece else self._framer.finish()
-            if not piece and self._judgement():
+            if not piece and self._outcome_text():
                 # Only the outcome file confirms that the last line of a text is whole, not cut off.
                 records = _without_records(records)
             try:
-                yield from self._give(records, start_ns, before)
+                yield from self._to_chunks(records, start_ns, before)
             except FramingError as error:
-                judgement = "" if piece else self._judgement()
-                raise self._error(f"{error}{'; ' if judgement else ''}{judgement}") from error
+                problem = "" if piece else self._outcome_text()
+                raise self._error(f"{error}{'; ' if problem else ''}{problem}") from error
             if not piece:
                 break
-        judgement = self._judgement()
-        if judgement:
-            raise self._error(f"The stream ended early or is damaged: {judgement}")
+        problem = self._outcome_text()
+        if problem:
+            raise self._error(f"The stream ended early or is damaged: {problem}")
         self._benchmark.count(0, 0, 0)
 
     def close(self) -> None:
@@ -205,12 +205,12 @@ class _EpochReader:
         if not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
             return
         while not has_been_written(self._fd):
-            reason = self._why_nobody_will_write()
+            reason = self._no_writer_reason()
             if reason and not has_been_written(self._fd):  # a feeder may write its last bytes and then end
                 raise self._error(f"Nobody fills {self._path}. {reason}")
             yield from self._quiet("for a writer to open the FIFO")
 
-    def _why_nobody_will_write(self) -> str:
+    def _no_writer_reason(self) -> str:
         feeder_end = end_of_feeder(self._options, self._epoch)
         if feeder_end is not None:
             return self._about_end(feeder_end, self._epoch + 1)
@@ -242,7 +242,7 @@ class _EpochReader:
             time.sleep(_PATIENCE_S)
         yield Chunk([])
 
-    def _give(self, records: Iterator[bytes], start_ns: int, before: int) -> Iterator[Chunk]:
+    def _to_chunks(self, records: Iterator[bytes], start_ns: int, before: int) -> Iterator[Chunk]:
         """Yield chunks of whole records; records before an error are yielded before it is raised."""
         chunk: list[bytes] = []
         try:
@@ -264,14 +264,14 @@ class _EpochReader:
             self._benchmark.count(len(chunk), time.perf_counter_ns() - start_ns, self._framer.taken - before)
             yield Chunk(chunk)
 
-    def _judgement(self) -> str:
+    def _outcome_text(self) -> str:
         path = self._options.outcome_path(self._epoch)
         try:
             text = read_outcome(path)
         except OSError as error:
             return f"the outcome file {path} cannot be read: {error.strerror}"
-        judgement = "" if text is None else judge_outcome(text, self._bytes_read)
-        return f"{judgement} [{path}]" if judgement else ""
+        problem = "" if text is None else outcome_problem(text, self._bytes_read)
+        return f"{problem} [{path}]" if problem else ""
 
     def _print_warnings(self) -> None:
         for warning in self._framer.warnings:

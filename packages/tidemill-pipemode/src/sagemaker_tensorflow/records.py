@@ -25,10 +25,17 @@ class RecordDataset(tf.data.Dataset):
         deterministic: bool | None = None,
         name: str | None = None,
     ) -> tf.data.Dataset:
-        """Regroup whole vectors into batches; the arguments are those of `tf.data.Dataset.batch`.
+        """Regroup whole vectors into batches, without a step per record.
 
-        Batching a vector copies pointers only, so `num_parallel_calls` has no effect, and the order is always that of
-        the stream.
+        Args:
+            batch_size: Number of records per batch, >= 1.
+            drop_remainder: Drop a last batch that has fewer records. Default: False.
+            num_parallel_calls: No effect: batching a vector only copies pointers.
+            deterministic: No effect: the order is always that of the stream.
+            name: Name of the operation.
+
+        Returns:
+            A dataset of `tf.string` vectors of shape (batch_size,).
         """
         return self._vectors.rebatch(batch_size, drop_remainder=drop_remainder, name=name)
 
@@ -44,7 +51,15 @@ class RecordDataset(tf.data.Dataset):
         return RecordDataset(self._vectors.prefetch(min(buffer_size, _VECTORS_AHEAD), name=name))
 
     def repeat(self, count: int | tf.Tensor | None = None, name: str | None = None) -> tf.data.Dataset:
-        """Read `count` epochs in all; None or -1 reads epochs until an empty one."""
+        """Read several epochs one after the other.
+
+        Args:
+            count: Number of epochs in all. None (the default) or -1 reads epochs until an empty one.
+            name: Name of the operation.
+
+        Returns:
+            A dataset of the records of these epochs.
+        """
         vectors = self._vectors
         if not isinstance(count, int) or count < 0:
             # TensorFlow's endless repeat ends at an empty epoch; an empty vector would make it look non-empty.

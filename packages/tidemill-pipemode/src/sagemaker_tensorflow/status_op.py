@@ -29,7 +29,12 @@ _kept_alive: list[Any] = []  # C callbacks must outlive the registry that holds 
 
 
 def post_status(code: int, text: str) -> int:
-    """Return a number that `raise_status` converts into this error, once."""
+    """Return a number that `raise_status` converts into this error, once.
+
+    Args:
+        code: `ABORTED`, `OUT_OF_RANGE` or `INTERNAL`: TensorFlow's status code.
+        text: Message of the error.
+    """
     number = next(_numbers)
     _statuses[number] = (code, text)
     return number

@@ -1,10 +1,10 @@
-// The parsers by themselves, for sanitizers and fuzzing.
+// Runs the parsers alone, for sanitizers and fuzzing.
 //
 //   check_framing parse FORMAT SKIP STRICT < stream    records and error, for comparison with the parsers in Python
 //   check_framing fuzz SECONDS SEED                    mutated streams until the time is up
 //
-// With -DTIDEMILL_LIBFUZZER there is no main(), and libFuzzer drives LLVMFuzzerTestOneInput, guided by what is covered.
-// Either way the parsers must agree with the naive ones, however the stream is cut.
+// With -DTIDEMILL_LIBFUZZER there is no main(), and libFuzzer calls LLVMFuzzerTestOneInput, guided by coverage. In both
+// cases the parsers must agree with the naive ones, for all ways to cut the stream into pieces.
 
 #include <chrono>
 #include <cstdio>
@@ -30,7 +30,7 @@ using naive::Result;
 
 const char* const kFormats[] = {"RecordIO", "TFRecord", "TextLine"};
 
-// Feeds the stream in pieces that `next_size` chooses, through direct space where that is offered and wanted.
+// Feeds the stream in pieces of sizes from `next_size`, directly into the record if the parser and the test allow it.
 template <typename NextSize>
 Result Parse(const std::string& format, const std::string& stream, const FramingOptions& options, bool direct,
              std::size_t max_records, NextSize next_size) {
@@ -84,7 +84,7 @@ void Require(bool holds, const char* what, const std::string& stream) {
   std::abort();
 }
 
-// However a stream is cut, its records and its error are the same.
+// Checks that records and error do not depend on how the stream is cut.
 void CheckStream(const std::string& format, const std::string& stream, const FramingOptions& options,
                  std::mt19937_64* random) {
   const Result whole = Parse(format, stream, options, false, SIZE_MAX, [] { return SIZE_MAX; });
@@ -115,7 +115,7 @@ void CheckChecksum(const std::string& data, std::mt19937_64* random) {
 
 void Put32(std::uint32_t word, std::string* to) { to->append(reinterpret_cast<const char*>(&word), 4); }
 
-// A sound frame; `flag` is for RecordIO.
+// Returns a valid frame; `flag` is for RecordIO.
 void PutFrame(const std::string& format, std::uint32_t flag, const std::string& data, std::string* stream) {
   if (format == "TextLine") {
     *stream += data + "\n";
@@ -184,7 +184,7 @@ void FuzzOnce(std::mt19937_64* random) {
   CheckChecksum(stream, random);
   std::string outcome = (*random)() % 2 == 0 ? "2 ok 12 3\n" : "2 error 12 3 object \xc3\xa9 is gone\n";
   for (std::uint64_t count = (*random)() % 5; count != 0; --count) Mutate(random, &outcome);
-  (void)tidemill::JudgeOutcome(outcome, (*random)() % 16);
+  (void)tidemill::OutcomeProblem(outcome, (*random)() % 16);
 }
 
 int PrintParsed(const std::string& format, const FramingOptions& options) {
@@ -204,8 +204,8 @@ int PrintParsed(const std::string& format, const FramingOptions& options) {
 
 #endif
 
-// A stream in which most frames are sound, so that a fuzzer gets beyond the checksums: each takes a kind and a length
-// from the input, then its payload.
+// Returns a stream with mostly valid frames, so that a fuzzer gets past the checksums: each frame reads a kind and a
+// length from the input, then its payload.
 std::string FramedStream(const std::string& format, const std::string& input) {
   std::string stream;
   for (std::size_t at = 0; at + 2 <= input.size();) {
@@ -240,7 +240,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const std::string input(reinterpret_cast<const char*>(data) + 4, size - 4);
   CheckStream(format, data[3] % 2 == 0 ? input : FramedStream(format, input), options, &random);
   CheckChecksum(input, &random);
-  (void)tidemill::JudgeOutcome(input, size);
+  (void)tidemill::OutcomeProblem(input, size);
   return 0;
 }
 

@@ -1,5 +1,5 @@
-// The framings once more, as simply as can be: the whole stream at once, one index, checksums bit by bit. What the
-// parsers are held against.
+// The simplest implementation of the framings, as the reference for the parsers: the whole stream at once, one index,
+// checksums bit by bit.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ inline std::string Cause(const std::string& stream, std::uint64_t at) {
   return "";
 }
 
-// One record from `at` on, into `result`; where the next one begins. Sets the error instead if there is none.
+// Reads one record at `at` into `result` and returns the position of the next one. Sets the error if there is none.
 inline std::uint64_t RecordIO(const std::string& stream, std::uint64_t at, const tidemill::FramingOptions& options,
                               Result* result) {
   std::string record;

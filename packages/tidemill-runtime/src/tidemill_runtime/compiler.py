@@ -21,7 +21,7 @@ DEBUG = "sagemaker_training_compiler_debug_mode"
 
 def is_enabled(framework: Mapping[str, Any]) -> bool:
     """Return whether the job requests the compiler; SDKs send a boolean or its name."""
-    return _truth(framework.get(ENABLED))
+    return _is_true(framework.get(ENABLED))
 
 
 def compiler_variables(environment: Environment) -> dict[str, str]:
@@ -31,7 +31,7 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
         return {}
     report = environment.layout.output_data / "compiler"
     variables = {"TIDEMILL_COMPILER": "1", "TIDEMILL_COMPILER_REPORT": str(report)}
-    if _truth(framework.get(DEBUG)):
+    if _is_true(framework.get(DEBUG)):
         variables["TIDEMILL_COMPILER_DEBUG"] = "1"
     return variables
 
@@ -42,12 +42,12 @@ def announce(environment: Environment) -> None:
     if not is_enabled(framework):
         return
     lines = ["Found configuration for Training Compiler", "Configuring SM Training Compiler..."]
-    if _truth(framework.get(DEBUG)):
+    if _is_true(framework.get(DEBUG)):
         lines.append("Training Compiler set to debug mode")
     os.write(1, "".join(f"{line}\n" for line in lines).encode())
     if importlib.util.find_spec("tidemill_tensorflow") is None:
         emit("compiler.skipped", reason="the job's TensorFlow is too old for the training compiler: it runs plain")
 
 
-def _truth(value: Any) -> bool:
+def _is_true(value: Any) -> bool:
     return str(value).strip().lower() == "true"

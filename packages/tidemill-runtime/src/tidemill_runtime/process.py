@@ -173,15 +173,15 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
             for key, _ in selector.select():
                 if key.fd == signals_fd:
                     _forward(os.read(signals_fd, 4096), child)
-                elif key.fd == stderr_fd and not _pass_on(stderr_fd, tail):
+                elif key.fd == stderr_fd and not _forward_output(stderr_fd, tail):
                     selector.unregister(stderr_fd)
-                elif key.fd == control_fd and not _obey(os.read(key.fd, 64), child):
+                elif key.fd == control_fd and not _handle_message(os.read(key.fd, 64), child):
                     selector.unregister(key.fd)
     exit_code = child.exit_code()
     kill_descendants()
     os.set_blocking(stderr_fd, False)
     with contextlib.suppress(BlockingIOError):  # a process that cannot be killed from here keeps it open
-        while _pass_on(stderr_fd, tail):
+        while _forward_output(stderr_fd, tail):
             pass
     os.close(stderr_fd)
     return child.account(Ended(exit_code if exit_code is not None else 1, tail.text(), child.pid))
@@ -274,7 +274,7 @@ def _reap_others(own_pids: set[int]) -> None:
         os.waitpid(ended.si_pid, 0)
 
 
-def _pass_on(fd: int, tail: Tail) -> bool:
+def _forward_output(fd: int, tail: Tail) -> bool:
     """Pass on the available bytes; return False at the end."""
     data = os.read(fd, 65536)
     if data:
@@ -282,7 +282,7 @@ def _pass_on(fd: int, tail: Tail) -> bool:
     return bool(data)
 
 
-def _obey(message: bytes, child: Child) -> bool:
+def _handle_message(message: bytes, child: Child) -> bool:
     """Obey a message of the shim; return False when the shim is gone."""
     if not message:
         child.signal_group(signal.SIGKILL)

@@ -102,7 +102,7 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
             os.close(write_fd)
         emit("script.started", command=list(script.shown))
         ended = process.supervise(child, signals_fd=signals_fd, stderr_fd=read_fd, control_fd=control_fd)
-    return _conclude(layout, script, ended)
+    return _report_end(layout, script, ended)
 
 
 def _submitted_script(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
@@ -137,7 +137,7 @@ def _container_command(environment: Environment, variables: Mapping[str, str], e
     )
 
 
-def _conclude(layout: Layout, script: Script, ended: process.Ended) -> int:
+def _report_end(layout: Layout, script: Script, ended: process.Ended) -> int:
     emit("script.ended", exit_code=ended.exit_code)
     if ended.exit_code == 0:
         layout.success.touch()

@@ -151,7 +151,7 @@ def sandbox(job):
     return [BWRAP, *namespaces, "--hostname", "algo-1", "--cap-drop", "ALL", *system, *hidden, *bound, "--"]
 
 
-def test_a_warm_script_sees_what_a_cold_one_sees(warm_job):
+def test_a_warm_script_has_the_same_environment_as_a_cold_one(warm_job):
     warm_job.script(DUMP)
     warm_job.hyperparameters(epochs="3", name='"a b"')
     warm_job.variables.update(TZ="Asia/Tokyo", MINE="1", PYTHONPATH="/somewhere")
@@ -330,7 +330,7 @@ def test_gpus_make_the_start_cold(warm_job):
     assert "GPUs" in skipped(warm_job)
 
 
-def test_the_socket_is_private_and_survives_rubbish(warm_job, zygote):
+def test_the_socket_is_private_and_survives_invalid_requests(warm_job, zygote):
     assert zygote.stat().st_mode & 0o777 == 0o600
     with socket.socket(socket.AF_UNIX) as rude:
         rude.connect(str(zygote))
@@ -354,7 +354,7 @@ def test_a_request_from_another_process_than_the_connected_one_is_refused(zygote
         assert "asked over a connection of" in channel.receive(connection).content["refused"]
 
 
-def test_modules_that_leave_threads_are_no_basis_for_a_fork(job_python, tmp_path):
+def test_modules_that_start_threads_prevent_a_fork(job_python, tmp_path):
     (tmp_path / "threaded.py").write_text(
         "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
     )
@@ -365,7 +365,7 @@ def test_modules_that_leave_threads_are_no_basis_for_a_fork(job_python, tmp_path
     assert result.stderr.startswith("ConfigurationError: the imports left 1 threads")
 
 
-def test_sigkill_to_a_warm_script_is_told(warm_job):
+def test_sigkill_to_a_warm_script_is_reported(warm_job):
     warm_job.script("import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)")
     process = warm_job.start()
     os.kill(int(process.stdout.readline()), signal.SIGKILL)

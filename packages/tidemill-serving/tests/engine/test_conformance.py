@@ -81,7 +81,7 @@ def test_several_inputs_and_outputs_go_by_the_order_of_their_names(load: Any) ->
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (), (0,), (2, 0, 3), (3, 400)], ids=str)
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: np.dtype(dtype).name)
-def test_arrays_of_every_type_and_shape_come_back_as_they_went(
+def test_arrays_of_every_type_and_shape_are_returned_unchanged(
     load: Any, dtype: "np.dtype[Any]", shape: tuple[int, ...]
 ) -> None:
     array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
@@ -109,7 +109,7 @@ def test_integers_keep_all_their_bits(load: Any, dtype: str) -> None:
     ],
     ids=["lengths", "scalar", "transposed", "empty"],
 )
-def test_strings_come_back_as_bytes(load: Any, feed: np.ndarray) -> None:
+def test_strings_are_returned_as_bytes(load: Any, feed: np.ndarray) -> None:
     (y,) = run(load("types/1"), feed, signature="string")
     assert (y.dtype, y.shape) == (feed.dtype, feed.shape)
     assert y.tolist() == feed.tolist()
@@ -131,12 +131,12 @@ def test_models_of_tensorflow_1_answer(load: Any) -> None:
     assert run(load("frozen/1"), floats(2, 4))[0].tolist() == [6.0, 12.0]
 
 
-def test_a_tensorflow_1_model_takes_shapes_other_than_the_declared_one(load: Any) -> None:
+def test_a_tensorflow_1_model_accepts_shapes_other_than_the_declared_one(load: Any) -> None:
     assert run(load("tensorflow_1/7"), floats(1, 2))[0].tolist() == [2.5, 3.0]
 
 
 @pytest.mark.parametrize("name", ["mlp", "tf_keras"])
-def test_models_of_both_kerases_answer_as_in_training(load: Any, models: Path, name: str) -> None:
+def test_models_of_keras_3_and_tf_keras_answer_as_in_training(load: Any, models: Path, name: str) -> None:
     known = np.load(models / f"{name}.npz")
     (answers,) = run(load(f"{name}/1"), known["rows"])
     np.testing.assert_allclose(answers, known["answers"], atol=1e-6)
@@ -177,7 +177,7 @@ def test_signatures_that_cannot_be_served_have_a_reason(load: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
-def test_complex_numbers_run_and_have_no_form_in_json(load: Any, name: str) -> None:
+def test_complex_numbers_can_be_computed_but_not_written_as_json(load: Any, name: str) -> None:
     model = load("unusable/1")
     values = np.array([1 + 2j, -0.5j], name)
     (same,) = run(model, values, signature=name)
@@ -186,7 +186,7 @@ def test_complex_numbers_run_and_have_no_form_in_json(load: Any, name: str) -> N
     assert model.signatures["complex_output"].json_fault.startswith("tensor type: complex64 of output y")
 
 
-def test_the_initializer_is_no_signature(load: Any) -> None:
+def test_the_initializer_is_not_a_signature(load: Any) -> None:
     model = load("words/1")
     assert list(model.signatures) == [DEFAULT]
     assert "__saved_model_init_op" in model.signature_defs

@@ -74,13 +74,13 @@ def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess[s
     return done
 
 
-def test_the_c_library_is_the_default_and_says_so(models: Path) -> None:
+def test_the_c_library_is_the_default_and_the_log_names_it(models: Path) -> None:
     engine = open_engine()
     assert engine.name == "c_api"
     assert engine.description.startswith("TensorFlow 2.")
 
 
-def test_no_part_of_pythons_tensorflow_is_imported_but_messages(models: Path) -> None:
+def test_only_the_messages_of_pythons_tensorflow_are_imported(models: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tidemill_serving.engine import open_engine;"
         "open_engine().load(Path(sys.argv[1]));"
@@ -105,7 +105,7 @@ def test_without_the_library_or_a_function_pythons_session_runs(models: Path, ch
     assert reason in line
 
 
-def test_asked_for_by_name_a_missing_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_if_its_engine_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_library, "_FILE_NAME", "libtensorflow_absent.so")
     with pytest.raises(StartFailed, match=r"engine c_api does not work with this TensorFlow: there is no .*_absent"):
         open_engine("c_api")
@@ -123,7 +123,7 @@ def test_the_variable_chooses_the_engine_unless_the_command_line_does() -> None:
     assert read_options([], {}).engine == "auto"
 
 
-def test_the_log_says_which_engine_runs_the_models(start: Any, models: Path) -> None:
+def test_the_log_names_the_engine_of_the_models(start: Any, models: Path) -> None:
     server = start(models / "half_plus")
     assert "by libtensorflow_cc.so.2, without Python's TensorFlow; " in server.line("engine.ready engine=c_api")
 
@@ -133,7 +133,7 @@ def test_ten_thousand_calls_leave_no_memory_behind(models: Path) -> None:
     assert int(run_script(LEAK_SCRIPT, models).stdout) < 10_000
 
 
-def test_signatures_say_whether_rows_may_share_a_run(models: Path) -> None:
+def test_signatures_declare_whether_rows_may_share_a_run(models: Path) -> None:
     engine = open_engine(parallelism=Parallelism(inter_op=1, intra_op=1))
     batchable = {
         name: engine.load(models / name).signatures["serving_default"].batchable
@@ -142,7 +142,7 @@ def test_signatures_say_whether_rows_may_share_a_run(models: Path) -> None:
     assert batchable == {"half_plus/123": True, "two_inputs/1": True, "spin/1": False, "mlp/1": True}
 
 
-def test_a_model_with_loops_or_one_that_takes_no_blanks_is_placed_on_a_thread(models: Path) -> None:
+def test_a_model_with_loops_or_one_that_rejects_padding_runs_on_a_thread(models: Path) -> None:
     engine = open_engine()
     small = engine.load(models / "half_plus/123")
     assert measure(small, small.signatures["serving_default"]).one_row_s is not None
@@ -154,7 +154,7 @@ def test_a_model_with_loops_or_one_that_takes_no_blanks_is_placed_on_a_thread(mo
 
 
 @pytest.mark.parametrize("engine", ["c_api", "session"])
-def test_tensorflow_makes_as_many_threads_as_are_asked_for(models: Path, engine: str) -> None:
+def test_tensorflow_creates_the_requested_number_of_threads(models: Path, engine: str) -> None:
     few, inter_op, intra_op = (
         int(run_script(THREADS_SCRIPT, models / "half_plus/123", engine, *threads).stdout)
         for threads in ((1, 1), (7, 1), (1, 7))

@@ -46,7 +46,7 @@ def write(directory: Path, saved: Any) -> Path:
     return directory
 
 
-def test_the_log_says_so_and_a_setting_is_followed(models: Path, start: Any) -> None:
+def test_the_number_of_threads_is_logged_and_a_setting_overrides_it(models: Path, start: Any) -> None:
     assert "SAGEMAKER_TFS_INTRA_OP_PARALLELISM" in start(models / "half_plus").line("engine.one_thread")
     by_variable = {"environment": {"SAGEMAKER_TFS_INTRA_OP_PARALLELISM": "2"}}
     for settings in (by_variable, {"arguments": ("--tensorflow_intra_op_parallelism=2",)}):

@@ -95,7 +95,7 @@ class Transport:
 
 
 class Peer:
-    """A connection that answers each call with the call's own message, unless it is told to wait."""
+    """A connection that answers each call with the call's own message, or waits if the test requests it."""
 
     def __init__(self, *, waits: bool = False, **limits: Any) -> None:
         self.clock = Clock()
@@ -140,7 +140,7 @@ class Peer:
         assert not self.traffic.connections
 
 
-def test_a_client_that_does_not_greet_is_disconnected() -> None:
+def test_a_client_without_a_preface_is_disconnected() -> None:
     for begin in (b"", PREFACE[:10], PREFACE):
         peer = Peer(head_timeout_s=10)
         peer.send(begin)
@@ -304,7 +304,7 @@ def for_a_while() -> Iterator[int]:
         turn += 1
 
 
-def test_no_frames_meet_a_defect_or_leave_anything_behind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_frames_cause_a_defect_or_leave_state_behind(capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(22)
     answered = ended = 0
     for turn in for_a_while():

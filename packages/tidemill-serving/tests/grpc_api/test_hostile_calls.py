@@ -91,7 +91,7 @@ def for_a_while() -> Iterator[int]:
         turn += 1
 
 
-def test_no_body_is_answered_with_a_fault_of_the_server(client: Client, server: Any) -> None:
+def test_no_body_causes_an_internal_error(client: Client, server: Any) -> None:
     chance = random.Random(20)
     right = seeds(client)
     calls = {method: client.channel.unary_unary(f"/tensorflow.serving.{method}") for method in right}
@@ -127,7 +127,7 @@ def hostile_bytes(chance: random.Random) -> bytes:
     return data[: chance.randrange(len(data))] if chance.random() < 0.3 else data
 
 
-def test_no_frames_end_the_server(client: Client, server: Any) -> None:
+def test_no_frames_crash_the_server(client: Client, server: Any) -> None:
     chance = random.Random(21)
     for _ in for_a_while():
         with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=DEADLINE_S) as connection:
@@ -142,7 +142,7 @@ def test_no_frames_end_the_server(client: Client, server: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["PredictionService/Train", "SessionService/SessionRun", "Predict"])
-def test_a_method_that_is_none_is_unimplemented(client: Client, method: str) -> None:
+def test_an_unknown_method_is_unimplemented(client: Client, method: str) -> None:
     with pytest.raises(grpc.RpcError) as failure:
         client.channel.unary_unary(f"/tensorflow.serving.{method}")(b"", timeout=DEADLINE_S)
     assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -201,7 +201,7 @@ def test_a_call_whose_deadline_is_over_is_not_begun(raw: Any) -> None:
     assert client.answer(1)[0]["grpc-status"] == str(grpc.StatusCode.DEADLINE_EXCEEDED.value[0])
 
 
-def test_a_request_that_is_none_of_grpc_is_unsupported(raw: Any) -> None:
+def test_a_request_that_is_not_grpc_is_unsupported(raw: Any) -> None:
     client = raw()
     client.call(1, b"", block(**{"content-type": "application/json"}))
     assert client.answer(1)[0] == {":status": "415"}
@@ -230,7 +230,7 @@ def test_calls_above_the_limit_of_a_connection_are_refused_and_can_be_sent_again
     assert values(client.answer(2003)[1]) == [4.0]
 
 
-def test_what_a_refused_call_still_sends_is_dropped(raw: Any, predict: bytes) -> None:
+def test_data_of_a_refused_call_is_dropped(raw: Any, predict: bytes) -> None:
     client = raw()
     client.send(frame(HEADERS, END_HEADERS, 1, block()) + frame(DATA, 0, 1, struct.pack(">BI", 0, 2**31)))
     client.call(3, predict)
@@ -276,7 +276,7 @@ HUFFMAN_FAULT = b"\x40\x01a\x81\x00"
         (frame(WINDOW_UPDATE, 0, 1, number(1)), PROTOCOL_ERROR),
     ],
 )
-def test_a_broken_rule_ends_the_connection_with_its_error(raw: Any, data: bytes, code: int) -> None:
+def test_a_protocol_violation_ends_the_connection_with_its_error(raw: Any, data: bytes, code: int) -> None:
     client = raw()
     with contextlib.suppress(OSError):  # the server may end the connection before it has read everything
         client.send(data)
@@ -286,7 +286,7 @@ def test_a_broken_rule_ends_the_connection_with_its_error(raw: Any, data: bytes,
 @pytest.mark.parametrize(
     "data", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", PREFACE[:-1] + b"x", PREFACE + frame(PING, 0, 0, bytes(8))]
 )
-def test_what_does_not_begin_as_http2_is_not_served(raw: Any, data: bytes) -> None:
+def test_a_connection_without_the_http2_preface_is_closed(raw: Any, data: bytes) -> None:
     client = raw(greet=False)
     client.send(data)
     assert client.end() == PROTOCOL_ERROR
@@ -321,7 +321,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_of_frames_that_bring_no_call_is_ended(raw: Any, name: str, predict: bytes) -> None:
+def test_a_flood_of_frames_without_calls_ends_the_connection(raw: Any, name: str, predict: bytes) -> None:
     client, other = raw(), raw()
     with contextlib.suppress(OSError):  # ended meanwhile
         for data in FLOODS[name]():
@@ -337,7 +337,7 @@ def test_headers_that_become_too_large_when_they_are_decoded_are_refused(raw: An
     assert client.end() == COMPRESSION_ERROR
 
 
-def test_a_client_that_says_goodbye_gets_its_answers(raw: Any, predict: bytes) -> None:
+def test_a_client_that_sends_goaway_gets_its_answers(raw: Any, predict: bytes) -> None:
     client = raw()
     client.call(1, predict)
     client.send(frame(GOAWAY, 0, 0, bytes(8)))
@@ -345,7 +345,7 @@ def test_a_client_that_says_goodbye_gets_its_answers(raw: Any, predict: bytes) -
     assert client.read() is None
 
 
-def test_sigterm_is_announced_and_later_calls_are_left_to_another_server(start: Any, models: Path) -> None:
+def test_sigterm_sends_goaway_and_later_calls_go_to_another_server(start: Any, models: Path) -> None:
     server = start(models / "half_plus", arguments=("--grpc-port", "0"))
     client = RawClient(server.grpc_port)
     client.call(1, prefixed(b""))

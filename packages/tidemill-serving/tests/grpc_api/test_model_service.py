@@ -53,7 +53,7 @@ def test_health_is_answered_by_grpcs_own_protocol(client: Client) -> None:
     assert failure.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_sigterm_answers_the_calls_that_have_come(start: Any, models: Path, client_class: type[Client]) -> None:
+def test_after_sigterm_received_calls_are_answered(start: Any, models: Path, client_class: type[Client]) -> None:
     server = start(models / "spin", arguments=("--grpc-port", "0"))
     client = client_class(server.grpc_port)
     turns = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, int_val=[4000], tensor_shape={})

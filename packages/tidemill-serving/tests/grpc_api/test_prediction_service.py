@@ -136,7 +136,7 @@ def given_input(*values: float) -> input_pb2.Input:
     return input_pb2.Input(example_list=input_pb2.ExampleList(examples=examples(*values)))
 
 
-def test_regress_gives_a_value_for_each_example(client: Client) -> None:
+def test_regress_returns_a_value_for_each_example(client: Client) -> None:
     request = regression_pb2.RegressionRequest(input=given_input(1.0, 2.0))
     request.model_spec.name, request.model_spec.signature_name = "tensorflow_1", "regress"
     answer = client.prediction.Regress(request, timeout=DEADLINE_S)
@@ -144,7 +144,7 @@ def test_regress_gives_a_value_for_each_example(client: Client) -> None:
     assert (answer.model_spec.version.value, answer.model_spec.signature_name) == (7, "regress")
 
 
-def test_classify_gives_labels_and_scores_for_each_example(client: Client) -> None:
+def test_classify_returns_labels_and_scores_for_each_example(client: Client) -> None:
     request = classification_pb2.ClassificationRequest(input=given_input(1.0, 2.0))
     request.model_spec.name, request.model_spec.signature_name = "tensorflow_1", "classify"
     answer = client.prediction.Classify(request, timeout=DEADLINE_S)
@@ -353,7 +353,7 @@ def test_a_wrong_request_has_the_status_and_the_text_of_tensorflow_serving(
         ("regress", (), "INVALID_ARGUMENT", "Input is empty."),
     ],
 )
-def test_examples_that_cannot_be_taken_are_refused(
+def test_invalid_examples_are_refused(
     client: Client, signature: str, values: tuple[float, ...], code: str, text: str
 ) -> None:
     request = regression_pb2.RegressionRequest(input=given_input(*values))
@@ -364,7 +364,7 @@ def test_examples_that_cannot_be_taken_are_refused(
     assert text in failure.value.details()
 
 
-def test_a_call_ends_at_its_deadline_and_others_go_on(client: Client) -> None:
+def test_a_call_ends_at_its_deadline_and_others_continue(client: Client) -> None:
     turns = shaped(types_pb2.DT_INT32, (), int_val=[3000])
     with pytest.raises(grpc.RpcError) as failure:
         client.prediction.Predict(client.request("spin", {"turns": turns}), timeout=0.05)
@@ -382,7 +382,7 @@ def test_a_message_above_the_limit_is_refused(start: Any, models: Any, client_cl
     client.close()
 
 
-def test_answers_are_content_if_the_server_is_told_so(start: Any, models: Any, client_class: type[Client]) -> None:
+def test_answers_use_tensor_content_with_the_option(start: Any, models: Any, client_class: type[Client]) -> None:
     arguments = ("--grpc-port", "0", "--enable_serialization_as_tensor_content=true")
     client = client_class(start(models / "half_plus", arguments=arguments).grpc_port)
     answered = client.predict("model", {"x": [2.0, 4.0]}).outputs["y"]

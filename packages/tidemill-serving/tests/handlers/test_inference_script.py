@@ -10,7 +10,7 @@ import pytest
 Server = Any  # a ServerProcess of conftest.py
 
 
-def test_the_log_says_which_handlers_were_loaded_from_where(scripted: Server) -> None:
+def test_the_log_names_the_loaded_handlers_and_their_file(scripted: Server) -> None:
     loaded = [line for line in scripted.log if line.startswith("handler.loaded")]
     script = scripted.model_dir / "code/inference.py"
     assert [line.split(" pid=")[0] for line in loaded] == [
@@ -52,12 +52,12 @@ def test_a_request_without_headers_gets_the_defaults_of_the_container(scripted: 
     assert context["custom_attributes"] is None
 
 
-def test_a_handler_asks_the_model_over_its_loopback_port(scripted: Server) -> None:
+def test_a_handler_calls_the_model_over_its_loopback_port(scripted: Server) -> None:
     answer = scripted.invoke('predict {"instances": [1.0, 2.0, 5.0]}')
     assert (answer.status, answer.json) == (200, {"predictions": [3.5, 4.0, 5.5]})
 
 
-def test_a_handler_asks_the_model_by_grpc(scripted: Server) -> None:
+def test_a_handler_calls_the_model_by_grpc(scripted: Server) -> None:
     assert scripted.invoke("grpc [1.0, 2.0, 5.0]").json == ["half_plus", 124, "serving_default", [3.5, 4.0, 5.5]]
     large = scripted.invoke(f"grpc {json.dumps([1.0] * 1_100_000)}").json  # more than the 4 MB of grpcio's default
     assert large == ["half_plus", 124, "serving_default", [3.5] * 1_100_000]
@@ -66,13 +66,13 @@ def test_a_handler_asks_the_model_by_grpc(scripted: Server) -> None:
     assert unknown.json == ["NOT_FOUND", "Servable not found for request: Latest(other)"]
 
 
-def test_bytes_and_any_content_type_are_passed_on_as_they_are(scripted: Server) -> None:
+def test_bytes_and_any_content_type_are_passed_on_unchanged(scripted: Server) -> None:
     answer = scripted.invoke(b"other", "application/x-unheard-of")
     assert (answer.status, answer.body) == (200, b"\x00\xffother")
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
-def test_a_body_of_megabytes_goes_there_and_back(scripted: Server) -> None:
+def test_a_body_of_megabytes_is_passed_in_both_directions(scripted: Server) -> None:
     word = b"x" * 5_000_000
     assert scripted.invoke(word).body == b"\x00\xff" + word
 
@@ -106,7 +106,7 @@ def test_an_error_of_a_handler_is_answered_500_and_logged_with_the_users_frames(
         ("({'a': 1}, 'application/json')", "the body that handler returned is dict: {'a': 1}; return text or bytes"),
     ],
 )
-def test_an_answer_that_is_none_is_explained(scripted: Server, result: str, text: str) -> None:
+def test_an_invalid_return_value_is_explained(scripted: Server, result: str, text: str) -> None:
     answer = scripted.invoke("return " + result)
     assert answer.status == 500
     assert answer.error.startswith(text)
@@ -159,7 +159,7 @@ def pair(archive: Any, server_process: Any) -> Any:
     assert running.terminate() == 0, running.log
 
 
-def test_the_pair_of_handlers_stands_around_the_model(pair: Server) -> None:
+def test_input_and_output_handlers_wrap_the_model(pair: Server) -> None:
     answer = pair.invoke("1,2,5", "text/csv", Accept="text/mine")
     assert (answer.status, answer.headers["content-type"]) == (200, "text/mine")
     assert answer.body == b'{\n    "predictions": [3.5, 4.0, 5.5\n    ]\n}'
@@ -217,7 +217,7 @@ def test_lib_wins_over_requirements_with_a_warning(start: Any, archive: Any) -> 
     assert server.invoke("").body == b"ok"
 
 
-def test_packages_that_the_starter_installs_are_asked_for(archive: Any, tmp_path: Path, start: Any) -> None:
+def test_packages_are_requested_from_the_starting_process(archive: Any, tmp_path: Path, start: Any) -> None:
     files = {"code/inference.py": "", "code/requirements.txt": "some-package==1\n"}
     directory = archive("half_plus", files)
     with pytest.raises(AssertionError, match="exit status 75"):

@@ -192,7 +192,7 @@ def test_a_value_that_is_no_message_is_refused_or_plain_json(sdk: Any) -> None:
         ("[[1], [2, 3]]", "application/json", "*/*", 400, "input x: setting an array element with a sequence"),
     ],
 )
-def test_a_bad_request_says_what_is_wrong(
+def test_a_bad_request_gets_an_error_with_the_reason(
     plain: Server, body: str | bytes, content_type: str, accept: str, status: int, text: str
 ) -> None:
     answer = plain.invoke(body, content_type, Accept=accept)
@@ -301,7 +301,7 @@ def test_a_model_that_takes_too_long_is_given_up(serve: Serve) -> None:
     assert (answer.status, "Deadline" in answer.error) == (504, True)
 
 
-def test_input_fn_and_output_fn_stand_around_the_model(serve: Serve) -> None:
+def test_input_fn_and_output_fn_wrap_the_model(serve: Serve) -> None:
     server = serve("two_inputs", STEPS)
     assert "handlers=input_fn,output_fn" in server.line("handler.loaded")
     answer = server.invoke("2", "text/plain", Accept="text/mine")
@@ -322,7 +322,7 @@ def test_transform_fn_replaces_everything(serve: Serve) -> None:
     assert (answer.body, answer.headers["content-type"]) == (b"words text/csv application/x-mine", "application/x-mine")
 
 
-def test_predict_fn_takes_the_place_of_the_model(serve: Serve) -> None:
+def test_predict_fn_replaces_the_model(serve: Serve) -> None:
     server = serve("half_plus", PREDICT)
     assert server.invoke("[1, 2, 5]").json == {"sum": 8, "files": ["export"]}
     server.line(f"model_fn {server.model_dir}")

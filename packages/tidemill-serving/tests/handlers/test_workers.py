@@ -49,7 +49,7 @@ def test_models_answer_while_every_worker_spins(scripted: Server, tmp_path: Path
         assert [answer.result(DEADLINE_S).status for answer in answers] == [200, 200]
 
 
-def test_a_worker_killed_under_load_loses_its_own_request_alone(scripted: Server, tmp_path: Path) -> None:
+def test_a_worker_killed_under_load_loses_only_its_own_request(scripted: Server, tmp_path: Path) -> None:
     since = len(scripted.log)
 
     def invoke(number: int) -> tuple[int, bytes]:
@@ -80,7 +80,7 @@ def test_an_idle_worker_that_is_killed_loses_nothing(scripted: Server) -> None:
     assert len(_pids(scripted)) == 2
 
 
-def test_a_handler_that_exits_ends_its_worker_and_no_more(scripted: Server) -> None:
+def test_a_handler_that_exits_ends_only_its_worker(scripted: Server) -> None:
     since = len(scripted.log)
     answer = scripted.invoke("exit 3")
     assert answer.status == 502
@@ -90,7 +90,9 @@ def test_a_handler_that_exits_ends_its_worker_and_no_more(scripted: Server) -> N
     assert scripted.invoke("pid").status == 200
 
 
-def test_a_handler_without_an_end_is_ended_and_replaced(start: Any, scripted: Server, tmp_path: Path) -> None:
+def test_a_handler_that_does_not_return_is_killed_and_its_worker_replaced(
+    start: Any, scripted: Server, tmp_path: Path
+) -> None:
     environment = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}
     server = start(scripted.model_dir, environment=environment)
     before = server.invoke("pid").body
@@ -104,7 +106,9 @@ def test_a_handler_without_an_end_is_ended_and_replaced(start: Any, scripted: Se
     assert server.invoke("pid").body != before
 
 
-def test_a_request_under_way_is_answered_before_the_server_ends(start: Any, scripted: Server, tmp_path: Path) -> None:
+def test_a_request_in_progress_is_answered_before_the_server_exits(
+    start: Any, scripted: Server, tmp_path: Path
+) -> None:
     server = start(scripted.model_dir, environment={"SAGEMAKER_GUNICORN_WORKERS": "1"})
     os.mkfifo(tmp_path / "f")
     with ThreadPoolExecutor(1) as pool:

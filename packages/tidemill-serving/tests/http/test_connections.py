@@ -201,7 +201,7 @@ def test_expect_100_continue_is_answered_before_the_body_comes() -> None:
     run(test)
 
 
-def test_an_offer_to_upgrade_is_not_taken_up() -> None:
+def test_an_upgrade_offer_is_ignored() -> None:
     async def test() -> None:
         async with listening() as (_, port):
             offer = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
@@ -213,7 +213,7 @@ def test_an_offer_to_upgrade_is_not_taken_up() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 20, -3])
-def test_an_offer_to_upgrade_may_come_with_a_body(cut: int) -> None:
+def test_an_upgrade_offer_may_have_a_body(cut: int) -> None:
     async def test() -> None:
         async with listening() as (_, port):
             offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -227,7 +227,7 @@ def test_an_offer_to_upgrade_may_come_with_a_body(cut: int) -> None:
     run(test)
 
 
-def test_a_refused_offer_to_upgrade_is_answered() -> None:
+def test_an_invalid_request_with_an_upgrade_offer_is_answered() -> None:
     async def test() -> None:
         async with listening(body_bytes=10) as (_, port):
             for head in (b"", b"Host: h\r\nContent-Length: 11\r\n"):
@@ -253,7 +253,7 @@ def test_a_slow_sender_is_answered_408(raw: bytes, limits: dict[str, float]) -> 
     run(test)
 
 
-def test_an_idle_connection_is_closed_without_a_word() -> None:
+def test_an_idle_connection_is_closed_without_an_answer() -> None:
     async def test() -> None:
         async with listening(keep_alive_s=0.1) as (_, port):
             assert await exchange(port, b"") == b""
@@ -261,7 +261,7 @@ def test_an_idle_connection_is_closed_without_a_word() -> None:
     run(test)
 
 
-def test_an_answer_that_does_not_come_is_504_and_may_come_later_without_harm() -> None:
+def test_a_missing_answer_is_504_and_a_late_one_is_ignored() -> None:
     held: list[Reply] = []
 
     async def test() -> None:
@@ -305,7 +305,7 @@ def test_connections_above_the_limit_are_answered_503() -> None:
     run(test)
 
 
-def test_a_client_that_leaves_gives_its_bytes_back() -> None:
+def test_the_bytes_of_a_disconnected_client_are_released() -> None:
     held: list[Reply] = []
 
     async def test() -> None:
@@ -350,7 +350,7 @@ def test_a_port_in_use_is_named() -> None:
             bind_tcp("127.0.0.1", port)
 
 
-def test_draining_waits_for_answers_and_then_gives_up() -> None:
+def test_draining_waits_for_answers_up_to_its_time_limit() -> None:
     held: list[Reply] = []
 
     async def test() -> None:

@@ -80,7 +80,7 @@ def test_a_model_is_loaded_invoked_and_unloaded(endpoint: Server, place: Place) 
     assert load(endpoint, name).status == 200  # and again
 
 
-def test_the_body_goes_to_the_model_as_it_is(endpoint: Server, place: Place) -> None:
+def test_the_body_is_passed_to_the_model_unchanged(endpoint: Server, place: Place) -> None:
     name = place()
     load(endpoint, name)
     assert "Is not object" in invoke(endpoint, name, "[1, 2, 5]").error
@@ -106,7 +106,7 @@ def test_models_are_listed_with_their_status(endpoint: Server, place: Place) -> 
     assert (missing.status, missing.error) == (404, "Model none-such is not loaded yet.")
 
 
-def test_models_are_listed_in_pages_for_a_client_that_asks_so(endpoint: Server, place: Place) -> None:
+def test_models_are_listed_in_pages_on_request(endpoint: Server, place: Place) -> None:
     name = place()
     load(endpoint, name)
     page = endpoint.get("/models?next_page_token=").json
@@ -124,7 +124,7 @@ def test_a_model_is_not_loaded_twice(endpoint: Server, place: Place) -> None:
     assert (again.status, again.error) == (409, f"Model {name} is already loaded.")
 
 
-def test_a_model_that_is_not_there_has_no_valid_base_path(endpoint: Server, root: Path) -> None:
+def test_a_missing_model_has_no_valid_base_path(endpoint: Server, root: Path) -> None:
     for name, url in (("ghost", "/opt/ml/models/ghost"), ("outside", "/etc"), ("up", "/opt/ml/models/../../etc")):
         missing = load(endpoint, name, url)
         assert (missing.status, missing.error) == (404, f"Could not find valid base path {url} for servable {name}")
@@ -144,7 +144,7 @@ def test_a_model_that_is_not_there_has_no_valid_base_path(endpoint: Server, root
         ('{"model_name": "a/b", "url": "/opt/ml/models/m"}', 400, "has a / or a :"),
     ],
 )
-def test_a_load_request_that_is_none_is_refused(endpoint: Server, body: str, status: int, text: str) -> None:
+def test_an_invalid_load_request_is_refused(endpoint: Server, body: str, status: int, text: str) -> None:
     answer = endpoint.request("POST", "/models", body)
     assert answer.status == status
     assert text in answer.error
@@ -162,7 +162,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_loaded(
     assert refused.error.startswith("Memory exhausted: the model has ")
 
 
-def test_a_model_that_is_not_loaded_in_time_is_given_up(start: Any, tmp_path: Path, models: Path) -> None:
+def test_loading_a_model_is_abandoned_at_the_time_limit(start: Any, tmp_path: Path, models: Path) -> None:
     slow = tmp_path / "slow/1"
     (slow / "variables").mkdir(parents=True)
     (slow / "saved_model.pb").write_bytes((models / "half_plus/123/saved_model.pb").read_bytes())

@@ -137,6 +137,6 @@ def test_an_output_without_a_row_per_row_is_not_written() -> None:
         Signature(DEFAULT_SIGNATURE, "predict", {"x": spec("float32", -1)}, dict.fromkeys("yz", spec("float32", -1))),
     ],
 )
-def test_other_signatures_are_left_to_the_general_way(other: Signature) -> None:
+def test_other_signatures_use_the_general_implementation(other: Signature) -> None:
     assert reads_batches(SIGNATURES["one"])
     assert not reads_batches(other)

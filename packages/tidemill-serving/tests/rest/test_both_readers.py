@@ -76,7 +76,7 @@ def equal_with_nan(got: np.ndarray, wanted: np.ndarray) -> bool:
 
 @given(st.lists(NUMBER, min_size=1, max_size=30))
 @settings(max_examples=150, deadline=None)
-def test_every_number_is_the_one_that_python_reads(texts: list[str]) -> None:
+def test_every_number_equals_pythons(texts: list[str]) -> None:
     texts = [text for text in texts if np.isfinite(float(text))] or ["0"]
     values = [float(text) if set(text) & set(".eE") else float(int(text)) for text in texts]
     body = '{"signature_name": "%s", "instances": [' + ",".join(texts) + "]}"
@@ -154,7 +154,7 @@ def right_bodies(draw: st.DrawFn) -> str:
 
 @given(right_bodies())
 @settings(max_examples=150, deadline=None)
-def test_right_bodies_are_taken_and_read_as_python_reads_them(text: str) -> None:
+def test_valid_bodies_are_read_as_python_reads_them(text: str) -> None:
     assert_both_read(text.encode(), taken=True)
 
 
@@ -163,7 +163,7 @@ PIECES = (b"", b"\xff", b"\0", *(bytes([code]) for code in b'[]{},:-.e"01 '))
 
 @given(right_bodies(), st.data())
 @settings(max_examples=200, deadline=None)
-def test_of_damaged_bodies_those_are_taken_that_python_reads_so(text: str, data: st.DataObject) -> None:
+def test_damaged_bodies_are_accepted_only_if_python_reads_them_alike(text: str, data: st.DataObject) -> None:
     body = bytearray(text.encode())
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(body)))
@@ -174,7 +174,7 @@ def test_of_damaged_bodies_those_are_taken_that_python_reads_so(text: str, data:
 
 @given(right_bodies())
 @settings(max_examples=20, deadline=None)
-def test_no_body_that_is_cut_off_is_taken(text: str) -> None:
+def test_truncated_bodies_are_never_accepted(text: str) -> None:
     body = text.rstrip().encode()
     assert all(native(body[:size]) is None for size in range(len(body)))
 
@@ -208,7 +208,7 @@ def test_large_bodies_are_read_too() -> None:
     assert np.array_equal(read.feeds[0], values.astype(np.float32))
 
 
-def test_signatures_of_text_are_left_to_python() -> None:
+def test_signatures_with_strings_are_read_by_python() -> None:
     text = TensorSpec("x:0", np.dtype(object), "string", None)
     signatures = {DEFAULT_SIGNATURE: Signature(DEFAULT_SIGNATURE, "predict", {"x": text}, {}), "n": SIGNATURES["int8"]}
     library = load_native_json()
@@ -221,7 +221,7 @@ def test_signatures_of_text_are_left_to_python() -> None:
     assert read.signature is signatures["n"]
 
 
-def test_an_input_called_b64_is_left_to_python() -> None:
+def test_an_input_called_b64_is_read_by_python() -> None:
     signatures = {DEFAULT_SIGNATURE: Signature(DEFAULT_SIGNATURE, "predict", {"b64": SPECS["float32"]}, {})}
     library = load_native_json()
     assert isinstance(library, NativeJson)

@@ -26,7 +26,7 @@ from tidemill_serving.rest.invocations import CustomAttributes, read_attributes,
     ],
 )
 @pytest.mark.parametrize("content_type", [b"application/json", b"application/jsonlines", b"application/jsons"])
-def test_the_text_decides_how_json_is_sent_on(body: bytes, sent: bytes, content_type: bytes) -> None:
+def test_the_form_of_json_follows_its_text(body: bytes, sent: bytes, content_type: bytes) -> None:
     assert to_predict_body(body, content_type) == sent
 
 
@@ -63,7 +63,7 @@ def test_csv_that_cannot_be_read_is_refused() -> None:
     ("content_type", "name"),
     [(b"", "Unknown"), (b"text/plain", "text/plain"), (b"application/json; charset=utf-8",) * 2],
 )
-def test_another_content_type_is_415_with_the_list_of_those_taken(content_type: bytes, name: str | bytes) -> None:
+def test_another_content_type_is_415_with_the_list_of_accepted_types(content_type: bytes, name: str | bytes) -> None:
     with pytest.raises(RequestError) as refused:
         to_predict_body(b"1", content_type)
     shown = name.decode() if isinstance(name, bytes) else name

@@ -82,7 +82,7 @@ def test_very_long_lists_read_back_as_the_same_numbers() -> None:
         (np.array([b"\xff"], dtype=object), '[{"b64": "/w=="}]'),
     ],
 )
-def test_every_type_has_its_form(array: np.ndarray, text: str) -> None:
+def test_every_type_is_written_in_its_form(array: np.ndarray, text: str) -> None:
     assert list_text(array, as_bytes=False) == text
 
 

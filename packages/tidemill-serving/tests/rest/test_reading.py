@@ -32,7 +32,7 @@ def fast(value: Any, spec: TensorSpec) -> np.ndarray | None:
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (1, 1), (2, 3), (4, 1, 5), (1, 28, 28, 3), (2, 2, 2, 2, 2, 2, 2, 2)])
-def test_the_fast_lane_takes_regular_arrays_of_any_shape(shape: tuple[int, ...]) -> None:
+def test_the_fast_path_reads_regular_arrays_of_any_shape(shape: tuple[int, ...]) -> None:
     value = np.arange(np.prod(shape)).reshape(shape)
     array = fast(value.tolist(), FLOAT)
     assert array is not None
@@ -81,11 +81,11 @@ def test_the_fast_lane_takes_regular_arrays_of_any_shape(shape: tuple[int, ...])
         "",
     ],
 )
-def test_the_fast_lane_leaves_the_rest_alone(text: str) -> None:
+def test_the_fast_path_declines_other_values(text: str) -> None:
     assert reader(x=FLOAT).read(text.encode()) is None
 
 
-def test_the_fast_lane_does_not_take_floats_for_integers_nor_numbers_out_of_range() -> None:
+def test_the_fast_path_declines_floats_for_integers_and_numbers_out_of_range() -> None:
     assert fast([1.5], INT64) is None
     assert fast([200], INT8) is None
     assert fast([2**53 + 1], INT64).tolist() == [2**53 + 1]
@@ -124,7 +124,7 @@ def test_values_become_arrays(value: Any, spec: TensorSpec, expected: Any) -> No
         ([[1, 2], 3], FLOAT, "Expecting tensor size: 2 but got: 1"),
     ],
 )
-def test_the_error_says_what_does_not_fit_the_signature(value: Any, spec: TensorSpec, text: str) -> None:
+def test_the_error_names_the_mismatch_with_the_signature(value: Any, spec: TensorSpec, text: str) -> None:
     with pytest.raises(RequestError) as refused:
         tensor(value, spec)
     assert refused.value.message.startswith(text)
@@ -157,13 +157,13 @@ def test_the_error_says_what_does_not_fit_the_signature(value: Any, spec: Tensor
         (b'{"[": "\\\\", "a": [1 2]}', "JSON Parse error: Missing a comma or ] after an array element. at offset: 20"),
     ],
 )
-def test_a_parse_error_says_why_and_where(body: bytes, text: str) -> None:
+def test_a_parse_error_has_reason_and_position(body: bytes, text: str) -> None:
     with pytest.raises(RequestError) as refused:
         parse(body)
     assert refused.value.message.startswith(text)
 
 
-def test_brackets_in_strings_are_no_depth() -> None:
+def test_brackets_in_strings_do_not_count_as_depth() -> None:
     assert parse(json.dumps({"a": "[" * 1000}).encode()) == {"a": "[" * 1000}
     assert parse(json.dumps([[0]] * 1000).encode()) == [[0]] * 1000
 
@@ -178,7 +178,7 @@ def test_both_ways_of_parsing_agree_on_what_a_document_means() -> None:
         assert repr(slow).replace(", nan]", "]").replace(", 'n': nan}", "}") == repr(fast)
 
 
-def test_integers_are_kept_where_they_are_asked_for() -> None:
+def test_integers_are_kept_for_integer_inputs() -> None:
     assert parse(b'{"a": [' + b"1" * 40 + b", 1.5]}", keep_integers=True) == {"a": [int("1" * 40), 1.5]}
 
 

@@ -102,7 +102,7 @@ def test_policies_labels_and_several_models(managed: Any, models: Path, tmp_path
     assert server.invoke('{"instances": [2.0]}').json == {"predictions": [3.0]}  # the first model is the default
 
 
-def test_a_new_version_takes_over_and_a_broken_one_leaves_the_old_serving(
+def test_a_new_version_replaces_the_old_one_and_a_broken_one_does_not(
     managed: Any, models: Path, tmp_path: Path
 ) -> None:
     base = tmp_path / "half"
@@ -144,7 +144,7 @@ def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> 
                 counts[reply.status] = counts.get(reply.status, 0) + 1
         return counts
 
-    def ask_by_grpc() -> dict[int, int]:
+    def predict_by_grpc() -> dict[int, int]:
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "half"
         request.inputs["x"].CopyFrom(tensor_pb2.TensorProto(dtype=1, float_val=[2.0]))
@@ -158,7 +158,7 @@ def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> 
         return {200: asked}
 
     with ThreadPoolExecutor(CLIENTS) as pool:
-        running = [pool.submit(ask) for _ in range(CLIENTS - 1)] + [pool.submit(ask_by_grpc)]
+        running = [pool.submit(ask) for _ in range(CLIENTS - 1)] + [pool.submit(predict_by_grpc)]
         try:
             for version in range(2, swaps + 2):
                 put(models, base, version)
@@ -276,7 +276,7 @@ def warmup_record(name: str, tensor: tensor_pb2.TensorProto) -> bytes:
     return log.SerializeToString()
 
 
-def test_a_version_is_warmed_up_with_the_requests_it_brings(managed: Any, models: Path, tmp_path: Path) -> None:
+def test_a_version_is_warmed_up_with_its_recorded_requests(managed: Any, models: Path, tmp_path: Path) -> None:
     base = tmp_path / "checked"
     file = Path("assets.extra/tf_serving_warmup_requests")
     put(models, base, 1, source="checked/1")

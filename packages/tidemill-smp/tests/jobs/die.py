@@ -11,7 +11,7 @@ def wait() -> None:
     time.sleep(600)
 
 
-def meet_and_end() -> None:
+def init_and_exit() -> None:
     import smdistributed.modelparallel.tensorflow as smp
 
     smp.init({"partitions": int(os.environ.get("SMP_SIZE") or os.environ["OMPI_COMM_WORLD_SIZE"])})
@@ -30,4 +30,4 @@ if how == "deaf":
 if how in ("deaf", "wait"):
     wait()
 else:
-    meet_and_end()
+    init_and_exit()

@@ -71,7 +71,7 @@ def die(*_: Any, **__: Any) -> NoReturn:
     raise AssertionError
 
 
-def dying_in_save(number: int) -> None:
+def kill_in_save(number: int) -> None:
     """Kill this process at the file operation with that number."""
     count = itertools.count()
 
@@ -98,7 +98,7 @@ def main() -> None:
         step.assign_add(1)
         if int(step) % 2 == 0:
             if is_victim:
-                dying_in_save(int(where.removeprefix("save")))
+                kill_in_save(int(where.removeprefix("save")))
             manager.save()
     print("steps are over", flush=True)
     held = {

@@ -44,7 +44,7 @@ def test_gpus_are_shown_with_their_driver(tidemill: Run, variables: dict[str, st
     assert (unknown["level"], unknown["remedy"]) == ("warn", "install NVIDIA's driver, or unset TIDEMILL_GPUS")
 
 
-def test_looking_makes_nothing(tidemill: Run, variables: dict[str, str]) -> None:
+def test_doctor_creates_nothing(tidemill: Run, variables: dict[str, str]) -> None:
     tidemill("doctor")
     assert not Path(variables["TIDEMILL_STATE_DIR"]).exists()
 

@@ -50,7 +50,7 @@ def make_environment(directory: Path, *, complete: bool, unused_days: float = 0)
     return directory
 
 
-def test_decisions_of_the_compiler_go_when_none_was_taken_for_long(tidemill: Run, state_dir: Path) -> None:
+def test_compiler_decisions_are_removed_when_none_is_recent(tidemill: Run, state_dir: Path) -> None:
     old, used = state_dir / "compiler" / "aa", state_dir / "compiler" / "bb"
     for directory in (old, used):
         directory.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_decisions_of_the_compiler_go_when_none_was_taken_for_long(tidemill: Run
     assert used.exists() and state_dir.parent.exists()
 
 
-def test_what_machines_of_a_cluster_reported_goes_with_the_job(tidemill: Run, state_dir: Path) -> None:
+def test_reports_of_cluster_machines_are_removed_with_the_job(tidemill: Run, state_dir: Path) -> None:
     reports = [state_dir / "cluster/jobs" / job_id for job_id in ("aa", "bb")]
     for directory in reports:
         (directory / "algo-1").mkdir(parents=True)
@@ -197,5 +197,5 @@ def test_directories_that_a_job_closed_are_removed_too(tidemill: Run, state_dir:
     assert not old.exists()
 
 
-def test_nothing_to_do_is_no_error(tidemill: Run) -> None:
+def test_nothing_to_remove_is_not_an_error(tidemill: Run) -> None:
     assert tidemill("gc").stdout == "freed 0 bytes (0 B)\n"

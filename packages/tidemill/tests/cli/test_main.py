@@ -43,7 +43,7 @@ def test_quick_verbs_load_nothing_heavy(variables: dict[str, str], arguments: li
 
 
 @pytest.mark.parametrize("verb", [["ps"], ["logs", "job"], ["stop", "job"], ["env"]])
-def test_without_a_service_a_verb_says_how_to_start_one(tidemill: Run, verb: list[str]) -> None:
+def test_without_a_service_a_command_prints_how_to_start_one(tidemill: Run, verb: list[str]) -> None:
     ended = tidemill(*verb)
     assert ended.returncode == 1
     assert ended.stdout == ""
@@ -59,7 +59,7 @@ def test_a_wrong_setting_is_named_with_its_value(tidemill: Run) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_broken_settings_file_is_said_to_be_one(tidemill: Run, tmp_path: Path) -> None:
+def test_a_broken_settings_file_is_an_error_that_names_it(tidemill: Run, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("port = [")
     ended = tidemill("status", TIDEMILL_CONFIG=str(file))

@@ -11,13 +11,13 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 TELLS = """\
 import json, os, sys
-import neighbour
+import neighbor
 print(json.dumps({
     "argv": sys.argv,
     "name": __name__,
     "endpoint": os.environ.get("AWS_ENDPOINT_URL"),
     "compat": "tidemill.compat" in sys.modules,
-    "neighbour": neighbour.VALUE,
+    "neighbor": neighbor.VALUE,
 }))
 """
 
@@ -25,7 +25,7 @@ print(json.dumps({
 @pytest.fixture
 def client(tmp_path: Path) -> Path:
     (tmp_path / "client").mkdir()
-    (tmp_path / "client" / "neighbour.py").write_text("VALUE = 7\n")
+    (tmp_path / "client" / "neighbor.py").write_text("VALUE = 7\n")
     script = tmp_path / "client" / "client.py"
     script.write_text(TELLS)
     return script
@@ -36,13 +36,13 @@ def test_a_client_runs_as_main_against_a_service_that_is_started_for_it(
 ) -> None:
     ended = tidemill("run", str(client), "--epochs", "3", "-v", AWS_PROFILE="work")
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert told["argv"] == [str(client), "--epochs", "3", "-v"]
-    assert told["name"] == "__main__"
-    assert told["compat"]
-    assert told["neighbour"] == 7
+    reported = json.loads(ended.stdout)
+    assert reported["argv"] == [str(client), "--epochs", "3", "-v"]
+    assert reported["name"] == "__main__"
+    assert reported["compat"]
+    assert reported["neighbor"] == 7
     record = json.loads((Path(variables["TIDEMILL_STATE_DIR"]) / "service.json").read_text())
-    assert told["endpoint"] == record["url"]
+    assert reported["endpoint"] == record["url"]
     assert f"tidemill runs at {record['url']}" in ended.stderr
 
 

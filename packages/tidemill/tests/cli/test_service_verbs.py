@@ -70,7 +70,7 @@ def test_status_without_a_service_exits_with_one(run_verb: Run, variables: dict[
     assert json.loads(ended.stdout) == {"running": False, "state_dir": str(tmp_path)}
 
 
-def test_status_says_where_the_service_is_and_what_runs(tidemill: Run, toy: Toy, state_dir: Path) -> None:
+def test_status_prints_the_address_of_the_service_and_what_runs(tidemill: Run, toy: Toy, state_dir: Path) -> None:
     toy(jobs={"digits": "InProgress", "old": "Completed"}, endpoints={"live": "InService"})
     answer = json.loads(tidemill("status", "--json").stdout)
     record = json.loads((state_dir / "service.json").read_text())
@@ -195,7 +195,7 @@ def test_logs_are_read_to_their_end_without_escape_sequences(tidemill: Run, toy:
     assert tidemill("logs", "-f", "digits").stdout.splitlines() == ["one", "two", "three", "four", "five"]
 
 
-def test_lines_of_several_instances_say_whose_they_are(tidemill: Run, toy: Toy) -> None:
+def test_lines_of_several_instances_name_their_instance(tidemill: Run, toy: Toy) -> None:
     streams = {
         "digits/algo-10-1700000000": [[2, "d"], [4, "f"], [6, "g"]],
         "digits/algo-2-1700000000": [[1, "a"], [2, "c"]],
@@ -218,7 +218,7 @@ def test_logs_of_an_endpoint_are_found_by_its_name(tidemill: Run, toy: Toy) -> N
     assert tidemill("logs", "live").stdout == "ready\n"
 
 
-def test_logs_of_an_unknown_name_say_so_in_one_line(tidemill: Run, toy: Toy) -> None:
+def test_logs_of_an_unknown_name_are_an_error_in_one_line(tidemill: Run, toy: Toy) -> None:
     ended = tidemill("logs", "nobody")
     assert ended.returncode == 1
     assert "no job or endpoint named 'nobody'" in ended.stderr
@@ -242,7 +242,7 @@ def test_following_ends_with_the_job(tidemill: Run, toy: Toy, variables: dict[st
         assert follower.wait(60) == 0
 
 
-def test_stop_asks_the_job_to_stop(tidemill: Run, toy: Toy) -> None:
+def test_stop_requests_the_stop_of_the_job(tidemill: Run, toy: Toy) -> None:
     toy(jobs={"digits": "InProgress"})
     assert "digits is stopping" in tidemill("stop", "digits").stdout
     assert "old" not in tidemill("ps").stdout
@@ -253,7 +253,7 @@ def test_stop_asks_the_job_to_stop(tidemill: Run, toy: Toy) -> None:
     )
 
 
-def test_down_says_what_runs_on(tidemill: Run, toy: Toy) -> None:
+def test_down_lists_what_continues_to_run(tidemill: Run, toy: Toy) -> None:
     toy(jobs={"digits": "InProgress", "old": "Failed"}, endpoints={"live": "InService"})
     ended = tidemill("down")
     assert ended.returncode == 0

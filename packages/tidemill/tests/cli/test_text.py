@@ -23,7 +23,7 @@ from tidemill.cli.text import age, printable, size
         ("cut short \x1b]0;never ended", "cut short "),
     ],
 )
-def test_escape_sequences_and_controls_are_taken_out(text: str, shown: str) -> None:
+def test_escape_sequences_and_controls_are_removed(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 

@@ -107,7 +107,7 @@ def test_without_the_hook_nothing_is_answered(tmp_path: Path) -> None:
     assert found == "sagemaker"
 
 
-def test_the_finder_stands_right_after_the_path_finder_and_once(tmp_path: Path) -> None:
+def test_the_finder_is_registered_once_right_after_the_path_finder(tmp_path: Path) -> None:
     found = run(
         "import tidemill.compat; tidemill.compat.install()\n"
         "from importlib.machinery import PathFinder\n"
@@ -134,7 +134,7 @@ def test_a_name_that_is_not_answered_is_an_ordinary_import_error(tmp_path: Path)
 
 
 @pytest.mark.skipif(not PEERS.exists(), reason="AWS's SDK v2 is not installed (.venvs/peers)")
-def test_the_real_v2_is_left_alone(tmp_path: Path) -> None:
+def test_the_real_sdk_v2_is_not_replaced(tmp_path: Path) -> None:
     found = run(
         "import tidemill.compat\n"
         "import importlib.util\n"

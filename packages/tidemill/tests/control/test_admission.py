@@ -303,7 +303,7 @@ def check(request: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", list(REFUSED))
-def test_what_cannot_be_honoured_is_refused_by_name(case: str) -> None:
+def test_members_that_cannot_be_honoured_are_refused_by_name(case: str) -> None:
     request, member, value = REFUSED[case]
     with pytest.raises(AwsError) as refusal:
         check(request)
@@ -373,7 +373,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("case", list(ACCEPTED))
-def test_what_can_be_honoured_passes(case: str) -> None:
+def test_requests_that_can_be_honoured_are_accepted(case: str) -> None:
     check(ACCEPTED[case])
 
 
@@ -391,9 +391,7 @@ def test_what_can_be_honoured_passes(case: str) -> None:
         ),
     ],
 )
-def test_what_needs_a_network_of_the_jobs_own_is_refused_where_there_is_none(
-    request_: dict[str, Any], member: str
-) -> None:
+def test_jobs_that_need_a_separate_network_are_refused_if_there_is_none(request_: dict[str, Any], member: str) -> None:
     with pytest.raises(AwsError, match="isolation is set to mount") as refusal:
         check_network(request_, "isolation is set to mount")
     assert member in refusal.value.message
@@ -425,7 +423,7 @@ def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
         ),
     ],
 )
-def test_what_machines_of_a_cluster_cannot_honour_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_requests_that_cluster_machines_cannot_honour_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationException, match=words):
         check_cluster(with_(**changes))
 

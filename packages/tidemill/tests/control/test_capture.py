@@ -151,7 +151,7 @@ def test_files_are_written_when_they_are_old_or_full() -> None:
     assert len(bucket.objects) == 2
 
 
-def test_records_wait_for_a_bucket_that_takes_none_and_are_then_written_in_order() -> None:
+def test_records_wait_while_a_bucket_refuses_writes_and_are_then_written_in_order() -> None:
     bucket = Bucket()
     capture = Capture(bucket, clock=SetClock())
     bucket.full = True
@@ -179,7 +179,7 @@ def test_the_size_of_waiting_records_is_bounded(monkeypatch: pytest.MonkeyPatch)
     assert bucket.records[-1]["captureData"]["endpointInput"]["data"].startswith("19")
 
 
-def test_a_write_that_the_end_of_the_service_cuts_short_is_made_up_for() -> None:
+def test_a_write_that_the_end_of_the_service_interrupted_is_repeated() -> None:
     class Slow(Bucket):
         async def put_bytes(self, bucket: str, key: str, data: bytes) -> None:
             begun.set()

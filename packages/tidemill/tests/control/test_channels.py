@@ -97,7 +97,7 @@ def test_a_manifest_names_objects_in_its_own_order(resolve: Resolve) -> None:
     assert [entry.name for entry in spec.objects] == ["z", "sub/a", "z"]
 
 
-def test_an_augmented_manifest_gives_its_attributes_line_by_line(resolve: Resolve) -> None:
+def test_an_augmented_manifest_is_read_line_by_line_with_its_attributes(resolve: Resolve) -> None:
     lines = (
         b'{"image-ref": "s3://bucket/i/1", "label": 7, "text": "caf\\u00e9"}\n\n'
         b'{"label": {"a": [1, 2]}, "text": "x", "image-ref": "s3://bucket/i/2", "more": null}'

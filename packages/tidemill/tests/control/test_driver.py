@@ -367,7 +367,7 @@ def test_a_job_that_waits_for_room_can_be_stopped(make_stage: MakeStage, monkeyp
     asyncio.run(run())
 
 
-def test_a_slot_is_given_back_when_the_store_takes_no_write_at_that_moment(
+def test_a_slot_is_released_when_the_store_refuses_the_write(
     make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemill.control.work_queue._RETRY_S", 0.01)
@@ -411,7 +411,7 @@ def test_a_job_whose_shim_is_lost_starts_again_until_its_attempts_are_used_up(
     assert job.transitions[2].message == f"Starting attempt 2 of {attempts}"
 
 
-def test_what_the_service_did_wrong_is_tried_again_only_if_the_request_says_so(make_stage: MakeStage) -> None:
+def test_internal_errors_are_retried_only_with_a_retry_strategy(make_stage: MakeStage) -> None:
     async def run(members: dict[str, Any], failure: str) -> int:
         stage = make_stage()
         ref = await stage.create(f"job-{len(members)}-{len(failure)}", **members)
@@ -430,7 +430,7 @@ def test_what_the_service_did_wrong_is_tried_again_only_if_the_request_says_so(m
     assert asyncio.run(run(strategy, "AlgorithmError: ValueError")) == 1
 
 
-def test_an_interrupted_job_goes_on_as_its_next_attempt_and_a_stop_ends_it_for_good(make_stage: MakeStage) -> None:
+def test_an_interrupted_job_continues_as_its_next_attempt_and_a_stop_ends_it(make_stage: MakeStage) -> None:
     async def run() -> TrainingJob:
         stage = make_stage()
         ref = await stage.create(EnableManagedSpotTraining=True)
@@ -519,7 +519,7 @@ def test_a_waiting_job_is_stopped_without_ever_running(make_stage: MakeStage) ->
     assert asyncio.run(run()).status is TrainingStatus.STOPPED
 
 
-def test_a_stop_is_told_once_and_a_script_that_fails_on_the_way_is_stopped_not_failed(make_stage: MakeStage) -> None:
+def test_a_stop_is_sent_once_and_a_script_that_fails_meanwhile_is_stopped_not_failed(make_stage: MakeStage) -> None:
     async def run() -> TrainingJob:
         stage = make_stage()
         ref = await stage.create()
@@ -542,7 +542,7 @@ def test_a_stop_is_told_once_and_a_script_that_fails_on_the_way_is_stopped_not_f
     assert [t.status for t in job.transitions] == ["Starting", "Stopping", "Stopped"]
 
 
-def test_a_new_driver_takes_up_what_the_old_one_left_and_does_nothing_twice(make_stage: MakeStage) -> None:
+def test_a_new_driver_continues_the_work_of_the_old_one_without_repeating_it(make_stage: MakeStage) -> None:
     async def run() -> None:
         stage = make_stage(capacity=1)
         running = await stage.create("running")
@@ -667,7 +667,7 @@ def test_a_job_is_in_a_phase_when_all_of_its_instances_are(make_stage: MakeStage
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_the_first_instance_that_fails_says_why_the_job_failed_and_the_others_are_stopped(
+def test_the_first_failed_instance_is_the_reason_and_the_others_are_stopped(
     restarted: bool, make_stage: MakeStage
 ) -> None:
     async def run() -> TrainingJob:
@@ -702,8 +702,8 @@ def test_a_lost_instance_is_named_and_the_others_are_stopped(make_stage: MakeSta
             await stage.until(lambda other=other: other in stage.executor.launches)  # type: ignore[misc]
             stage.executor.lose(lost)
             stage.wake(lost)
-            told = (other, StopReason.PEER_FAILED)
-            await stage.until(lambda told=told: told in stage.executor.stops)  # type: ignore[misc]
+            stopped = (other, StopReason.PEER_FAILED)
+            await stage.until(lambda stopped=stopped: stopped in stage.executor.stops)  # type: ignore[misc]
             stage.executor.end(other, Outcome.STOPPED)
             stage.wake(other)
         return await stage.reaches(SecondaryStatus.FAILED, "gang")
@@ -724,7 +724,7 @@ def test_a_job_larger_than_the_capacity_fails_in_the_words_of_sagemaker(make_sta
     assert "3 instances were asked for, and 2 can run" in reason
 
 
-def test_a_job_of_several_instances_waits_for_all_of_its_slots_and_nobody_overtakes_it(make_stage: MakeStage) -> None:
+def test_a_job_of_several_instances_waits_for_all_of_its_slots_and_no_job_overtakes_it(make_stage: MakeStage) -> None:
     async def run() -> None:
         stage = make_stage(capacity=2)
         small = await stage.create("small")

@@ -92,7 +92,7 @@ class Stage:
         )
 
     async def create(self, *, serves: bool = False) -> None:
-        self.news = asyncio.create_task(self._pass_news_on())
+        self.news = asyncio.create_task(self._forward_changes())
         now_ms = self.clock.now_ms()
         instance = Instance(job_id=REF.job_id, log_stream="primary/0", created_ms=now_ms)
         variant = Variant(request={"VariantName": "primary"}, model={}, instances=(instance,))
@@ -107,7 +107,7 @@ class Stage:
         self.news.cancel()
         await self.driver.close()
 
-    async def _pass_news_on(self) -> None:
+    async def _forward_changes(self) -> None:
         while True:
             for ref in await self.executor.changed(timeout_s=60):
                 self.driver.changed(ref)
@@ -194,9 +194,7 @@ def test_a_fault_of_our_own_fails_the_endpoint_with_its_reason_and_lets_it_be_de
     asyncio.run(run())
 
 
-def test_a_deletion_that_meets_a_fault_is_tried_again(
-    make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_deletion_is_retried(make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.control.endpoints.driver._LOOK_S", 0.01)
 
     async def run() -> None:

@@ -47,13 +47,13 @@ def test_the_last_match_of_each_expression_counts(log: Path) -> None:
     assert found.faults == ()
 
 
-def test_a_match_that_is_no_finite_number_gives_no_value_and_is_told(log: Path) -> None:
+def test_a_match_that_is_not_a_finite_number_has_no_value_and_is_logged(log: Path) -> None:
     found = find(log, ("grad", "grad: (.*)"), ("word", "(done)"), ("whole", "0.0625"))
     assert [(metric.name, metric.value) for metric in found.metrics] == [("whole", 0.0625)]
     assert found.faults == ("metric 'grad' has the value 'nan'", "metric 'word' has the value 'done'")
 
 
-def test_an_expression_that_takes_too_long_costs_its_own_metric_only(log: Path) -> None:
+def test_an_expression_that_takes_too_long_loses_only_its_own_metric(log: Path) -> None:
     found = find(log, ("loss", "loss: ([0-9.]+)"), ("endless", "(a+)+$"), ("accuracy", "accuracy: ([0-9.]+)"), cpu_s=1)
     assert [(metric.name, metric.value) for metric in found.metrics] == [("loss", 0.0625), ("accuracy", 0.8)]
     assert found.faults == ("metric 'endless' has no value: its regular expression took more than 1 s",)

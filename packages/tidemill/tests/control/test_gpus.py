@@ -31,13 +31,13 @@ def request(*types: tuple[str, int], version: str = "2.21.0", device: str = "gpu
         ([("ml.p3.2xlarge", 1)], 0, [0]),
     ],
 )
-def test_an_instance_gets_what_its_type_has_as_far_as_it_is_there(
+def test_an_instance_gets_the_gpus_of_its_type_or_all_of_the_machine(
     types: list[tuple[str, int]], present: int, counts: list[int]
 ) -> None:
     assert list(plan_gpus(request(*types), present=present).counts.values()) == counts
 
 
-def test_the_log_tells_who_gets_fewer_than_its_type_has() -> None:
+def test_the_log_names_instances_with_fewer_gpus_than_their_type() -> None:
     (notice,) = plan_gpus(request(("ml.p3.16xlarge", 1)), present=2).notices
     assert notice == "tidemill: algo-1 gets 2 of its instance type's 8 GPUs: this machine has 2"
     assert plan_gpus(request(("ml.p3.2xlarge", 1)), present=2).notices == ()

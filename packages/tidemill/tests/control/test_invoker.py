@@ -122,7 +122,7 @@ def test_a_request_that_no_server_has_read_may_be_sent_again(tmp_path: Path) -> 
     uvloop.run(main())
 
 
-def test_no_server_is_unreachable_and_has_seen_nothing(tmp_path: Path) -> None:
+def test_a_missing_server_is_unreachable_and_received_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(Unreachable) as caught:
             await post(Invoker(unix_url(tmp_path / "s")))

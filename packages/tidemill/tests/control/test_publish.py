@@ -94,7 +94,7 @@ def test_a_model_is_an_object_of_the_bucket_and_publishing_it_again_changes_noth
         assert members.getnames() == ["m"]
 
 
-def test_an_artifact_that_is_gone_or_has_no_bucket_is_lost_with_a_reason(stage: Stage) -> None:
+def test_an_artifact_without_file_or_bucket_is_lost_with_a_reason(stage: Stage) -> None:
     async def publish() -> None:
         ended = await stage.run_instance()
         with pytest.raises(ArtifactLost, match="its bucket was deleted while the job ran"):
@@ -118,7 +118,7 @@ def test_of_a_job_that_is_through_its_record_stays(stage: Stage) -> None:
     assert stage.executor.reaped == ["aa", "aa"]
 
 
-def test_of_a_job_that_was_never_launched_nothing_stays(stage: Stage) -> None:
+def test_a_job_that_was_never_launched_leaves_no_files(stage: Stage) -> None:
     stage.publisher.clean_up(stage.job)
     assert stage.executor.reaped == ["aa"]
     assert not stage.jobs.exists()

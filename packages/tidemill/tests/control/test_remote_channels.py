@@ -103,7 +103,7 @@ def test_more_objects_than_one_page_has(resolve: Resolve, s3: Any) -> None:
     assert [entry.name for entry in resolve("S3Prefix", "s3://far-away/").objects] == names
 
 
-def test_a_manifest_and_what_it_names_may_lie_apart(resolve: Resolve, s3: Any) -> None:
+def test_a_manifest_and_its_objects_may_be_in_different_places(resolve: Resolve, s3: Any) -> None:
     keys = [f"k{number:03}" for number in range(400)]
     put_all(s3, {key: key.encode() for key in keys})
     manifest = [{"prefix": "s3://"}, *(f"far-away/{key}" for key in reversed(keys)), "near/n"]

@@ -31,7 +31,7 @@ def test_the_first_is_replaced_at_once_and_the_next_after_pauses_that_grow() -> 
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_it_is_given_up_after_five_deaths_in_a_row() -> None:
+def test_an_endpoint_fails_after_five_consecutive_deaths() -> None:
     clock = SetClock()
     replacements = Replacements(clock)
     assert [replacements.died("e", instance(clock)) for _ in range(5)] == [True, True, True, True, False]

@@ -52,7 +52,7 @@ async def _cancelled() -> int:
     return slots.free
 
 
-def test_a_cancelled_wait_gives_up_its_place() -> None:
+def test_a_cancelled_wait_leaves_the_queue() -> None:
     assert asyncio.run(_cancelled()) == 1
 
 

@@ -78,7 +78,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield Start(tmp_path, database)
 
 
-def test_what_an_ended_job_left_is_cleaned_up_and_a_running_one_left_alone(start: Start) -> None:
+def test_ended_jobs_are_cleaned_up_and_running_ones_are_not(start: Start) -> None:
     for job_id, name in (("aa", "ended"), ("bb", "running")):
         start.instance(job_id, name=name)
     start.job("ended", "aa", SecondaryStatus.COMPLETED)
@@ -121,7 +121,7 @@ def test_a_job_that_is_finished_is_not_looked_at(start: Start) -> None:
     assert (start.publisher.cleaned, start.executor.reaped) == ([], [])
 
 
-def test_transform_jobs_that_ended_are_cleaned_up_and_those_that_run_are_left_alone(start: Start) -> None:
+def test_ended_transform_jobs_are_cleaned_up_and_running_ones_are_not(start: Start) -> None:
     for name, job_id, status in (
         ("ended", "00aa", TransformStatus.COMPLETED),
         ("running", "00bb", TransformStatus.IN_PROGRESS),

@@ -112,7 +112,7 @@ def test_each_state_of_a_progress_bar_counts_once_also_when_a_look_comes_between
         assert stage.values("j", "val_loss") == [0.75, 0.75]
 
 
-def test_an_expression_that_takes_too_long_is_given_up_and_the_others_go_on(
+def test_an_expression_that_takes_too_long_is_abandoned_and_the_others_continue(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = metric_process.search_metrics

@@ -65,7 +65,7 @@ def test_objects_are_cut_into_requests(cut: Cutter, content: bytes, expected: li
     assert bodies(cut, content) == expected
 
 
-def test_requests_know_which_records_they_hold() -> None:
+def test_requests_record_which_records_they_contain() -> None:
     payloads = cutter("Line", limit_bytes=6).payloads(io.BytesIO(b"ab\n\ncd\nefghij\n"))
     assert [each.place for each in payloads] == ["records 1 to 2", "record 3"]
 
@@ -89,7 +89,7 @@ def test_requests_know_which_records_they_hold() -> None:
         (cutter("RecordIO"), record_io(b"abc")[:-1], "it ends within RecordIO record 1"),
     ],
 )
-def test_an_object_that_is_not_what_the_job_says_is_refused_with_what_is_wrong(
+def test_an_object_in_another_format_than_the_job_declares_is_refused_with_the_reason(
     cut: Cutter, content: bytes, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:

@@ -122,7 +122,7 @@ def test_an_image_for_gpus_runs_on_gpus_if_the_machine_has_some_and_the_version_
     assert (old.uses_gpus, len(old.notices)) == (False, 1)
 
 
-def test_model_parallelism_runs_on_the_newest_where_the_version_is_too_old_for_it():
+def test_model_parallelism_runs_on_the_newest_version_if_the_requested_one_is_too_old():
     def job(version: str) -> dict:
         uri = f"1.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:{version}-cpu-py39"
         return {"AlgorithmSpecification": {"TrainingImage": uri}, "HyperParameters": {"mp_parameters": "{}"}}
@@ -151,7 +151,7 @@ def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_othe
         assert any(line.startswith("nvidia-cudnn") for line in lines) == (name != framework.environment)
 
 
-def test_a_framework_knows_its_names():
+def test_a_framework_has_its_names():
     framework = Framework("2.15.1", ("3.9",))
     assert (framework.version, framework.environment, framework.number) == ("2.15", "tf-2.15", (2, 15))
     assert not framework.has_model_parallelism

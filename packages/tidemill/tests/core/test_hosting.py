@@ -27,7 +27,7 @@ def test_an_endpoint_reads_back_as_it_was_stored() -> None:
     assert Endpoint.from_document(endpoint.to_document()) == endpoint
 
 
-def test_a_deployment_that_takes_over_keeps_the_instances_that_it_shares() -> None:
+def test_a_new_deployment_keeps_the_instances_that_it_shares() -> None:
     before = serving("aa", "bb")
     after = replace(before, starting=deployment("one", "aa", "cc")).promoted()
     assert ids(after.serving) == ["aa", "cc"]
@@ -63,7 +63,7 @@ def test_an_instance_that_retires_is_missing_until_another_is_added() -> None:
     assert after.cleared(lost).owns == {"bb"}
 
 
-def test_an_endpoint_stored_before_there_were_updates_is_taken_up_with_its_instances() -> None:
+def test_a_stored_endpoint_of_an_earlier_version_keeps_its_instances() -> None:
     document = {
         "name": "e",
         "arn": "arn",

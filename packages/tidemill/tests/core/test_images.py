@@ -30,7 +30,7 @@ REGISTRY = "000000000000.dkr.ecr.us-west-2.amazonaws.com"
         ("", Image("", None, "cpu", None)),
     ],
 )
-def test_an_image_uri_says_version_device_and_python(uri: str, expected: Image) -> None:
+def test_an_image_uri_selects_version_device_and_python(uri: str, expected: Image) -> None:
     assert parse_image(uri) == expected
 
 
@@ -42,7 +42,7 @@ def test_parsing_inverts_making() -> None:
     assert parse_image(images.training_image("2.21", "py311", device="gpu")).device == "gpu"
 
 
-def test_only_the_python_handler_image_asks_for_python_handlers() -> None:
+def test_only_the_python_handler_image_selects_python_handlers() -> None:
     assert parse_image(images.python_inference_image("2.21", "py311")).serves_python_handlers
     assert not parse_image(images.inference_image("2.21")).serves_python_handlers
     # A training image that is used for serving gets TensorFlow Serving's kind of endpoint.
@@ -63,6 +63,6 @@ def test_the_device_follows_the_instance_type(instance_type: str, device: str) -
     assert images.device_of(instance_type) == device
 
 
-def test_a_version_that_is_none_is_refused_by_name() -> None:
+def test_an_invalid_version_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'latest' is not a version"):
         images.training_image("latest", "py311")

@@ -25,7 +25,7 @@ from tidemill.core.instance_types import ALL_GPUS, instance_type
         ("ml.p4d.24xlarge", 96, 1152, 8),
     ],
 )
-def test_a_type_has_what_aws_says(name: str, num_cpus: int, gib: int, num_gpus: int) -> None:
+def test_types_have_the_resources_that_aws_documents(name: str, num_cpus: int, gib: int, num_gpus: int) -> None:
     found = instance_type(name)
     assert (found.num_cpus, found.memory_bytes, found.num_gpus) == (num_cpus, gib * 1024**3, num_gpus)
 

@@ -36,7 +36,7 @@ def fits(pattern: str, resource: str, **values: str) -> bool:
     return ResourcePattern.parse(pattern).fits(resource, given)
 
 
-def test_what_no_statement_mentions_is_denied() -> None:
+def test_actions_without_a_statement_are_denied() -> None:
     assert Policy(()).rule(GET, {}) is Ruling.UNMENTIONED
     assert policy((Effect.ALLOW, "s3:PutObject", "*")).rule(GET, {}) is Ruling.UNMENTIONED
     assert policy((Effect.ALLOW, "s3:*", "arn:aws:s3:::other/*")).rule(GET, {}) is Ruling.UNMENTIONED

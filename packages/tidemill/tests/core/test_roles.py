@@ -93,7 +93,7 @@ def test_places_of_files_that_are_uploaded_while_a_job_runs_are_its_own() -> Non
     assert JobScope.of_request(request).intermediate == "bkt/job-1"
 
 
-def test_a_scope_is_stored_and_what_a_newer_version_adds_gives_no_right() -> None:
+def test_a_stored_scope_ignores_rights_of_a_newer_version() -> None:
     own = scope(model_dir="s3://bkt/m", checkpoints="s3://bkt/c")
     assert JobScope.from_document(json.loads(json.dumps(own.to_document()))) == own
     assert JobScope.from_document({"name": "job-1", "everything": "b"}) == JobScope(name="job-1")

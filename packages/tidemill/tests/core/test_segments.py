@@ -229,7 +229,7 @@ def test_a_rotation_that_fails_loses_nothing(tmp_path, monkeypatch):
     assert messages_in(tmp_path) == [b"first line", b"second line"]
 
 
-def test_a_closed_writer_says_so(tmp_path):
+def test_a_closed_writer_raises(tmp_path):
     writer = SegmentWriter(tmp_path)
     writer.close()
     writer.close()
@@ -283,7 +283,7 @@ def test_a_stream_has_a_directory_that_no_name_can_leave(tmp_path):
     assert len(set(tmp_path.iterdir())) == 1
 
 
-def test_a_stream_that_exists_is_left_as_it_is(tmp_path):
+def test_an_existing_stream_is_not_changed(tmp_path):
     directory = create_stream(tmp_path, "g", "s", clock=JumpingClock(1))
     with SegmentWriter(directory) as writer:
         writer.write(b"line")

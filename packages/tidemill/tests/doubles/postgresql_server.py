@@ -91,7 +91,7 @@ class PostgresqlServer:
             connection.execute("CREATE SCHEMA public")
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
-    def disconnect_everybody(self) -> None:
+    def disconnect_all(self) -> None:
         """End the connections of all clients, as an administrator or a failover does."""
         self._disconnect("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")
 

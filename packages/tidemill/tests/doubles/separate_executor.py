@@ -137,7 +137,7 @@ class SeparateExecutor:
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        while not (news := self._news()) and loop.time() < deadline_s:
+        while not (news := self._changed_instances()) and loop.time() < deadline_s:
             await asyncio.sleep(_POLL_S)
         return news
 
@@ -242,7 +242,7 @@ class SeparateExecutor:
                 path.unlink()
         self._seen.pop(ref, None)
 
-    def _news(self) -> set[InstanceRef]:
+    def _changed_instances(self) -> set[InstanceRef]:
         news = set()
         for ref, before in list(self._seen.items()):
             directory = self._directory(ref)

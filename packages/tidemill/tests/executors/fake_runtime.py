@@ -17,14 +17,14 @@ def train() -> int:
     command = sys.argv[3:] if sys.argv[2:3] == ["--"] else [sys.executable, "-c", script]
     child = subprocess.Popen(command, start_new_session=True, cwd=BASE / "code")
 
-    def obey() -> None:
+    def handle_control() -> None:
         while message := os.read(int(os.environ["TIDEMILL_CONTROL_FD"]), 1):
             if message == b"T":
                 os.killpg(child.pid, signal.SIGTERM)
         os.killpg(child.pid, signal.SIGKILL)
         os._exit(1)
 
-    threading.Thread(target=obey, daemon=True).start()
+    threading.Thread(target=handle_control, daemon=True).start()
     status = child.wait()
     if status == 0:
         return 0

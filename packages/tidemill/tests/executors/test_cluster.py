@@ -346,7 +346,7 @@ def test_a_machine_that_cannot_be_reached_keeps_its_instance_until_the_lease_end
 
 
 @short_lease
-def test_an_agent_that_is_killed_takes_its_instance_along_and_the_next_to_end_removes_its_files(
+def test_the_instance_of_a_killed_agent_ends_and_the_next_to_end_removes_its_files(
     cluster: Cluster,
 ) -> None:
     spec, other = cluster.start(WAIT), cluster.start(WAIT_FOR_GO)
@@ -399,7 +399,9 @@ def test_the_keys_of_one_job_report_nothing_for_another(cluster: Cluster) -> Non
         ({"hosts": tuple(f"algo-{i}" for i in range(1, 5))}, "4 machines were asked for, and there are 3"),
     ],
 )
-def test_what_a_cluster_lacks_is_refused_by_name(cluster: Cluster, changes: dict[str, Any], words: str) -> None:
+def test_features_that_a_cluster_lacks_are_refused_by_name(
+    cluster: Cluster, changes: dict[str, Any], words: str
+) -> None:
     spec = cluster.spec("", **changes)
     with pytest.raises(LaunchError, match=words):
         cluster.executor.launch([spec])

@@ -355,7 +355,7 @@ def test_an_instance_that_was_never_launched_is_not_there(rig: Rig) -> None:
     assert rig.executor.recover(finished=unfinished) == []
 
 
-def test_a_stop_gives_the_script_time_to_save(rig: Rig) -> None:
+def test_a_stopped_script_has_time_to_save(rig: Rig) -> None:
     spec = rig.start(SAVE + WAIT)
     rig.wait_for_line(spec, "ready")
     rig.executor.stop(spec.ref, reason=StopReason.STOPPED)
@@ -373,7 +373,7 @@ def test_a_killed_instance_is_lost_and_not_started_again(rig: Rig) -> None:
     assert rig.lines(spec) == ["ready"]
 
 
-def test_changed_names_what_has_news_and_is_empty_on_timeout(rig: Rig) -> None:
+def test_changed_returns_the_instances_with_changes_and_is_empty_on_timeout(rig: Rig) -> None:
     spec = rig.start("print('x')")
     assert rig.wait(lambda: not rig.executor.observe(spec.ref).running) == {spec.ref}
 

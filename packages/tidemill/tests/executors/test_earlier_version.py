@@ -19,7 +19,7 @@ SCRIPT = "import os, pathlib; base = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR
 
 @pytest.fixture
 def stage(make_stage):
-    """Return a stage in whose state directory the earlier version has launched a job."""
+    """Return a stage with a state directory in which the earlier version has launched a job."""
     stage = make_stage("plain")
     stage.refs.append(REF)
     directory = stage.directory(REF)

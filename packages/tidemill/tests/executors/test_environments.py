@@ -128,7 +128,7 @@ def test_a_checkout_and_an_installed_tidemill_share_the_base_and_each_sees_its_o
     assert not second.base.exists()
 
 
-def test_an_environment_whose_base_is_gone_is_built_again(tmp_path, locks):
+def test_an_environment_without_its_base_is_rebuilt(tmp_path, locks):
     environments = Environments(tmp_path, locks=locks)
     environment = environments.ensure("tf-2.21", log=lambda _line: None)
     remove_tree(environment.base)
@@ -187,7 +187,7 @@ def test_a_build_that_was_cut_short_is_thrown_away(tmp_path, locks):
     assert not (prefix / "half").exists()
 
 
-def test_a_build_that_fails_says_why_and_leaves_nothing(tmp_path, locks):
+def test_a_failed_build_has_a_reason_and_leaves_no_files(tmp_path, locks):
     environments = Environments(tmp_path, locks=locks)
     with pytest.raises(EnvironmentBuildError, match="six"):
         environments.ensure("tf-2.15", log=lambda _line: None)
@@ -215,7 +215,7 @@ def test_a_damaged_lock_is_told_and_the_next_build_works(tmp_path, damage):
     assert environments.ensure("tf-2.21", log=lambda _line: None).python.exists()
 
 
-def test_what_poll_raises_ends_a_build(tmp_path, locks):
+def test_an_exception_of_poll_ends_a_build(tmp_path, locks):
     class StopError(Exception):
         pass
 
@@ -301,7 +301,7 @@ def test_environments_are_listed_and_removed_with_their_overlays(tmp_path, locks
         environments.remove(environment.key)
 
 
-def test_an_overlay_that_fails_leaves_nothing_and_one_that_stands_is_reused(tmp_path):
+def test_a_failed_overlay_leaves_no_files_and_a_complete_one_is_reused(tmp_path):
     overlays = Overlays(tmp_path / "overlays")
     calls = []
 
@@ -342,7 +342,7 @@ def test_installers_see_indexes_proxies_and_certificates_but_no_keys():
     assert found == {"PIP_INDEX_URL": "a", "UV_INDEX": "b", "https_proxy": "c", "SSL_CERT_FILE": "d"}
 
 
-def test_installers_trust_what_the_machine_trusts_unless_told_otherwise(tmp_path, monkeypatch):
+def test_installers_use_the_certificates_of_the_machine_by_default(tmp_path, monkeypatch):
     bundle = tmp_path / "ca-certificates.crt"
     monkeypatch.setattr(uv_command, "_CERTIFICATES", (tmp_path / "none", bundle))
     assert installer_variables({}) == {}
@@ -369,7 +369,7 @@ def test_a_tree_with_closed_directories_and_links_is_removed_and_nothing_else(tm
     assert (outside / "kept").exists()
 
 
-def test_a_marker_counts_only_while_its_directory_stands(tmp_path):
+def test_a_marker_is_valid_only_while_its_directory_exists(tmp_path):
     built = Built(tmp_path / "x-1.0")
     with built.locked(poll=lambda: None):
         built.complete({})
@@ -427,6 +427,6 @@ def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_p
     assert all(line.startswith(str(environment)) for line in shown.stdout.split())
 
 
-def test_a_tidemill_without_its_payload_says_so(tmp_path):
+def test_a_tidemill_without_its_payload_is_an_error(tmp_path):
     with pytest.raises(EnvironmentBuildError, match="reinstall tidemill"):
         Payload.find(wheels=tmp_path, packages=tmp_path)

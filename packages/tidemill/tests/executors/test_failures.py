@@ -60,7 +60,7 @@ def test_a_sandbox_that_fails_is_our_fault(line):
     assert line in str(reason)
 
 
-def test_a_full_disk_is_the_users_to_mend_and_the_rest_ours():
+def test_a_full_disk_is_a_client_error_and_other_causes_are_internal_errors():
     full = of_os_error(OSError(errno.ENOSPC, "no space"), place="/opt/ml/model")
     assert isinstance(full, ClientFailure)
     assert str(full).startswith("ClientError: no space left on device: /opt/ml/model")

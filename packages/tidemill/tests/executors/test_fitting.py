@@ -20,11 +20,11 @@ def test_instances_that_fit_different_machines_fit(shares: list[MachineShare]) -
     "shares",
     [[GPU, GPU], [GPU, LABELED], [ANY, ANY, ANY], [MachineShare(cpus=9)], [MachineShare(labels={"disk": "slow"})]],
 )
-def test_instances_that_do_not_fit_are_told_with_the_machines_that_there_are(shares: list[MachineShare]) -> None:
-    told = too_few(shares, [SMALL, LARGE])
-    assert f"{len(shares)} instances need a machine each, with " in told
-    assert "10.0.0.1 (2 CPUs), 10.0.0.2 (8 CPUs, 2 GPUs, disk=fast)" in told
-    assert str(shares[0]) in told
+def test_the_error_for_instances_that_do_not_fit_lists_the_machines(shares: list[MachineShare]) -> None:
+    message = too_few(shares, [SMALL, LARGE])
+    assert f"{len(shares)} instances need a machine each, with " in message
+    assert "10.0.0.1 (2 CPUs), 10.0.0.2 (8 CPUs, 2 GPUs, disk=fast)" in message
+    assert str(shares[0]) in message
 
 
 def test_no_machines_are_too_few() -> None:
@@ -32,7 +32,7 @@ def test_no_machines_are_too_few() -> None:
     assert "4 CPUs, 2 GPUs" in too_few([GPU], [])
 
 
-def test_the_most_precise_pattern_says_what_a_type_takes() -> None:
+def test_the_most_specific_pattern_determines_the_resources_of_a_type() -> None:
     shares = {"ml.p3.*": GPU, "ml.p3.2xlarge": LABELED}
     assert share_of("ml.p3.2xlarge", shares) is LABELED
     assert share_of("ml.p3.8xlarge", shares) is GPU

@@ -79,7 +79,7 @@ def test_a_missing_one_is_refused_with_the_command_that_installs_it(bare_machine
     assert not (tmp_path / "environments").exists()
 
 
-def test_uv_is_asked_for_a_missing_one_and_its_failure_ends_in_the_same_sentence(bare_machine, tmp_path, monkeypatch):
+def test_uv_downloads_a_missing_python_and_its_failure_has_the_same_message(bare_machine, tmp_path, monkeypatch):
     monkeypatch.delenv("UV_PYTHON_DOWNLOADS")
     commands = []
 

@@ -26,7 +26,7 @@ class Leases:
         return refs
 
 
-def test_a_lease_that_has_ended_is_told_once() -> None:
+def test_the_end_of_a_lease_is_reported_once() -> None:
     leases = Leases()
     first, second = leases.begin(2)
     assert leases.watch.ended() == set()
@@ -39,7 +39,7 @@ def test_a_lease_that_has_ended_is_told_once() -> None:
     assert leases.watch.ended() == {second}
 
 
-def test_an_instance_that_is_watched_no_longer_is_not_told() -> None:
+def test_an_instance_that_is_no_longer_watched_is_not_reported() -> None:
     leases = Leases()
     first, second = leases.begin(2)
     leases.watch.discard(first)

@@ -22,7 +22,7 @@ SHARING = (
 )
 
 
-def test_a_job_with_too_much_memory_is_killed_and_told_limit_and_peak(any_stage):
+def test_a_job_over_its_memory_limit_is_killed_with_limit_and_peak_in_the_reason(any_stage):
     ref, ended = any_stage.run(
         "import time\nheld = []\nwhile True: held.append(bytearray(b'1') * (10 << 20)); time.sleep(0.05)\n",
         limits=InstanceLimits(memory_bytes=150 * MIB, source="ml.tiny.test"),

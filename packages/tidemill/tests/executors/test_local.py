@@ -66,7 +66,7 @@ def test_a_model_that_is_not_published_is_noted_in_the_log_of_its_instance(stage
     assert note.startswith("tidemill: algo-2 has written to /opt/ml/model: ")
 
 
-def test_the_first_line_of_the_log_says_what_is_in_force(any_stage):
+def test_the_first_line_of_the_log_names_isolation_and_environment(any_stage):
     ref, ended = any_stage.run("", notices=("tidemill: a notice",))
     isolation = any_stage.executor.isolation
     backend = "" if isolation == "plain" else f" ({any_stage.executor._detection.sandbox.name})"
@@ -76,7 +76,7 @@ def test_the_first_line_of_the_log_says_what_is_in_force(any_stage):
     assert ended.record["isolation"] == isolation
 
 
-def test_the_record_says_how_to_repeat_the_run(stage):
+def test_the_record_has_everything_to_repeat_the_run(stage):
     code = stage.stored(b"code", name="sourcedir.tar.gz")
     _, ended = stage.run("", code=code)
     assert ended.record["code_sha256"] == code.sha256
@@ -84,7 +84,7 @@ def test_the_record_says_how_to_repeat_the_run(stage):
     assert len(ended.record["lock_sha256"]) == 64
 
 
-def test_configuration_code_and_channels_lie_where_the_job_expects_them(any_stage):
+def test_configuration_code_and_channels_are_at_the_documented_paths(any_stage):
     script = BASE + (
         "import json\n"
         "print(json.loads((base / 'input/config/resourceconfig.json').read_text())['current_host'])\n"
@@ -157,7 +157,7 @@ def test_every_line_of_both_streams_is_logged_without_escape_sequences(stage):
     assert stamps == sorted(stamps)
 
 
-def test_a_failed_script_gives_its_report_output_and_no_model(any_stage):
+def test_a_failed_script_publishes_its_report_and_output_but_no_model(any_stage):
     _, ended = any_stage.run(BASE + "(base / 'model/m').touch(); (base / 'output/data/d').touch(); raise SystemExit(3)")
     assert ended.outcome is Outcome.FAILED
     assert ended.failure.splitlines()[:2] == ["AlgorithmError: ExecuteUserScriptError:", "ExitCode 3"]
@@ -186,7 +186,7 @@ def test_nothing_of_a_job_outlives_it(any_stage):
     assert set(marked(ref)) <= {any_stage.directory(ref).read_run().pid}  # the shim itself takes a moment to exit
 
 
-def test_a_stop_gives_the_script_time_to_save(any_stage):
+def test_a_stopped_script_has_time_to_save(any_stage):
     ref = any_stage.start(
         BASE + "import signal, sys\n"
         "def save(*_):\n (base / 'model/saved').write_text('yes'); print('saving'); sys.exit(0)\n"
@@ -305,7 +305,7 @@ def test_a_launch_that_fails_leaves_neither_processes_nor_files(stage):
     assert not stage.directory(running.ref).path.parent.exists()
 
 
-def test_what_a_killed_service_left_of_a_failed_launch_goes_with_the_job(stage):
+def test_files_of_a_failed_launch_of_a_killed_service_are_removed_with_the_job(stage):
     ref, _ = stage.run("")
     left = stage.directory(ref).path.parent / ".00ff.withdrawn"
     (left / "ml").mkdir(parents=True)
@@ -540,9 +540,9 @@ def test_in_plain_mode_files_share_their_blocks_with_the_store_where_the_file_sy
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
     (line,) = (line for line in stage.lines(ref) if line.startswith("tidemill: channel"))
     assert line == "tidemill: channel training not copied (reflink; what the script writes stays with the job)"
-    (said,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
-    assert said.endswith("['a', 'b']")
-    assert before.f_bfree * before.f_frsize - int(said.split()[1]) < 10 << 20
+    (free_line,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
+    assert free_line.endswith("['a', 'b']")
+    assert before.f_bfree * before.f_frsize - int(free_line.split()[1]) < 10 << 20
     stored = stage.content(channel.objects[0]).read_bytes()
     assert hashlib.sha256(stored).hexdigest() == channel.objects[0].sha256
 
@@ -588,7 +588,7 @@ def test_jobs_with_the_same_files_share_one_directory_of_links_and_see_no_change
     assert all(stage.content(each).exists() for each in channel.objects)
 
 
-def test_links_that_a_killed_shim_left_half_made_are_made_anew(stage, monkeypatch):
+def test_incomplete_links_of_a_killed_shim_are_created_again(stage, monkeypatch):
     channel = replace(stage.channel("training", a=b"original", **{"deep/b": b"b"}), digest="same")
     monkeypatch.setenv("TIDEMILL_FAULTS", "shim.linked:exit")
     killed = stage.start(channels=(channel,))
@@ -637,7 +637,7 @@ def test_without_overlays_a_channel_is_read_only(backend, tmp_path):
     assert [each.name for each in (tmp_path / "files").iterdir()] == ["a"]
 
 
-def test_what_an_overlay_lacks_is_found_out_by_trying(tmp_path):
+def test_features_that_overlays_lack_are_detected_by_trying(tmp_path):
     for name in ("files", "writes", "work", "target"):
         (tmp_path / name).mkdir()
     overlay = Overlay(directory=tmp_path, target=tmp_path / "target")

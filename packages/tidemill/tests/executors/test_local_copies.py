@@ -1,4 +1,4 @@
-"""Copies of contents that lie in another S3: fetched once for all jobs of the machine, and never wrong."""
+"""Copies of contents in another S3: downloaded once for all jobs of the machine, and always verified."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ CONTENT = os.urandom(3_000_000)
 
 @pytest.fixture
 def source(remote: Any, tmp_path: Path) -> ObjectFile:
-    """An object whose content lies in another S3, and whose copy is not there yet."""
+    """An object with its content in another S3, before its copy exists."""
     remote.put("content", CONTENT)
     (tmp_path / "copies").mkdir()
     return ObjectFile(
@@ -41,7 +41,7 @@ def place(remote: Any, source: ObjectFile, target: Path, place_object: Placer = 
         place_copy(source, target, place="/place", transfers=transfers, check=lambda: None, place_object=place_object)
 
 
-def test_several_that_want_one_at_once_fetch_it_once(remote: Any, source: ObjectFile, tmp_path: Path) -> None:
+def test_concurrent_requests_download_a_content_once(remote: Any, source: ObjectFile, tmp_path: Path) -> None:
     targets = [tmp_path / f"target-{number}" for number in range(6)]
     with ThreadPoolExecutor(len(targets)) as pool:
         list(pool.map(lambda target: place(remote, source, target), targets))
@@ -60,7 +60,9 @@ def test_a_copy_is_used_while_the_other_s3_is_away(remote: Any, source: ObjectFi
     assert Path(source.file).stat().st_mtime > 0  # used: it is not the next that goes
 
 
-def test_a_copy_that_is_cut_damaged_or_gone_is_fetched_again(remote: Any, source: ObjectFile, tmp_path: Path) -> None:
+def test_a_truncated_damaged_or_missing_copy_is_downloaded_again(
+    remote: Any, source: ObjectFile, tmp_path: Path
+) -> None:
     Path(source.file).write_bytes(CONTENT[:-1])
     place(remote, source, tmp_path / "cut")
     Path(source.file).unlink()
@@ -78,7 +80,7 @@ def test_a_copy_that_is_cut_damaged_or_gone_is_fetched_again(remote: Any, source
         assert (tmp_path / name).read_bytes() == CONTENT, name
 
 
-def test_a_fetch_goes_on_where_a_connection_broke(remote: Any, source: ObjectFile, tmp_path: Path) -> None:
+def test_a_download_continues_where_its_connection_broke(remote: Any, source: ObjectFile, tmp_path: Path) -> None:
     remote.wire.cut_after = 1_000_000
     place(remote, source, tmp_path / "target")
     assert (tmp_path / "target").read_bytes() == CONTENT

@@ -74,7 +74,7 @@ def stranger():
         yield server.getsockname()[1]
 
 
-def said(stage, ref) -> list[object]:
+def results_of(stage, ref) -> list[object]:
     return [json.loads(line[2:]) for line in stage.lines(ref) if line.startswith("= ")]
 
 
@@ -83,7 +83,7 @@ def holder_of(stage, ref) -> JobNetwork:
     return JobNetwork.from_json(json.loads(file.read_text())["network"])
 
 
-def nobody_is_left(stage, ref) -> bool:
+def no_process_is_left(stage, ref) -> bool:
     """Return whether no process of a job is left, neither marked nor in its network namespaces."""
     wanted = ref.job_id.encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -107,7 +107,7 @@ def test_one_instance_reaches_the_service_and_nothing_else(full_stage, service, 
     ref, ended = full_stage.run(hosts=("algo-1",), config=config)
     lines = full_stage.lines(ref)
     assert ended.outcome is Outcome.COMPLETED, lines
-    host, reached, (name, address, interfaces), interface = said(full_stage, ref)
+    host, reached, (name, address, interfaces), interface = results_of(full_stage, ref)
     assert host == service.removeprefix("http://")  # signatures cover it
     assert reached == ["ECONNREFUSED", "ENETUNREACH", "ENETUNREACH"]
     assert (name, address) == ("algo-1", holder_of(full_stage, ref).instances[0][0])
@@ -125,13 +125,13 @@ def test_a_closed_network_leads_to_no_service_and_packages_are_not_installed_fro
         closed=True,
     )
     assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
-    assert said(stage, ref) == [["ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH"]]
+    assert results_of(stage, ref) == [["ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH"]]
     assert any("EnableNetworkIsolation" in line for line in stage.lines(ref))
 
 
 def test_one_instance_keeps_the_machines_network_unless_it_needs_another(stage, stranger):
     ref, ended = stage.run(f"{PROBE}\nsay(probe('127.0.0.1', {stranger}))", hosts=("algo-1",))
-    assert said(stage, ref) == ["reached"]
+    assert results_of(stage, ref) == ["reached"]
     assert ended.record["isolation"] == "mount"
 
 
@@ -169,7 +169,7 @@ with socket.create_server(('0.0.0.0', 8890)) as server:
 
 
 def _answer(address: str, port: int) -> bytes:
-    """Return what the first server that answers at an address says; empty if none does."""
+    """Return the answer of the first server that answers at an address; empty if none does."""
     try:
         with socket.create_connection((address, port), timeout=2) as client:
             return client.recv(100)
@@ -197,10 +197,10 @@ def _stream_of_second(ref: InstanceRef) -> str:
 
 def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(full_stage):
     first, second = two(full_stage, f"{PROBE}\nimport time\n{TALK}")
-    full_stage.wait(first, lambda: bool(said(full_stage, first)))
+    full_stage.wait(first, lambda: bool(results_of(full_stage, first)))
     full_stage.wait(second, lambda: any(line.startswith("= ") for line in log_of_second(full_stage, first)))
     addresses = [address for address, _ in holder_of(full_stage, first).instances]
-    assert said(full_stage, first)[0] == ["algo-1", "algo-2", addresses[1]]
+    assert results_of(full_stage, first)[0] == ["algo-1", "algo-2", addresses[1]]
     [line] = [line for line in log_of_second(full_stage, first) if line.startswith("= [")]
     assert json.loads(line[2:]) == ["algo-2", "algo-1", addresses[0]]
     # Both instances answer every caller. The machine cannot reach them, though a router may accept the call instead.
@@ -211,9 +211,9 @@ def test_two_instances_talk_by_name_over_a_fixed_port_and_another_job_cannot(ful
         f"say([probe(address, 8890) for address in {addresses}])",
         hosts=("algo-1",),
     )
-    assert "reached" not in said(full_stage, ref)[0]
+    assert "reached" not in results_of(full_stage, ref)[0]
     full_stage.executor.reap(first.job_id)
-    assert nobody_is_left(full_stage, first)
+    assert no_process_is_left(full_stage, first)
 
 
 def test_the_end_of_the_holder_ends_the_instance_and_leaves_nothing(stage):
@@ -225,7 +225,7 @@ def test_the_end_of_the_holder_ends_the_instance_and_leaves_nothing(stage):
     assert ended.outcome is Outcome.FAILED
     assert "the network of the job is gone" in ended.failure
     stage.executor.reap(ref.job_id)
-    assert nobody_is_left(stage, ref)
+    assert no_process_is_left(stage, ref)
 
 
 def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
@@ -239,13 +239,13 @@ def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
     stage.executor.recover(finished=lambda _: False)
     (stage.directory(ref).ml / "go").touch()
     assert stage.ended(ref).outcome is Outcome.COMPLETED
-    assert said(stage, ref) == [200]
+    assert results_of(stage, ref) == [200]
     holder = holder_of(stage, ref).holder
     assert holder.alive
     stage.executor.reap(ref.job_id)
     assert not holder.alive
     assert not JobNetworks(stage.state_dir).file(ref).exists()
-    assert nobody_is_left(stage, ref)
+    assert no_process_is_left(stage, ref)
 
 
 def test_a_killed_instance_leaves_nothing_but_the_network_and_reap_ends_that(stage):
@@ -254,7 +254,7 @@ def test_a_killed_instance_leaves_nothing_but_the_network_and_reap_ends_that(sta
     stage.executor.kill(ref)
     assert holder_of(stage, ref).holder.alive
     stage.executor.reap(ref.job_id)
-    assert nobody_is_left(stage, ref)
+    assert no_process_is_left(stage, ref)
 
 
 def test_a_new_attempt_gets_its_own_network_and_the_old_one_ends(stage):
@@ -282,7 +282,7 @@ def test_a_network_of_a_service_that_was_killed_while_making_it_is_found(stage):
     assert not found.alive
 
 
-def test_full_can_be_asked_for_and_says_so():
+def test_isolation_full_can_be_requested_and_is_logged():
     found = detect("full")
     assert found.always
     assert not found.no_network

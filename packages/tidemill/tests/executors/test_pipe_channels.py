@@ -109,7 +109,7 @@ def test_a_script_that_did_well_on_half_its_data_has_failed(stage):
     assert str(b"one,") in stage.lines(ref)
 
 
-def test_a_script_that_fails_on_broken_data_says_itself_how(stage):
+def test_a_script_that_fails_on_broken_data_has_its_own_reason(stage):
     channel = pipe(stage)
     stage.content(channel.objects[1]).unlink()
     ref, ended = stage.run(BASE + "read('train_0'); sys.exit(3)", channels=(channel,))

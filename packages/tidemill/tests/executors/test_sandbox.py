@@ -166,7 +166,7 @@ def test_the_user_and_home_are_the_callers(mount_stage, user_home):
     ]
 
 
-def test_what_else_lies_in_opt_stays_readable(mount_stage):
+def test_other_files_in_opt_remain_readable(mount_stage):
     others = sorted(path.name for path in Path("/opt").iterdir() if path.name != "ml")
     assert ask(mount_stage, "sorted(os.listdir('/opt'))") == sorted([*others, "ml"])
 
@@ -209,7 +209,7 @@ def test_both_backends_work_here_and_give_mode_mount(name):
     assert detect(name).sandbox.isolation is Isolation.MOUNT
 
 
-def test_auto_falls_back_to_plain_and_says_why(monkeypatch):
+def test_auto_falls_back_to_plain_and_logs_the_reason(monkeypatch):
     from tidemill.sandbox import detection
 
     monkeypatch.setattr(detection, "_try", lambda sandbox: f"{sandbox.name} is forbidden")

@@ -87,14 +87,14 @@ def test_a_running_local_service_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     client.close()
 
 
-def test_the_file_of_a_dead_service_is_not_believed(tmp_path: Path) -> None:
+def test_the_file_of_a_dead_service_is_ignored(tmp_path: Path) -> None:
     own = ProcessId.own()
     publish(tmp_path, process=ProcessId(own.boot_id, own.pid, own.start_ticks + 1))
     assert find_local_service(tmp_path) is None
     assert find_local_service(tmp_path / "absent") is None
 
 
-def test_files_that_cannot_be_used_say_so(tmp_path: Path) -> None:
+def test_unusable_files_are_an_error_that_names_them(tmp_path: Path) -> None:
     publish(tmp_path, process=ProcessId.own())
     (tmp_path / "keys.json").unlink()
     with pytest.raises(ConfigurationError, match=r"keys.json is missing"):
@@ -104,19 +104,19 @@ def test_files_that_cannot_be_used_say_so(tmp_path: Path) -> None:
         find_local_service(tmp_path)
 
 
-def test_a_service_is_started_where_none_runs_and_said_in_one_line(
+def test_a_service_is_started_if_none_runs_and_one_line_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_cli(tmp_path, monkeypatch)
-    said = io.StringIO()
-    session = connect(settings=Settings(state_dir=tmp_path), console=Console(said))
+    printed = io.StringIO()
+    session = connect(settings=Settings(state_dir=tmp_path), console=Console(printed))
     assert session.endpoint_url == "http://127.0.0.1:9"
-    assert said.getvalue() == (
+    assert printed.getvalue() == (
         f"Started the tidemill service at http://127.0.0.1:9 (process {os.getpid()}); `tidemill down` ends it.\n"
     )
 
 
-def test_a_service_that_does_not_start_shows_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_start_shows_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cli(tmp_path, monkeypatch)
     (tmp_path / "refuse").touch()
     with pytest.raises(ConfigurationError, match=r"ended with status 1. It said:\nthe disk is full"):

@@ -23,7 +23,7 @@ def test_elsewhere_everything_is_plain_and_unchanged() -> None:
     assert stream.getvalue() == "ours\n[algo-2] \x1b[31mred\x1b[0m\ttab\n"
 
 
-def test_on_a_terminal_escapes_of_a_job_are_dropped_and_ours_are_dim() -> None:
+def test_on_a_terminal_escapes_of_a_job_are_removed_and_notes_of_the_service_are_dim() -> None:
     stream = Terminal()
     console = Console(stream, variables={})
     console.say("ours")

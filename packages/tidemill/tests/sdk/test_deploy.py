@@ -30,7 +30,7 @@ def trained(aws: Any, session: Session, tmp_path: Path) -> TensorFlow:
     return estimator
 
 
-def test_deploy_makes_model_configuration_and_endpoint_and_waits(
+def test_deploy_creates_model_configuration_and_endpoint_and_waits(
     aws: Any, trained: TensorFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predictor = trained.deploy(2, "ml.c5.xlarge", endpoint_name="digits", env={"A": "b"}, tags={"k": "v"})
@@ -86,7 +86,7 @@ def test_an_update_that_is_rolled_back_raises_its_reason(aws: Any, trained: Tens
         trained.deploy(endpoint_name="digits", update_endpoint=True)
 
 
-def test_what_is_captured_is_sent_with_the_configuration(aws: Any, trained: TensorFlow) -> None:
+def test_capture_options_are_sent_with_the_configuration(aws: Any, trained: TensorFlow) -> None:
     trained.deploy(wait=False, data_capture_config=DataCaptureConfig(True, capture_options=["RESPONSE"]))
     assert aws.named("CreateEndpointConfig")[0]["DataCaptureConfig"] == {
         "EnableCapture": True,
@@ -188,7 +188,7 @@ class Array:
         return [1.0, 2.0]
 
 
-def test_arrays_and_lists_go_as_json_and_come_back_as_values(aws: Any, session: Session) -> None:
+def test_arrays_and_lists_are_sent_as_json_and_returned_as_values(aws: Any, session: Session) -> None:
     predictor = TensorFlowPredictor("digits", session)
     assert predictor.predict({"instances": [Array()]}) == {"predictions": [[1.0]]}
     name, headers, body = aws.invocations[0]
@@ -312,7 +312,7 @@ def test_serializers_and_deserializers_are_those_of_awss_sdk() -> None:
     "argument",
     ["explainer_config", "inference_recommendation_id"],
 )
-def test_what_no_endpoint_has_is_refused_at_the_call(aws: Any, session: Session, argument: str) -> None:
+def test_unsupported_endpoint_arguments_are_refused_at_the_call(aws: Any, session: Session, argument: str) -> None:
     with pytest.raises(ValueError, match=rf"{argument}='x' is not supported"):
         TensorFlowModel(MODEL, sagemaker_session=session).deploy(**{argument: "x"})
     assert aws.named("CreateModel") == []

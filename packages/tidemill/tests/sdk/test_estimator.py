@@ -49,7 +49,7 @@ def names_in(archive: bytes) -> dict[str, bytes | None]:
         return {m.name: f.read() if (f := tar.extractfile(m)) else None for m in tar}
 
 
-def test_the_least_that_can_be_said_is_a_whole_request(aws: Any, session: Session, script: Path) -> None:
+def test_the_minimal_arguments_make_a_complete_request(aws: Any, session: Session, script: Path) -> None:
     TensorFlow(str(script), sagemaker_session=session).fit(wait=False, job_name="job")
     (request,) = aws.named("CreateTrainingJob")
     assert request == {
@@ -156,7 +156,9 @@ def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dic
         {"rules": [], "git_config": None, "requirements_file": ""},
     ],
 )
-def test_what_can_be_honoured_is_accepted(aws: Any, session: Session, script: Path, arguments: dict[str, Any]) -> None:
+def test_values_that_can_be_honoured_are_accepted(
+    aws: Any, session: Session, script: Path, arguments: dict[str, Any]
+) -> None:
     TensorFlow(str(script), sagemaker_session=session, **arguments).fit(wait=False, job_name="job")
     (request,) = aws.named("CreateTrainingJob")
     operation("sagemaker", "CreateTrainingJob", "json").refuse(request)
@@ -204,7 +206,7 @@ def test_two_sources_of_one_name_are_refused(session: Session, tmp_path: Path, s
         estimator.fit(wait=False)
 
 
-def test_the_same_code_gives_the_same_bytes(aws: Any, session: Session, script: Path) -> None:
+def test_the_same_code_is_packed_into_the_same_bytes(aws: Any, session: Session, script: Path) -> None:
     for name in ("one", "two"):
         TensorFlow(str(script), sagemaker_session=session).fit(wait=False, job_name=name)
         script.touch()
@@ -265,7 +267,7 @@ def test_channel_configuration_is_sent_whole(aws: Any, session: Session, script:
         ("file:///nowhere", "/nowhere does not exist"),
     ],
 )
-def test_an_input_that_is_none_is_refused_before_a_job_starts(
+def test_an_invalid_input_is_refused_before_a_job_starts(
     aws: Any, session: Session, script: Path, inputs: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -393,7 +395,7 @@ def test_a_service_that_goes_away_and_comes_back_does_not_end_the_wait(
     assert "Completed" in out
 
 
-def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(
+def test_ctrl_c_does_not_stop_the_job_and_prints_how_to_attach(
     aws: Any, session: Session, script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(_: dict[str, Any]) -> None:

@@ -192,7 +192,7 @@ def run_v2(url: str, source: Path, home: Path) -> None:
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-1000:]
 
 
-def run_ours(session: Session, source: Path) -> None:
+def run_own_sdk(session: Session, source: Path) -> None:
     for name, case in CASES.items():
         arguments = given(case, source)
         if arguments.pop("compiler", False):
@@ -240,7 +240,7 @@ def test_the_request_is_the_one_of_awss_sdk(
     aws.requests.clear()
     aws.objects.clear()
     session._default_bucket = "bucket"
-    run_ours(session, source)
+    run_own_sdk(session, source)
     ours = {request["TrainingJobName"]: request for request in aws.named("CreateTrainingJob")}
     for name, case in CASES.items():
         image = "image_uri" in case["arguments"]

@@ -37,7 +37,7 @@ def test_the_execution_role_is_the_callers(session: Session) -> None:
     assert session.account_id() == "000000000000"
 
 
-def test_a_directory_goes_up_and_comes_down_again(aws: Any, session: Session, tmp_path: Path) -> None:
+def test_a_directory_is_uploaded_and_downloaded(aws: Any, session: Session, tmp_path: Path) -> None:
     (tmp_path / "up/deep").mkdir(parents=True)
     (tmp_path / "up/deep/a").write_text("x")
     assert session.upload_data(str(tmp_path / "up"), key_prefix="p/q") == f"s3://{BUCKET}/p/q"

@@ -125,7 +125,7 @@ def test_an_answer_that_is_not_as_long_as_announced_is_cut_off(log: LogCapture, 
     assert log.entries[0]["event"] == "http.application_failed"
 
 
-def test_a_body_is_read_only_as_fast_as_the_application_takes_it() -> None:
+def test_a_body_is_read_only_as_fast_as_the_application_reads_it() -> None:
     async def test(server: AsgiServer, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write((HEAD + b"Content-Length: %d\r\n\r\n") % (b"/", 400 * len(PIECE)))
@@ -156,7 +156,7 @@ def test_a_body_is_read_only_as_fast_as_the_application_takes_it() -> None:
     run(slow, test)
 
 
-def test_an_application_waits_for_a_client_that_does_not_read_and_learns_that_it_has_left() -> None:
+def test_an_application_waits_for_a_slow_client_and_is_notified_of_its_disconnection() -> None:
     async def test(server: AsgiServer, port: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         writer.write((HEAD + b"\r\n") % b"/")
@@ -185,12 +185,12 @@ def test_an_application_waits_for_a_client_that_does_not_read_and_learns_that_it
     run(endless, test)
 
 
-def test_an_offer_of_http_2_is_not_taken_up() -> None:
+def test_an_offer_of_http_2_is_ignored() -> None:
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
     assert get(streaming, method="POST", headers=headers, body=b"abc").status == 200
 
 
-def test_the_end_waits_for_answers_under_way_and_cuts_those_that_do_not_come(log: LogCapture) -> None:
+def test_the_shutdown_waits_for_answers_in_progress_up_to_its_time_limit(log: LogCapture) -> None:
     async def test(server: AsgiServer, port: int) -> None:
         replies = []
         for path in (b"/soon", b"/never"):

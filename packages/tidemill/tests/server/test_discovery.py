@@ -39,7 +39,7 @@ def test_no_record_means_no_service(state: StateDirectory) -> None:
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "another-boot"}, {"start_ticks": 1}, {"pid": 2**22 + 1}])
-def test_the_record_of_a_dead_service_is_not_believed(
+def test_the_record_of_a_dead_service_is_ignored(
     state: StateDirectory, record: ServiceRecord, change: dict[str, object]
 ) -> None:
     replace(record, **change).publish(state)
@@ -52,7 +52,7 @@ def test_members_that_a_newer_service_adds_are_left_out(state: StateDirectory, r
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"pid": 1}'])
-def test_a_damaged_record_is_said_to_be_one(state: StateDirectory, content: str) -> None:
+def test_a_damaged_record_is_an_error_that_names_it(state: StateDirectory, content: str) -> None:
     state.service_file.write_text(content)
     with pytest.raises(ConfigurationError, match="not a service record"):
         find_service(state)

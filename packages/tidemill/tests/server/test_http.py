@@ -86,7 +86,7 @@ def test_a_head_that_never_ends_is_408(hasty_sock: socket.socket) -> None:
     assert read_reply(hasty_sock)[0] == 408
 
 
-def test_each_of_many_connections_that_say_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_of_many_silent_connections_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill._shared.http.listener._CHECKED_AT_ONCE", 2)
     with toys.serving(echo, limits=SHORT) as port, contextlib.ExitStack() as stack:
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(7)]
@@ -94,7 +94,7 @@ def test_each_of_many_connections_that_say_nothing_is_closed(monkeypatch: pytest
             assert connection.recv(100) == b""
 
 
-def test_a_connection_that_says_nothing_is_closed(hasty_sock: socket.socket) -> None:
+def test_a_silent_connection_is_closed(hasty_sock: socket.socket) -> None:
     assert hasty_sock.recv(100) == b""
 
 
@@ -128,7 +128,7 @@ def test_a_body_that_is_fast_enough_may_take_longer_than_the_window(port: int) -
         assert read_reply(sock) == (200, b"4000")
 
 
-def test_a_client_that_waits_to_be_told_to_go_on_is_told(sock: socket.socket) -> None:
+def test_a_client_that_expects_100_continue_gets_it(sock: socket.socket) -> None:
     sock.sendall(HEAD + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
     sock.sendall(b"abc")
@@ -197,7 +197,7 @@ def test_data_that_is_not_a_request_is_400(sock: socket.socket, data: bytes) -> 
     assert read_reply(sock)[0] == 400
 
 
-def test_a_client_that_goes_away_while_it_is_refused_is_no_error(port: int) -> None:
+def test_a_client_that_disconnects_while_it_is_refused_is_not_an_error(port: int) -> None:
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

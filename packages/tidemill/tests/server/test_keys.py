@@ -10,7 +10,7 @@ from tidemill.errors import ConfigurationError
 from tidemill.server.keys import Keys
 
 
-def test_keys_are_made_once_in_a_private_file(tmp_path: Path) -> None:
+def test_keys_are_created_once_in_a_private_file(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     keys = Keys.load_or_create(file)
     assert re.fullmatch(r"AKIA[A-Z2-7]{16}", keys.access_key_id)

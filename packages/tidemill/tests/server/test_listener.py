@@ -11,14 +11,14 @@ from tidemill.server.listener import listener_url, listening, moved_port
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
-def test_port_zero_takes_a_free_port(host: str) -> None:
+def test_port_zero_selects_a_free_port(host: str) -> None:
     with listening(host=host, port=0) as sock:
         port = sock.getsockname()[1]
         assert port > 0
         assert listener_url(sock).endswith(f":{port}")
 
 
-def test_an_ipv6_address_stands_in_brackets() -> None:
+def test_an_ipv6_address_is_in_brackets() -> None:
     with listening(host="::1", port=0) as sock:
         assert listener_url(sock) == f"http://[::1]:{sock.getsockname()[1]}"
 
@@ -33,7 +33,7 @@ def test_a_taken_port_is_refused_with_its_owner() -> None:
             raise AssertionError("it listens")
 
 
-def test_a_wish_for_a_taken_port_takes_the_next_free_one() -> None:
+def test_if_a_preferred_port_is_in_use_the_next_free_one_is_selected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wanted = taken.getsockname()[1]
         with listening(host="127.0.0.1", port=wanted, or_next=True) as sock:

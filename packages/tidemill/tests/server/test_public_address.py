@@ -127,11 +127,11 @@ def test_a_host_that_others_could_reach_needs_tls(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.0.1"])
-def test_loopback_needs_none(host: str) -> None:
+def test_loopback_needs_no_certificate(host: str) -> None:
     assert PublicAddress.of(Settings(host=host)) is None
 
 
-def test_plain_http_for_others_must_be_asked_for() -> None:
+def test_plain_http_for_other_machines_must_be_allowed_explicitly() -> None:
     address = PublicAddress.of(Settings(host="192.168.1.10", allow_plain_http=True))
     assert address is not None
     assert address.tls is None

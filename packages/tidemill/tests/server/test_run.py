@@ -55,7 +55,7 @@ def test_a_detached_service_answers_and_is_found(tidemill: Run, state: StateDire
     assert "service.started" in state.service_log.read_text()
 
 
-def test_up_says_that_a_service_runs_already(tidemill: Run, state: StateDirectory) -> None:
+def test_up_reports_that_a_service_already_runs(tidemill: Run, state: StateDirectory) -> None:
     tidemill("up")
     record = find_service(state)
     again = tidemill("up")
@@ -75,7 +75,7 @@ def test_a_second_service_on_one_state_directory_exits_with_three(tidemill: Run,
     assert record.process.alive
 
 
-def test_two_starts_at_the_same_moment_give_one_service(
+def test_two_concurrent_starts_result_in_one_service(
     variables: dict[str, str], tidemill: Run, state: StateDirectory
 ) -> None:
     command = [sys.executable, "-m", "tidemill.cli", "up"]
@@ -83,9 +83,9 @@ def test_two_starts_at_the_same_moment_give_one_service(
         subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    said = [start.communicate(timeout=120) for start in starts]
-    assert [start.returncode for start in starts] == [0, 0], said
-    assert len({re.findall(r"pid \d+", out)[0] for out, _ in said}) == 1
+    outputs = [start.communicate(timeout=120) for start in starts]
+    assert [start.returncode for start in starts] == [0, 0], outputs
+    assert len({re.findall(r"pid \d+", out)[0] for out, _ in outputs}) == 1
 
 
 def test_down_ends_the_service_in_order(tidemill: Run, state: StateDirectory) -> None:
@@ -128,7 +128,7 @@ def test_after_kill_nine_the_next_start_takes_over(variables: dict[str, str], st
     assert process.wait(60) == 0
 
 
-def test_a_service_with_a_cluster_takes_a_connection_from_each_of_many_agents(variables: dict[str, str]) -> None:
+def test_a_service_with_a_cluster_accepts_a_connection_from_each_of_many_agents(variables: dict[str, str]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     many = LIMITS.connections + 100
     if hard < many + 2000:
@@ -157,7 +157,7 @@ def test_a_taken_port_names_its_owner(tidemill: Run) -> None:
     assert "--port" in refused.stderr
 
 
-def test_a_public_address_is_refused_before_anything_is_made(tidemill: Run, state: StateDirectory) -> None:
+def test_a_public_address_is_refused_before_anything_is_created(tidemill: Run, state: StateDirectory) -> None:
     refused = tidemill("up", "--foreground", "--host", "0.0.0.0")
     assert refused.returncode == 1
     assert "not a loopback address" in refused.stderr
@@ -168,7 +168,9 @@ def test_a_public_address_is_refused_before_anything_is_made(tidemill: Run, stat
     ("failure", "text"),
     [("refuses", "the toy refuses to start; wind it up"), ("crashes", "RuntimeError: a spring broke")],
 )
-def test_a_start_that_fails_says_why_in_one_line(tidemill: Run, state: StateDirectory, failure: str, text: str) -> None:
+def test_a_failed_start_prints_the_reason_in_one_line(
+    tidemill: Run, state: StateDirectory, failure: str, text: str
+) -> None:
     failed = tidemill("up", TOY_FAILS=failure)
     assert failed.returncode == 1
     assert text in failed.stderr
@@ -185,7 +187,7 @@ def test_everything_the_service_writes_is_private(tidemill: Run, state: StateDir
     assert open_to_others == []
 
 
-def test_waiting_for_a_process_that_has_gone_returns_at_once() -> None:
+def test_waiting_for_an_exited_process_returns_immediately() -> None:
     process = subprocess.Popen(["/bin/true"])
     identity = ProcessId.of(process.pid)
     process.wait()

@@ -27,7 +27,7 @@ ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 @pytest.fixture
 def pair(postgresql: "PostgresqlServer", tmp_path: Path) -> Iterator[list[Service]]:
-    """Two services that stand by for each other; the first leads."""
+    """Two services, each the standby of the other; the first leads."""
     url = postgresql.empty_database()
     services = [Service(state_dir=tmp_path / "s", settings={"database_url": url, "standby": True}) for _ in range(2)]
     with services[0], services[1]:
@@ -92,7 +92,7 @@ def test_a_predecessor_that_gave_the_lead_back_has_time_to_exit_and_one_that_han
         assert predecessor.wait() == status
 
 
-def test_a_service_that_hangs_is_followed_and_does_nothing_more(pair: list[Service]) -> None:
+def test_a_hanging_leader_is_replaced_and_makes_no_more_changes(pair: list[Service]) -> None:
     first, second = pair
     create_model(first, "before")
     assert first.pid is not None
@@ -104,7 +104,7 @@ def test_a_service_that_hangs_is_followed_and_does_nothing_more(pair: list[Servi
         first.stop()
 
 
-def test_an_orderly_end_hands_over_and_the_first_stands_by_again(pair: list[Service]) -> None:
+def test_after_a_normal_exit_the_standby_leads_and_the_first_becomes_the_standby(pair: list[Service]) -> None:
     first, second = pair
     create_model(first, "one")
     first.stop()
@@ -117,13 +117,13 @@ def test_an_orderly_end_hands_over_and_the_first_stands_by_again(pair: list[Serv
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.3, 0.6])
-def test_a_service_that_takes_over_can_be_ended(pause_s: float, pair: list[Service]) -> None:
+def test_a_service_can_be_stopped_during_a_takeover(pause_s: float, pair: list[Service]) -> None:
     first, second = pair
     first.stop()
     time.sleep(pause_s)
     second.stop()
 
 
-def test_standing_by_needs_a_shared_database() -> None:
+def test_a_standby_needs_a_shared_database() -> None:
     with pytest.raises(ServiceDied, match="set database_url"), Service(settings={"standby": True}):
         pass

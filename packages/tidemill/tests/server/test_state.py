@@ -26,7 +26,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_tree_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_tree_is_created_for_its_owner_only(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "deep" / "state")
     state.create()
     assert {mode_of(path) for path in (state.root, state.jobs, state.logs, state.objects, state.client)} == {0o700}
@@ -38,7 +38,7 @@ def test_an_empty_directory_that_is_open_to_others_is_closed(tmp_path: Path) -> 
     assert mode_of(tmp_path / "state") == 0o700
 
 
-def test_making_it_again_changes_nothing(tmp_path: Path) -> None:
+def test_creating_it_again_changes_nothing(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "state")
     state.create()
     (state.jobs / "one").mkdir()

@@ -27,7 +27,7 @@ def test_without_any_log_there_is_no_group(logs):
     assert logs.describe_log_groups()["logGroups"] == []
 
 
-def test_a_group_tells_its_age_its_size_and_both_of_its_arns(logs, stage):
+def test_a_group_has_its_age_its_size_and_both_of_its_arns(logs, stage):
     stage.write_log(JOBS, "b/algo-1-2", [(2000, "later")])
     stage.write_log(JOBS, "a/algo-1-1", [(1000, "x")])
     (group,) = logs.describe_log_groups()["logGroups"]
@@ -98,7 +98,7 @@ def test_an_identifier_of_another_region_is_not_found(logs, stage, refusal):
 # Streams
 
 
-def test_a_stream_tells_its_times_its_size_and_its_arn(logs, two_jobs, stage):
+def test_a_stream_has_its_times_its_size_and_its_arn(logs, two_jobs, stage):
     (stream,) = logs.describe_log_streams(logGroupName=JOBS, logStreamNamePrefix="a/")["logStreams"]
     assert stream["logStreamName"] == "a/algo-1-1"
     assert (stream["creationTime"], stream["firstEventTimestamp"], stream["lastEventTimestamp"]) == (1000, 1000, 5000)
@@ -262,7 +262,7 @@ def test_a_search_that_cannot_be_honoured_is_refused(logs, two_jobs, refusal, me
         ({"logGroupName": JOBS, "logStreamNames": ["a/algo-1-1", "missing"]}, "missing"),
     ],
 )
-def test_a_search_of_what_is_not_there_is_not_found(logs, two_jobs, refusal, members, named):
+def test_a_search_in_a_missing_group_is_not_found(logs, two_jobs, refusal, members, named):
     status, code, message = refusal(logs.filter_log_events, **members)
     assert (status, code) == (400, "ResourceNotFoundException")
     assert named in message

@@ -78,7 +78,7 @@ def test_requests_one_after_another_are_all_answered(runtime, endpoint, serve_mo
         assert runtime.invoke_endpoint(EndpointName=endpoint, Body=body)["Body"].read() == body
 
 
-def test_the_instances_of_an_endpoint_take_turns(runtime, sagemaker, stage, serve_model):
+def test_requests_alternate_between_the_instances_of_an_endpoint(runtime, sagemaker, stage, serve_model):
     create(sagemaker, "wide", instances=3)
     stage.bring_up("wide")
     for index, instance in enumerate(stage.instances("wide")):
@@ -96,7 +96,7 @@ def test_an_instance_that_cannot_be_reached_is_passed_over(runtime, sagemaker, s
     assert answers == [b"1"] * 4
 
 
-def test_an_answer_is_streamed_in_parts_by_a_model_that_gives_it_as_a_whole(runtime, endpoint, serve_model):
+def test_an_answer_that_a_model_returns_whole_is_streamed_in_parts(runtime, endpoint, serve_model):
     serve_model(lambda request, body: (200, {"content-type": "text/plain"}, body * 70_000))
     reply = runtime.invoke_endpoint_with_response_stream(EndpointName=endpoint, Body=b"ab", ContentType="text/plain")
     assert (reply["ContentType"], reply["InvokedProductionVariant"]) == ("text/plain", "AllTraffic")
@@ -130,7 +130,7 @@ def test_an_endpoint_that_is_not_there_is_not_found(runtime, refusal):
 
 
 @pytest.mark.parametrize("state", [each for each in EndpointStatus if each not in ("InService", "Updating")])
-def test_an_endpoint_in_another_state_than_in_service_takes_no_requests(runtime, endpoint, stage, refusal, state):
+def test_an_endpoint_that_is_not_in_service_accepts_no_requests(runtime, endpoint, stage, refusal, state):
     stage.change_endpoint(endpoint, lambda now: replace(now, status=state))
     status, code, message = refusal(runtime.invoke_endpoint, EndpointName=endpoint, Body=b"x")
     assert (status, code) == (400, "ValidationError")

@@ -231,7 +231,7 @@ def test_an_update_serves_as_before_until_the_new_configuration_has_come_up(sage
     assert stage.hosting.endpoint(endpoint).retiring == old
 
 
-def test_an_update_that_is_rolled_back_leaves_what_served_and_tells_why(sagemaker, endpoint, stage):
+def test_an_update_that_is_rolled_back_keeps_the_old_configuration_and_has_a_reason(sagemaker, endpoint, stage):
     stage.bring_up(endpoint)
     old = stage.instances(endpoint)
     sagemaker.update_endpoint(EndpointName=endpoint, EndpointConfigName="digits")
@@ -362,7 +362,7 @@ def test_a_missing_resource_could_not_be_found(sagemaker, refusal, describe, del
         assert found == (400, "ValidationException", f'Could not find {title} "{ARN}:{kind}/none".')
 
 
-def test_a_taken_name_is_refused_and_what_has_it_stays(sagemaker, endpoint, refusal):
+def test_a_name_in_use_is_refused_and_its_resource_stays(sagemaker, endpoint, refusal):
     before = shown(sagemaker.describe_model(ModelName="digits"))
     for call in (
         lambda: sagemaker.create_model(ModelName="digits", ExecutionRoleArn=ROLE + "2", PrimaryContainer=CONTAINER),
@@ -375,7 +375,7 @@ def test_a_taken_name_is_refused_and_what_has_it_stays(sagemaker, endpoint, refu
     assert shown(sagemaker.describe_model(ModelName="digits")) == before
 
 
-def test_a_deleted_resource_is_gone_with_its_tags_and_its_name_is_free(sagemaker, model, refusal):
+def test_a_deleted_resource_loses_its_tags_and_its_name_is_free(sagemaker, model, refusal):
     arn = sagemaker.describe_model(ModelName=model)["ModelArn"]
     sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "vision"}])
     sagemaker.delete_model(ModelName=model)

@@ -106,7 +106,7 @@ def test_items_are_sorted_as_asked_for(listing, sort_by, order):
     assert found == (expected if order == "Ascending" else expected[::-1])
 
 
-def test_filters_by_name_and_time_hold_together(listing):
+def test_filters_by_name_and_time_are_combined(listing):
     def at(number: int) -> datetime:
         return datetime.fromtimestamp(START_MS / 1000 + number, tz=UTC)
 

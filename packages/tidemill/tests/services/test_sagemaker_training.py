@@ -194,7 +194,7 @@ def test_a_resource_has_at_most_fifty_tags(sagemaker, create, refusal):
         ("arn:aws:sagemaker:us-west-2:000000000000:notebook-instance/n", "kinds with tags are endpoint"),
     ],
 )
-def test_tags_of_what_is_not_there_are_refused(sagemaker, refusal, arn, message):
+def test_tags_of_a_missing_resource_are_refused(sagemaker, refusal, arn, message):
     for call, members in (
         (sagemaker.list_tags, {}),
         (sagemaker.add_tags, {"Tags": [{"Key": "k", "Value": "v"}]}),

@@ -8,7 +8,7 @@ def test_the_user_is_an_assumed_role_of_the_account(sts):
     assert reply["Arn"] == "arn:aws:sts::000000000000:assumed-role/SageMakerRole/user"
 
 
-def test_keys_without_any_right_are_told_who_they_are(restricted):
+def test_keys_without_rights_may_call_get_caller_identity(restricted):
     reply = restricted("sts").get_caller_identity()
     assert reply["UserId"] == "ASIATIDEMILLTESTS000"
     assert reply["Arn"].endswith("assumed-role/SageMakerRole/SageMaker")

@@ -238,7 +238,7 @@ class DatabaseContract:
         after = NAMES.where(tuple_(THINGS.c.size, THINGS.c.name) > tuple_(1, "1a"))
         assert database.read(lambda c: list(c.execute(after).scalars())) == ["1b", "2a", "3c"]
 
-    def test_a_statement_takes_a_thousand_names(self, database):
+    def test_a_statement_accepts_a_thousand_names(self, database):
         many = [f"{number:04}" for number in range(1000)]
         fill(database, [{"name": name} for name in many])
         assert database.read(lambda c: list(c.execute(NAMES.where(THINGS.c.name.in_(many))).scalars())) == many

@@ -144,12 +144,12 @@ def test_positions_name_every_event_once_and_in_every_search(group):
     "token",
     ["x", "1/1/1", "1000/1/1/job-0/algo-1", "1000/99/0/job-0/algo-1", f"1000/1/{10**14}/job-0/algo-1", "-1/1/0/a"],
 )
-def test_a_token_that_is_none_of_ours_is_refused(group, token):
+def test_a_foreign_token_is_refused(group, token):
     with pytest.raises(ValueError, match="is not a token of this search"):
         group.page(token=token)
 
 
-def test_a_damaged_line_takes_the_time_before_it_and_hides_nothing(tmp_path):
+def test_a_damaged_line_gets_the_previous_time_and_hides_no_other(tmp_path):
     group = Group(tmp_path)
     group.write("a", [(1000, "one"), (1010, "two"), (1020, "three")])
     group.write("b", [(1005, "other")])

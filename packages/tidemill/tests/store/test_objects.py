@@ -55,7 +55,7 @@ def digests(data: bytes) -> dict[str, Any]:
     }
 
 
-def test_what_is_put_survives_a_restart(tmp_path: Path) -> None:
+def test_objects_survive_a_restart(tmp_path: Path) -> None:
     async def write(store: ObjectStore) -> Any:
         attributes = ObjectAttributes(content_type="text/x", metadata={"a": "1"}, tags={"t": "2"})
         return await store.put_bytes(BUCKET, "key", b"data", attributes=attributes)
@@ -171,7 +171,7 @@ def test_replaced_content_stays_for_replies_that_still_read_it(tmp_path: Path) -
     with_store(tmp_path, work, grace_s=3600)
 
 
-def test_copies_share_one_file_until_the_last_is_gone(tmp_path: Path) -> None:
+def test_copies_share_one_file_until_the_last_is_deleted(tmp_path: Path) -> None:
     async def work(store: ObjectStore) -> None:
         source = await store.put_bytes(BUCKET, "a", b"shared")
         copied = await store.copy(source, BUCKET, "b", attributes=ObjectAttributes(metadata={"x": "1"}))
@@ -274,7 +274,7 @@ def test_a_scrub_finds_damage_and_puts_it_into_quarantine(tmp_path: Path) -> Non
     with_store(tmp_path, work)
 
 
-def test_a_damaged_row_is_not_believed_but_can_be_deleted(tmp_path: Path) -> None:
+def test_a_damaged_row_is_not_read_but_can_be_deleted(tmp_path: Path) -> None:
     async def work(store: ObjectStore) -> None:
         await store.put_bytes(BUCKET, "a", b"1")
         await store.database.write(lambda c: c.execute(update(object_table).values(size_bytes=2)))

@@ -47,7 +47,7 @@ class TestPostgresqlDatabase(DatabaseContract):
 def test_works_go_on_after_all_connections_were_ended(database, server):
     database.write_sync(adding("a"))
     assert names(database) == ["a"]
-    server.disconnect_everybody()
+    server.disconnect_all()
     assert names(database) == ["a"], "an idle connection that broke is replaced"
     database.write_sync(adding("b"))
     assert names(database) == ["a", "b"]
@@ -60,7 +60,7 @@ def test_a_connection_that_breaks_before_the_commit_costs_nothing(database, serv
         attempts.append(1)
         adding("a")(connection)
         if len(attempts) == 1:
-            server.disconnect_everybody()
+            server.disconnect_all()
         return "done"
 
     assert database.write_sync(work) == "done"
@@ -151,7 +151,7 @@ def _grows(written: list[str]) -> None:
         time.sleep(0.01)
 
 
-def test_a_server_that_is_gone_is_told_and_comes_back(url, server):
+def test_an_unavailable_server_is_an_error_until_it_is_back(url, server):
     with PostgresqlDatabase.open(url, metadata=TABLES) as database:
         database.write_sync(adding("a"))
         server.kill()

@@ -275,13 +275,13 @@ def test_a_limit_that_is_checked_inside_a_change_holds_for_many_at_once(store):
     assert sum(store.get(KIND, f"r{n}") is not None for n in range(40)) == 7
 
 
-def test_an_update_that_gives_none_leaves_the_record(store):
+def test_an_update_that_returns_none_keeps_the_record(store):
     asyncio.run(store.insert(record("digits")))
     assert asyncio.run(store.update(KIND, "digits", lambda r: None)) == record("digits")
     assert store.get(KIND, "digits") == record("digits")
 
 
-def test_an_update_of_nothing_gives_none(store):
+def test_an_update_of_a_missing_record_returns_none(store):
     assert asyncio.run(store.update(KIND, "nothing", lambda r: pytest.fail("called"))) is None
 
 
@@ -300,7 +300,7 @@ def test_a_document_that_is_no_json_is_refused(store):
     assert store.get(KIND, "digits") is None
 
 
-def test_a_deleted_record_is_returned_and_gone(store):
+def test_a_deleted_record_is_returned_and_removed(store):
     asyncio.run(store.insert(record("digits", n=1)))
     assert asyncio.run(store.delete(KIND, "digits")) == record("digits", n=1)
     assert asyncio.run(store.delete(KIND, "digits")) is None
@@ -356,7 +356,7 @@ def test_every_flipped_byte_of_a_document_is_found(tmp_path, clock):
             SqlRecordStore(database, clock=clock).get(KIND, "digits")
 
 
-def test_no_flipped_byte_anywhere_gives_a_wrong_record(tmp_path, clock):
+def test_no_flipped_byte_results_in_a_wrong_record(tmp_path, clock):
     path = tmp_path / "state.db"
     expected = {f"job-{number}": record(f"job-{number}", n=number, text="y" * 300) for number in range(40)}
     with SqliteDatabase.open(path, metadata=metadata) as database:
@@ -385,7 +385,7 @@ def test_no_flipped_byte_anywhere_gives_a_wrong_record(tmp_path, clock):
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_row_that_only_its_index_knows_is_found(database, store):
+def test_a_row_that_only_an_index_contains_is_detected(database, store):
     asyncio.run(store.insert(record("digits")))
     listing = Listing(KIND, Query(name_contains="d"))
     names, _ = database.read(lambda c: listing.names(c, None, scan_max_rows=10))

@@ -52,7 +52,7 @@ def version_1(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make this release know revision 0003 too, and return the revision's file."""
+    """Add revision 0003 to this release, and return the revision's file."""
     folder = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, folder)
     file = folder / "versions" / "r0003_next.py"

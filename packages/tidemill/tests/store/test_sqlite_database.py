@@ -224,7 +224,7 @@ def filled(path: Path, rows: int = 200) -> None:
         pytest.param(lambda data: data[:4096] + bytes(4096) + data[8192:], id="zeroed page"),
     ],
 )
-def test_a_damaged_file_is_refused_and_its_backup_put_back_as_the_message_says(tmp_path, damage):
+def test_a_damaged_file_is_refused_and_its_backup_is_restored_as_the_message_describes(tmp_path, damage):
     path = tmp_path / "state.db"
     filled(path)
     with SqliteDatabase.open(path, metadata=TABLES) as database:

@@ -115,7 +115,7 @@ def test_a_model_error_carries_its_members(client: Client) -> None:
     assert (error["OriginalStatusCode"], error["OriginalMessage"], error["LogStreamArn"]) == (500, "boom", "arn:log")
 
 
-def test_a_streaming_invocation_gives_its_parts(client: Client) -> None:
+def test_a_streaming_invocation_returns_its_parts(client: Client) -> None:
     reply = client("sagemaker-runtime").invoke_endpoint_with_response_stream(EndpointName="e1", Body=b"x")
     assert [event["PayloadPart"]["Bytes"] for event in reply["Body"]] == [b"one", b"two"]
 
@@ -219,7 +219,7 @@ def test_a_missing_object_is_404_with_and_without_a_body(client: Client) -> None
         assert caught.value.response["Error"]["Code"] == "404"
 
 
-def test_an_upload_that_is_refused_before_its_body_is_read_says_why(client: Client, tmp_path: Any) -> None:
+def test_an_upload_that_is_refused_before_its_body_is_read_gets_the_reason(client: Client, tmp_path: Any) -> None:
     s3 = client("s3")
     for body in (b"small", b"x" * 30_000_000):
         with pytest.raises(s3.exceptions.NoSuchBucket):

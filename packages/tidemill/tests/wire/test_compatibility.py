@@ -138,7 +138,7 @@ def test_a_member_that_requests_nothing_is_accepted(service: str, name: str, pla
 
 
 @pytest.mark.parametrize(("service", "name", "place", "row"), rows_that(is_choice))
-def test_a_member_with_a_choice_takes_what_is_on_offer(
+def test_a_member_with_a_choice_accepts_the_allowed_values(
     service: str, name: str, place: shapes.Place, row: Honoured
 ) -> None:
     for value in row.only:

@@ -77,7 +77,7 @@ def test_unknown_members_are_ignored_and_logged(target: Target, toy: toys.Toys, 
     )
 
 
-def test_instance_types_and_roles_are_taken_as_they_come(target: Target) -> None:
+def test_any_instance_type_and_role_is_accepted(target: Target) -> None:
     config = {"InstanceCount": 1, "InstanceType": "local-2cpu", "VolumeSizeInGB": 1}
     body = hostile._job(ResourceConfig=config, RoleArn="SageMakerRole")
     assert target.send(target.call(hostile.CREATE, body)).status == 200

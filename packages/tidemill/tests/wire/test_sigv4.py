@@ -137,7 +137,7 @@ def test_a_path_may_be_signed_as_it_was_sent_or_as_it_is_tidied() -> None:
     assert path_candidates("/a%20b", is_s3=False) == ["/a%2520b"]
 
 
-def test_the_date_header_stands_in_for_the_amazon_date() -> None:
+def test_the_date_header_replaces_a_missing_amazon_date() -> None:
     from email.utils import format_datetime
 
     import botocore.auth

@@ -20,6 +20,14 @@ __all__ = ["adasum"]
 def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -> list[Any]:
     """Combine tensors over the ranks. Each rank gathers the tensors of all other ranks.
 
+    Args:
+        tensors: Floating-point tensors, with the same shapes on all ranks.
+        label: Name of the call, by which the ranks match it.
+        ranks: The ranks of the process set; None for all.
+
+    Returns:
+        The combined tensors, in the dtypes of the inputs, equal on all ranks.
+
     Raises:
         ValueError: If the number of ranks is not a power of two, or a tensor is not of floats.
     """

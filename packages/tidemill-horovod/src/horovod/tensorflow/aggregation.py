@@ -25,7 +25,12 @@ class Aggregation:
         self._sums: list[Any] = []
 
     def add(self, gradients: Sequence[Any], use: Callable[[list[Any]], Any]) -> None:
-        """Add gradients, as dense tensors, to the sums, and call `use` with the sums after every `passes` calls."""
+        """Add gradients, as dense tensors, to the sums, and call `use` with the sums after every `passes` calls.
+
+        Args:
+            gradients: One for each variable; None for a variable without a gradient.
+            use: Function that gets the sums (or the averages), in the same order; the sums are then reset to zero.
+        """
         dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
         self._create(dense)
         with tf.control_dependencies(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovod.tensorflow import mesh
-from horovod.tensorflow.meeting import Meeting
 from horovod.tensorflow.native_library import load_native_library
+from horovod.tensorflow.rendezvous import Rendezvous
 
 __all__ = ["Engine", "start_engine", "stop_engine"]
 
@@ -33,8 +33,12 @@ class Engine:
     """By rank, the name of its machine."""
 
 
-def start_engine(meeting: Meeting, *, address: str = "") -> Engine:
+def start_engine(rendezvous: Rendezvous, *, address: str = "") -> Engine:
     """Connect this rank to the others and start its engine. Collective.
+
+    Args:
+        rendezvous: Exchanges the ranks' addresses.
+        address: Address of this machine for other machines; empty uses the address of its host name.
 
     Environment: `HOROVOD_START_TIMEOUT` (120 s), `HOROVOD_STALL_CHECK_TIME_SECONDS` (60 s; 0 for no warning),
     `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` (600 s; 0 for never), `HOROVOD_FUSION_THRESHOLD` (64 MiB).
@@ -44,19 +48,19 @@ def start_engine(meeting: Meeting, *, address: str = "") -> Engine:
     """
     library = load_native_library()
     functions: Any = library.functions
-    memory_bytes = 0 if functions is None else _memory_bytes(functions, meeting.size)
+    memory_bytes = 0 if functions is None else _memory_bytes(functions, rendezvous.size)
     made = mesh.connect(
-        meeting,
+        rendezvous,
         memory_bytes=memory_bytes,
         problem="" if library.ops is not None else library.source,
         address=address,
         timeout_s=_number("HOROVOD_START_TIMEOUT", 120.0),
     )
     problem = ctypes.create_string_buffer(_TEXT_BYTES)
-    descriptors = ctypes.c_int * meeting.size
+    descriptors = ctypes.c_int * rendezvous.size
     started = functions.tidemill_horovod_start(
-        meeting.rank,
-        meeting.size,
+        rendezvous.rank,
+        rendezvous.size,
         "\n".join(made.names).encode(),
         descriptors(*made.control),
         descriptors(*made.data),

@@ -123,7 +123,19 @@ def PartialDistributedOptimizer(  # noqa: N802
 def load_with(
     keras: Any, filepath: Any, custom_optimizers: Any, custom_objects: Any, compression: Any, options: dict[str, Any]
 ) -> Any:
-    """Load a model with its optimizer, including the optimizer's state, as a distributed optimizer."""
+    """Load a model with its optimizer, including the optimizer's state, as a distributed optimizer.
+
+    Args:
+        keras: The module `keras`, `tf.keras` or `tf_keras`.
+        filepath: Path of the model.
+        custom_optimizers: Classes of optimizers that the model may have, found by their names.
+        custom_objects: Other classes and functions, by name.
+        compression: As for `DistributedOptimizer`.
+        options: Further arguments of `keras.models.load_model`.
+
+    Returns:
+        The model, with a distributed optimizer if it was saved with an optimizer.
+    """
     objects = {one.__name__: one for one in custom_optimizers or []} | dict(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=objects or None, **options)
     if getattr(model, "optimizer", None) is not None:

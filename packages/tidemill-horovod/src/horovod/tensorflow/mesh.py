@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from horovod.tensorflow._shared.encryption.tunnel import enclose
-from horovod.tensorflow.meeting import Meeting, find_encryption_secret
+from horovod.tensorflow.rendezvous import Rendezvous, find_encryption_secret
 
 __all__ = ["TRANSPORT_VARIABLE", "Mesh", "connect"]
 
@@ -47,11 +47,11 @@ class Mesh:
     """Descriptor of the shared memory; -1 if ranks use the data sockets."""
 
 
-def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, timeout_s: float) -> Mesh:
+def connect(rendezvous: Rendezvous, *, memory_bytes: int, problem: str, address: str, timeout_s: float) -> Mesh:
     """Connect this rank to the others. Collective.
 
     Args:
-        meeting: The exchange by which the ranks find each other.
+        rendezvous: The exchange by which the ranks find each other.
         memory_bytes: Size of the memory that ranks of one machine share.
         problem: Why this rank cannot take part; empty if it can.
         address: Address of this machine for other machines; empty to look it up.
@@ -62,7 +62,7 @@ def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, 
     """
     deadline_s = time.monotonic() + timeout_s
     abstract = _listen_here()
-    by_network = _listen_on_network(meeting.size)
+    by_network = _listen_on_network(rendezvous.size)
     with abstract, by_network:
         mine = {
             "host": socket.gethostname(),
@@ -74,18 +74,18 @@ def connect(meeting: Meeting, *, memory_bytes: int, problem: str, address: str, 
             "problem": problem,
             "transport": os.environ.get(TRANSPORT_VARIABLE, "auto"),
         }
-        told = [json.loads(message) for message in meeting.allgather(json.dumps(mine).encode())]
-        _require_all(told)
-        names = [f"rank {rank} ({one['host']}, process {one['process']})" for rank, one in enumerate(told)]
-        hosts = [one["machine"] for one in told]
-        secret = bytes.fromhex(told[0]["secret"])
-        is_local = len(set(hosts)) == 1 and told[0]["transport"] != "tcp"
-        join = _Joining(meeting.rank, meeting.size, secret, names, deadline_s, encrypted=find_encryption_secret())
+        infos = [json.loads(message) for message in rendezvous.allgather(json.dumps(mine).encode())]
+        _require_all(infos)
+        names = [f"rank {rank} ({one['host']}, process {one['process']})" for rank, one in enumerate(infos)]
+        hosts = [one["machine"] for one in infos]
+        secret = bytes.fromhex(infos[0]["secret"])
+        is_local = len(set(hosts)) == 1 and infos[0]["transport"] != "tcp"
+        join = _Joining(rendezvous.rank, rendezvous.size, secret, names, deadline_s, encrypted=find_encryption_secret())
         if is_local:
-            control, memory = join.over_memory(abstract, told[0]["abstract"], memory_bytes)
-            return Mesh(names, hosts, control, [-1] * meeting.size, memory)
+            control, memory = join.over_memory(abstract, infos[0]["abstract"], memory_bytes)
+            return Mesh(names, hosts, control, [-1] * rendezvous.size, memory)
         on_one_machine = len(set(hosts)) == 1
-        addresses = [("127.0.0.1" if on_one_machine else one["address"][0], one["address"][1]) for one in told]
+        addresses = [("127.0.0.1" if on_one_machine else one["address"][0], one["address"][1]) for one in infos]
         control, data = join.over_network(by_network, addresses)
         return Mesh(names, hosts, control, data, -1)
 
@@ -206,11 +206,11 @@ def _own_address() -> str:
         return "127.0.0.1"
 
 
-def _require_all(told: list[dict[str, Any]]) -> None:
-    lacking = [f"rank {rank} ({one['problem']})" for rank, one in enumerate(told) if one["problem"]]
+def _require_all(infos: list[dict[str, Any]]) -> None:
+    lacking = [f"rank {rank} ({one['problem']})" for rank, one in enumerate(infos) if one["problem"]]
     if lacking:
         raise RuntimeError(f"hvd.init(): the native library cannot be loaded on {', '.join(lacking)}")
-    transports = sorted({one["transport"] for one in told})
+    transports = sorted({one["transport"] for one in infos})
     if len(transports) > 1 or transports[0] not in ("auto", "tcp"):
         raise RuntimeError(
             f"hvd.init(): {TRANSPORT_VARIABLE} is {transports} on the ranks; allowed is one of 'auto' and 'tcp'"

@@ -27,6 +27,7 @@ class Distribution:
     """Variables whose gradients are not reduced."""
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return the reduced gradients, in the order of `variables`; those of `local` variables are not reduced."""
         places = {place for place, variable in enumerate(variables) if any(variable is one for one in self.local)}
         return self.reduction.reduce(gradients, local=frozenset(places))
 
@@ -96,7 +97,21 @@ def DistributedOptimizer(  # noqa: N802
 def distribute(
     optimizer: Any, reduction: GradientReduction, passes: int, average_passes: bool, local: Sequence[Any]
 ) -> Any:
-    """Change an optimizer in place into a distributed one."""
+    """Change an optimizer in place into a distributed one.
+
+    Args:
+        optimizer: An optimizer of Keras, tf_keras or `tf.compat.v1.train`.
+        reduction: How gradients are reduced over the ranks.
+        passes: Number of batches whose gradients are summed before they are reduced and applied; int >= 1.
+        average_passes: Whether these sums are divided by `passes`.
+        local: Variables whose gradients are not reduced.
+
+    Returns:
+        The same optimizer.
+
+    Raises:
+        ValueError: If an option is not allowed, or the optimizer is distributed already.
+    """
     function = f"hvd.{reduction.function}"
     check_reduction(reduction)
     if not isinstance(passes, int) or passes < 1:

@@ -15,7 +15,7 @@ import numpy as np
 from horovod.tensorflow import mpi
 from horovod.tensorflow.communicator import Communicator, Ranks, Single
 from horovod.tensorflow.engine import Engine, start_engine, stop_engine
-from horovod.tensorflow.meeting import CommunicatorMeeting, LauncherMeeting, Meeting, find_launched
+from horovod.tensorflow.rendezvous import CommunicatorRendezvous, LauncherRendezvous, Rendezvous, find_launched
 
 __all__ = [
     "ccl_built",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _State:
     communicator: Any
     """A `Communicator`, or `Ranks`."""
     hosts: tuple[Any, ...]
@@ -53,7 +53,7 @@ class _Standing:
     """None with one process, or with a communicator that only exchanges arrays."""
 
     @property
-    def neighbours(self) -> list[int]:
+    def ranks_on_machine(self) -> list[int]:
         """The ranks on this machine."""
         return [rank for rank in range(len(self.hosts)) if self.hosts[rank] == self.hosts[self.communicator.rank]]
 
@@ -61,13 +61,13 @@ class _Standing:
         return self.hosts[:rank].count(self.hosts[rank])
 
     @property
-    def likes(self) -> list[int]:
+    def ranks_with_local_rank(self) -> list[int]:
         """The ranks with this rank's local rank on their machines."""
         mine = self.local_rank_of(self.communicator.rank)
         return [rank for rank in range(len(self.hosts)) if self.local_rank_of(rank) == mine]
 
 
-_standing: _Standing | None = None
+_state: _State | None = None
 _comm: Any = None
 """The argument of `init`."""
 
@@ -84,34 +84,34 @@ def init(comm: Any = None) -> None:
         RuntimeError: If mpirun started this process, and mpi4py is missing or loads another MPI; or if a rank cannot
             load the native library or be reached.
     """
-    global _comm, _standing
-    if _standing is not None:
+    global _comm, _state
+    if _state is not None:
         _require_same(comm)
         return
-    _standing, _comm = _stand(comm), comm
+    _state, _comm = _start_group(comm), comm
 
 
 def shutdown() -> None:
     """Leave the group; `init` may follow. Collectives that wait for other ranks fail."""
-    global _comm, _standing
-    if _standing is not None and _standing.engine is not None:
+    global _comm, _state
+    if _state is not None and _state.engine is not None:
         stop_engine()
-    _standing = _comm = None
+    _state = _comm = None
 
 
 def is_initialized() -> bool:
     """Return whether `init` has been called."""
-    return _standing is not None
+    return _state is not None
 
 
 def communicator() -> Any:
     """Return the group of this process."""
-    return _current().communicator
+    return _current_state().communicator
 
 
 def current_engine() -> Engine | None:
     """Return the native engine; None with one process, or with a communicator that only exchanges arrays."""
-    return _current().engine
+    return _current_state().engine
 
 
 def rank() -> int:
@@ -126,27 +126,27 @@ def size() -> int:
 
 def local_rank() -> int:
     """Return the rank of this process among those of the group on its machine, from 0 to `local_size() - 1`."""
-    return _current().local_rank_of(rank())
+    return _current_state().local_rank_of(rank())
 
 
 def local_size() -> int:
     """Return the number of processes of the group on this machine."""
-    return len(_current().neighbours)
+    return len(_current_state().ranks_on_machine)
 
 
 def cross_rank() -> int:
     """Return the rank of this machine among the machines that have a process with this local rank."""
-    return _current().likes.index(rank())
+    return _current_state().ranks_with_local_rank.index(rank())
 
 
 def cross_size() -> int:
     """Return the number of machines that have a process with this local rank."""
-    return len(_current().likes)
+    return len(_current_state().ranks_with_local_rank)
 
 
 def is_homogeneous() -> bool:
     """Return whether every machine has the same number of processes."""
-    hosts = _current().hosts
+    hosts = _current_state().hosts
     return len({hosts.count(host) for host in hosts}) == 1
 
 
@@ -200,10 +200,10 @@ def ccl_built() -> bool:
     return False
 
 
-def _current() -> _Standing:
-    if _standing is None:
+def _current_state() -> _State:
+    if _state is None:
         raise ValueError("Horovod has not been initialized: call hvd.init() first (with smp, smp.init() does it)")
-    return _standing
+    return _state
 
 
 def _require_same(comm: Any) -> None:
@@ -215,23 +215,23 @@ def _require_same(comm: Any) -> None:
         )
 
 
-def _stand(comm: Any) -> _Standing:
+def _start_group(comm: Any) -> _State:
     if comm is None and not mpi.is_under_mpirun():
         launched = find_launched()
         if launched is not None:
-            meeting = LauncherMeeting(launched, timeout_s=float(os.environ.get("HOROVOD_START_TIMEOUT") or 120))
-            return _connected(Ranks(launched.rank, launched.size), meeting, launched.host)
+            rendezvous = LauncherRendezvous(launched, timeout_s=float(os.environ.get("HOROVOD_START_TIMEOUT") or 120))
+            return _connected(Ranks(launched.rank, launched.size), rendezvous, launched.host)
     group = _group(comm)
     if group.size > 1 and getattr(group, "can_connect", False):
-        return _connected(group, CommunicatorMeeting(group), os.environ.get("SMP_HOST", ""))
+        return _connected(group, CommunicatorRendezvous(group), os.environ.get("SMP_HOST", ""))
     name = hashlib.sha256(socket.gethostname().encode()).digest()
     hosts = group.allgather(np.frombuffer(name[:8], np.int64))
-    return _Standing(group, tuple(int(host[0]) for host in hosts), None)
+    return _State(group, tuple(int(host[0]) for host in hosts), None)
 
 
-def _connected(group: Any, meeting: Meeting, address: str) -> _Standing:
-    engine = start_engine(meeting, address=address)
-    return _Standing(group, engine.hosts, engine)
+def _connected(group: Any, rendezvous: Rendezvous, address: str) -> _State:
+    engine = start_engine(rendezvous, address=address)
+    return _State(group, engine.hosts, engine)
 
 
 def _group(comm: Any) -> Communicator:

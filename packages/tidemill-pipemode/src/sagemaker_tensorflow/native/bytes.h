@@ -11,7 +11,7 @@
 
 namespace tidemill {
 
-// Numbers as they lie in a stream: little-endian, anywhere.
+// Loads little-endian numbers from any address.
 inline std::uint32_t Load32(const char* data) {
   std::uint32_t word;
   std::memcpy(&word, data, sizeof word);
@@ -60,7 +60,7 @@ class Bytes {
     SetSize(before + size);
   }
 
-  // Room for `size` bytes in all; what is there stays.
+  // Makes room for `size` bytes in total and keeps the contents.
   void Reserve(std::size_t size) {
     if (size <= capacity()) return;
     const std::size_t room = ((size + 16) & ~std::size_t{15}) - 1;
@@ -73,7 +73,7 @@ class Bytes {
     std::memcpy(raw_ + 16, &memory, sizeof memory);
   }
 
-  // The end of the contents: up to capacity() - size() bytes may be written there, and then be taken in by Grow().
+  // Returns the end of the contents. Up to capacity() - size() bytes may be written there; Grow() then adds them.
   char* Tail() { return (large() ? Pointer() : reinterpret_cast<char*>(raw_ + 1)) + size(); }
   void Grow(std::size_t size) { SetSize(this->size() + size); }
 
@@ -82,7 +82,7 @@ class Bytes {
     Forget();
   }
 
-  // Gives the contents up to whoever copied the raw 24 bytes.
+  // Releases ownership of the contents, after the caller has copied the raw 24 bytes.
   void Forget() { std::memset(raw_, 0, sizeof raw_); }
 
  private:

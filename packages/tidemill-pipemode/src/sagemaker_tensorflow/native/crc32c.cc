@@ -45,7 +45,7 @@ class ZeroShift {
  public:
   explicit ZeroShift(std::size_t zeros) {
     const Table& table = ByteTable();
-    // The register is linear over GF(2), so what happens to its 32 bits says what happens to every value.
+    // The register is linear over GF(2), so the effect on its 32 bits determines the effect on every value.
     std::array<std::uint32_t, 32> bits{};
     for (int bit = 0; bit < 32; ++bit) {
       std::uint32_t crc = std::uint32_t{1} << bit;
@@ -90,7 +90,7 @@ TIDEMILL_HARDWARE_CRC inline std::uint32_t Step8(std::uint32_t crc, unsigned cha
 
 #ifdef TIDEMILL_HARDWARE_CRC
 
-// The instruction takes three cycles but one can be started in each: three streams at once hide the wait.
+// The instruction takes three cycles, and one can start in each cycle: three interleaved streams hide the latency.
 template <std::size_t kBlock>
 TIDEMILL_HARDWARE_CRC std::uint32_t ThreeStreams(std::uint32_t crc, const char*& data, std::size_t& size) {
   static const ZeroShift one(kBlock);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kLastLine = 1000;
 
-// The first line of a file, of what stands in its first kLastLine bytes.
+// Returns the first line of a file, as far as it is in the first kLastLine bytes.
 std::string FirstLine(int fd) {
   char text[kLastLine];
   const ssize_t size = ::pread(fd, text, sizeof text, 0);
@@ -19,7 +19,7 @@ std::string FirstLine(int fd) {
 
 }  // namespace
 
-// Shares the lock for the moment of the test: two readers never take one another for a feeder.
+// Tests with a shared lock, so that two readers never mistake each other for a feeder.
 std::string FeederEnd(const std::string& lock_path) {
   const int fd = ::open(lock_path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
@@ -27,13 +27,13 @@ std::string FeederEnd(const std::string& lock_path) {
   if (::flock(fd, LOCK_SH | LOCK_NB) == 0) {
     reason = FirstLine(fd);
     if (reason.empty()) reason = "it was killed, or died without a word";
-    ::flock(fd, LOCK_UN);  // at once also for a child that was forked just now
+    ::flock(fd, LOCK_UN);  // unlocks at once, even if a child was forked meanwhile
   }
   ::close(fd);
   return reason;
 }
 
-// By /proc, since fstat(2) in the form of new C libraries would shut out old ones.
+// Reads /proc, because the symbol of fstat(2) in new C libraries is missing in old ones.
 bool IsRemoved(int fd) {
   static const std::string kMark = " (deleted)";
   char target[4096];

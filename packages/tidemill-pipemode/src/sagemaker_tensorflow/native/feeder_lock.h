@@ -1,14 +1,14 @@
-// The lock of a channel's feeder: held as long as the feeder lives, so that no reader waits for a dead one.
+// The lock of a channel's feeder, which the feeder holds while it lives, so that no reader waits for a dead feeder.
 #pragma once
 
 #include <string>
 
 namespace tidemill {
 
-// Why the feeder behind the lock file ended; empty if it lives, or if the channel has no lock file.
+// Returns why the feeder of the lock file ended; empty if it is alive or the channel has no lock file.
 std::string FeederEnd(const std::string& lock_path);
 
-// Whether an open file has no name any more: it was removed, or another one was renamed over it.
+// Returns whether an open file no longer has a name: it was removed, or another file was renamed over it.
 bool IsRemoved(int fd);
 
 }  // namespace tidemill

@@ -9,9 +9,9 @@
 namespace tidemill {
 namespace {
 
-// What a header promises is believed up to here; beyond it memory grows only with the bytes that really arrive.
+// Memory for a record is reserved up to this size; beyond it, memory grows only with the bytes that arrive.
 constexpr std::size_t kTrusted = std::size_t{4} << 20;
-// From here on the rest of a record is worth a read of its own, straight to where it belongs.
+// If at least so many bytes of a record are missing, they are read directly into the record.
 constexpr std::size_t kDirect = std::size_t{16} << 10;
 
 constexpr std::uint32_t kRecordIOMagic = 0xced7230au;
@@ -23,7 +23,7 @@ std::string TooLong(std::uint64_t size, std::uint64_t limit) {
   return "Record too long: " + std::to_string(size) + " bytes; " + kLimit + std::to_string(limit) + kAdvice;
 }
 
-// What else the bytes at a header that is none may be; empty if nothing is known.
+// Returns a hint at the format of bytes that are not a valid header; empty if it is unknown.
 std::string Cause(const char* data) {
   if (std::memcmp(data, "\x1f\x8b\x08", 3) == 0) {
     return " It begins as gzip does: give the channel CompressionType Gzip (TrainingInput(..., compression='Gzip')), or"
@@ -36,7 +36,7 @@ std::string Cause(const char* data) {
   return "";
 }
 
-// Framings that announce the length: header, payload, trailer.
+// Framings with a length in the header: header, payload, trailer.
 class CountedFramer : public Framer {
  public:
   CountedFramer(const FramingOptions& options, std::size_t header_size)
@@ -95,10 +95,10 @@ class CountedFramer : public Framer {
  protected:
   enum class Phase { kHeader, kPayload, kTrailer };
 
-  // Reads a whole header; sets missing_ and trailer_size_, or fails.
+  // Parses a complete header; sets missing_ and trailer_size_, or fails.
   virtual bool TakeHeader(const char* data) = 0;
   virtual void TakePayload(const char* data, std::size_t size) = 0;
-  // Reads a whole trailer; true if the record is to be given out. May fail.
+  // Parses a complete trailer; returns whether the record is valid. May fail.
   virtual bool TakeTrailer(const char* data) = 0;
 
   bool CheckLength(std::uint64_t size) {
@@ -120,9 +120,9 @@ class CountedFramer : public Framer {
   const FramingOptions options_;
   const std::size_t header_size_;
   Phase phase_ = Phase::kHeader;
-  std::uint64_t missing_ = 0;  // bytes of the payload still to come
+  std::uint64_t missing_ = 0;  // bytes of the payload that have not arrived yet
   std::size_t trailer_size_ = 0;
-  bool continued_ = false;  // parts of this record are in record_, and more are to follow
+  bool continued_ = false;  // record_ has some parts of this record, and more follow
   Bytes record_;
 
  private:
@@ -145,7 +145,7 @@ class RecordIOFramer : public CountedFramer {
     if (failed()) return;
     if (phase_ == Phase::kTrailer && (trailer_size_ == 0 || !options_.strict_padding)) {
       taken_ += size;
-      EndPart(true, records);  // some writers leave the last padding out
+      EndPart(true, records);  // some writers omit the last padding
       size = 0;
     }
     if (phase_ == Phase::kTrailer) {
@@ -232,7 +232,7 @@ class TFRecordFramer : public CountedFramer {
 
  private:
   std::uint32_t crc_ = 0;
-  std::int64_t corrupted_ = 0;  // in a row
+  std::int64_t corrupted_ = 0;  // number of consecutive ones
 };
 
 class TextLineFramer : public Framer {
@@ -248,7 +248,7 @@ class TextLineFramer : public Framer {
       const char* stop = found != nullptr ? static_cast<const char*>(found) : end;
       const std::size_t part = static_cast<std::size_t>(stop - at);
       if (part > options_.max_record_bytes || line_.size() > options_.max_record_bytes - part) {
-        // How much longer the line is depends on how much of it has arrived.
+        // The error has no length, because the rest of the line may not have arrived.
         Fail(std::string("Record too long: ") + kLimit + std::to_string(options_.max_record_bytes) + kAdvice);
         break;
       }

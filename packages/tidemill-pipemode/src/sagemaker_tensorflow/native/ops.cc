@@ -1,7 +1,7 @@
 // The reader as TensorFlow ops on the C kernel API: open an epoch, read its next records, close it.
 //
-// The dataset around them is TensorFlow's own GeneratorDataset, which calls open when an iterator is first asked, read
-// for each element until that answers OUT_OF_RANGE, and close when the iterator goes.
+// The dataset that calls them is TensorFlow's GeneratorDataset: it calls open at the first element of an iterator, read
+// for each element until OUT_OF_RANGE, and close when the iterator is deleted.
 
 #include <pthread.h>
 
@@ -19,9 +19,9 @@
 namespace tidemill {
 namespace {
 
-int registration = -1;  // 0: the ops are there
+int registration = -1;  // 0: the ops are registered
 
-// Open epochs by handle: a handle is a number in a tensor.
+// Open epochs by handle; a handle is a number in a tensor.
 class Epochs {
  public:
   std::int64_t Add(std::shared_ptr<PipeReader> reader) {
@@ -49,7 +49,7 @@ class Epochs {
   std::unordered_map<std::int64_t, std::shared_ptr<PipeReader>> readers_;
 };
 
-// Never destroyed: threads of TensorFlow may still read while the process runs its destructors.
+// Never destroyed: TensorFlow's threads may still read while the process runs its destructors.
 Epochs& AllEpochs() {
   static Epochs* const epochs = new Epochs;
   return *epochs;
@@ -85,7 +85,7 @@ void RecordsOutput(TF_OpKernelContext* context, std::vector<Bytes>* records, Sta
   TF_Tensor* tensor = tf.TF_AllocateOutput(context, 0, TF_STRING, &count, 1, size, status->get());
   if (!status->ok()) return;
   if (size != 0) {
-    // The tensor's elements are empty strings, which own nothing; the records' memory becomes the tensor's.
+    // The tensor's elements are empty strings, which own no memory, so they can be overwritten by the records.
     std::memcpy(tf.TF_TensorData(tensor), static_cast<const void*>(records->data()), size);
     for (Bytes& record : *records) record.Forget();
   }
@@ -194,7 +194,7 @@ bool RegisterAll() {
          RegisterKernel("TidemillPipeClose", CreateNothing, ComputeClose, DeleteNothing);
 }
 
-// TensorFlow collects the ops that appear while it loads the library, so this happens in a static initializer.
+// TensorFlow collects the ops that are registered while it loads the library, so a static initializer registers them.
 struct Registration {
   Registration() {
     registration = RegisterAll() ? 0 : 1;
@@ -205,7 +205,7 @@ struct Registration {
 }  // namespace
 }  // namespace tidemill
 
-// 0 if the ops are registered.
+// Returns 0 if the ops are registered.
 TIDEMILL_EXPORT int tidemill_pipe_registration() { return tidemill::registration; }
 
 TIDEMILL_EXPORT void tidemill_pipe_interrupt() { tidemill::PipeReader::Interrupt(); }

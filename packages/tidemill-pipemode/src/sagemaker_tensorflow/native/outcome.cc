@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t kOutcomeVersion = 2;
 
-// Takes the next field off a line: what comes before the next space, or all that is left.
+// Removes the next field from a line and returns it: the text before the next space, or the rest.
 std::string_view TakeField(std::string_view* line) {
   const std::string_view field = line->substr(0, line->find(' '));
   line->remove_prefix(field.size() < line->size() ? field.size() + 1 : field.size());
@@ -23,7 +23,7 @@ bool IsCount(std::string_view field, std::uint64_t* value) {
 
 }  // namespace
 
-std::string JudgeOutcome(const std::string& text, std::uint64_t bytes_read) {
+std::string OutcomeProblem(const std::string& text, std::uint64_t bytes_read) {
   std::string_view line = text;
   const bool whole = !line.empty() && line.back() == '\n';
   if (whole) line.remove_suffix(1);

@@ -1,4 +1,4 @@
-// The outcome file of an epoch: what the feeder says about the bytes that it wrote.
+// The outcome file of an epoch: the feeder's record of the bytes that it wrote.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tidemill {
 
-// Why an epoch of which `bytes_read` bytes were read did not end well, or an empty string if it did.
-std::string JudgeOutcome(const std::string& text, std::uint64_t bytes_read);
+// Returns why an epoch with `bytes_read` bytes read is incomplete or failed; an empty string if it is complete.
+std::string OutcomeProblem(const std::string& text, std::uint64_t bytes_read);
 
 }  // namespace tidemill

@@ -21,15 +21,15 @@ namespace tidemill {
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{256} << 10;  // small enough to stay in the processor's cache
-constexpr std::size_t kEnough = std::size_t{1} << 20;    // bytes of records given at once
+constexpr std::size_t kEnough = std::size_t{1} << 20;    // bytes of records returned by one call
 constexpr int kPatienceMs = 100;
-constexpr std::chrono::milliseconds kRestart{5000};  // how soon a feeder that ended may be started anew unnoticed
-constexpr int kPipeSize = 1 << 20;  // the most that an unprivileged process may ask for
+constexpr std::chrono::milliseconds kRestart{5000};  // how long a reader waits for the restart of a feeder that ended
+constexpr int kPipeSize = 1 << 20;  // the largest size for unprivileged processes
 
 std::atomic<std::uint64_t> interrupts{0};
 std::atomic<bool> stopping{false};
 
-// Open FIFOs, for the child of a fork; atomics, since nothing may be locked there.
+// Open FIFOs, for CloseAllInChild; atomics, because a forked child must not take a lock.
 std::array<std::atomic<int>, 1024> open_files;
 
 struct OpenFiles {
@@ -53,7 +53,7 @@ void CloseFile(int fd) {
   ::close(fd);
 }
 
-// What to say in a wait while another dataset of this process reads an epoch of the channel; empty if none does.
+// Returns a hint if another dataset of this process reads an epoch of the channel; else an empty string.
 std::string AboutOtherReader(const std::string& channel, int own_fd) {
   for (const auto& slot : open_files) {
     const int fd = slot.load();
@@ -86,10 +86,10 @@ bool ParseEpoch(const std::string& text, std::int64_t* epoch) {
   return true;
 }
 
-// Whether a writer has opened the FIFO since this end of it was opened.
+// Returns whether a writer has opened the FIFO since this end was opened.
 bool HasBeenWritten(int fd) {
   struct pollfd file = {fd, POLLIN, 0};
-  // Without a writer nothing: Linux reports a hang-up only after one has been there.
+  // Linux reports a hang-up only if there was a writer before.
   return ::poll(&file, 1, 0) > 0 && (file.revents & (POLLIN | POLLHUP)) != 0;
 }
 
@@ -98,7 +98,7 @@ void WriteAll(int fd, const std::string& text) {
   while (done < text.size()) {
     const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody to tell
+    if (written <= 0) return;  // standard output or error is closed
     done += static_cast<std::size_t>(written);
   }
 }
@@ -150,9 +150,9 @@ Step PipeReader::Next(std::vector<Bytes>* records) {
   return step;
 }
 
-// Takes what is there until that is enough; an error waits until the records before it have been given.
+// Reads available data until there is enough; an error is raised after the records before it were returned.
 Step PipeReader::Fill(std::vector<Bytes>* records) {
-  // Per-record figures need one record per call.
+  // Figures per record need one record per call.
   const std::size_t max_records =
       options_.benchmark_records_interval > 0 ? 1 : std::numeric_limits<std::size_t>::max();
   if (fd_ < 0 && !finished_) {
@@ -178,33 +178,33 @@ Step PipeReader::Fill(std::vector<Bytes>* records) {
       finished_ = true;
       const std::size_t whole = records->size();
       framer_->Finish(buffer_.data() + begin_, end_ - begin_, records);
-      // Only the feeder's word makes the last line of a text whole: without it half a line would pass as one.
-      if (records->size() > whole && !Judge().empty()) records->resize(whole);
+      // Text has no checksums, so only the feeder's outcome shows that the last line is complete.
+      if (records->size() > whole && !FindProblem().empty()) records->resize(whole);
       begin_ = end_ = 0;
     }
   }
 }
 
-// All records are given; what is left is to say how the epoch ended.
+// Returns how the epoch ended, after all records were returned.
 Step PipeReader::AtEnd() {
-  const std::string judgement = finished_ ? Judge() : "";
-  if (framer_->failed()) return Fail(framer_->error() + (judgement.empty() ? "" : "; " + judgement));
-  return judgement.empty() ? Step::kEnd : Fail("The stream ended early or is damaged: " + judgement);
+  const std::string problem = finished_ ? FindProblem() : "";
+  if (framer_->failed()) return Fail(framer_->error() + (problem.empty() ? "" : "; " + problem));
+  return problem.empty() ? Step::kEnd : Fail("The stream ended early or is damaged: " + problem);
 }
 
-// What the feeder's outcome file has against this epoch.
-std::string PipeReader::Judge() const {
+// Returns why the epoch is incomplete according to the feeder's outcome file; empty if it is complete.
+std::string PipeReader::FindProblem() const {
   const std::string file = OutcomePath();
   std::string text;
   const int failure = ReadSmallFile(file, &text);
-  if (failure == ENOENT || failure == ENOTDIR) return "";  // a feeder that says nothing
+  if (failure == ENOENT || failure == ENOTDIR) return "";  // the feeder writes no outcome files
   if (failure != 0) return "the outcome file " + file + " cannot be read: " + std::strerror(failure);
-  const std::string judgement = JudgeOutcome(text, bytes_read_);
-  return judgement.empty() ? "" : judgement + " [" + file + "]";
+  const std::string problem = OutcomeProblem(text, bytes_read_);
+  return problem.empty() ? "" : problem + " [" + file + "]";
 }
 
-// The state file is read, the FIFO opened and the state written under one lock: whoever else reads this channel takes
-// the next epoch, and an epoch counts as taken only when its FIFO is open.
+// Reads the state file, opens the FIFO and writes the state under one lock. So another reader of the channel reads the
+// next epoch, and an epoch is used up only when its FIFO is open.
 Step PipeReader::Open() {
   if (framer_ == nullptr) return Fail("Invalid record format: " + options_.record_format);
   const std::string lock_path = options_.state_dir + "/." + options_.channel + "-pipe_mode-lock";
@@ -220,7 +220,7 @@ Step PipeReader::Open() {
   return step == Step::kNotYet ? AwaitFifo(feeder_end) : step;
 }
 
-// Waits a moment for a FIFO that is absent, or left behind by a feeder that lives no more, and limits that.
+// Waits one interval for a FIFO that is absent or was left by a dead feeder; fails at the time limit.
 Step PipeReader::AwaitFifo(const std::string& feeder_end) {
   const Step waited = Quiet("for the FIFO to be made");
   if (waited != Step::kNotYet) return waited;
@@ -238,7 +238,7 @@ Step PipeReader::AwaitFifo(const std::string& feeder_end) {
               " s: start the feeder, or see whether this epoch exists at all" + AboutOtherReader(options_.channel, fd_));
 }
 
-// With kNotYet nothing has changed, and `feeder_end` says why the channel's feeder ended, if it did.
+// If it returns kNotYet, nothing has changed; if the channel's feeder has ended, `feeder_end` is the reason.
 Step PipeReader::OpenLocked(std::string* feeder_end) {
   const std::string state_path = options_.state_dir + "/." + options_.channel + "-pipe_mode-state";
   std::string text;
@@ -270,7 +270,7 @@ Step PipeReader::OpenLocked(std::string* feeder_end) {
   Remember(fd_);
   if (is_fifo) {
 #ifdef F_SETPIPE_SZ
-    (void)::fcntl(fd_, F_SETPIPE_SZ, kPipeSize);  // only a wish: small pipes work as well
+    (void)::fcntl(fd_, F_SETPIPE_SZ, kPipeSize);  // may fail: small pipes work as well
 #endif
   } else {
     writer_seen_ = true;
@@ -279,9 +279,9 @@ Step PipeReader::OpenLocked(std::string* feeder_end) {
   return Step::kRecords;
 }
 
-// Reads once: into the rest of a long record as far as there is one, and into the buffer behind it.
+// Reads once: first into the rest of a long record, if any, then into the buffer.
 Step PipeReader::Read(std::size_t* size, bool* at_end) {
-  if (!writer_seen_) return Step::kNotYet;  // without a writer a FIFO reads as ended
+  if (!writer_seen_) return Step::kNotYet;  // reading a FIFO without a writer returns end of file
   if (begin_ != 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
@@ -309,11 +309,11 @@ Step PipeReader::Read(std::size_t* size, bool* at_end) {
   return Step::kRecords;
 }
 
-// Waits a moment for the first writer, or for data.
+// Waits one interval for the first writer or for data.
 Step PipeReader::AwaitWriter() {
   if (!writer_seen_ && !HasBeenWritten(fd_)) {
-    const std::string reason = WhyNobodyWillWrite();
-    // A feeder's last bytes came before its end.
+    const std::string reason = NoWriterReason();
+    // The feeder may have written its last bytes before it ended.
     if (!reason.empty() && !HasBeenWritten(fd_)) return Fail("Nobody fills " + path_ + ". " + reason);
   }
   if (!HasBeenWritten(fd_)) {
@@ -324,13 +324,13 @@ Step PipeReader::AwaitWriter() {
   return Step::kRecords;
 }
 
-// Why the feeder that made the FIFO of this epoch ended; empty if it lives, or if nothing tells. A FIFO without an
-// outcome file was made by hand, or by a feeder that holds no lock.
+// Returns why the feeder that made this epoch's FIFO ended; empty if it is alive or unknown. A FIFO without an outcome
+// file was made by hand, or by a feeder that holds no lock.
 std::string PipeReader::EndOfFeeder() const {
   return ::access(OutcomePath().c_str(), F_OK) == 0 ? FeederEnd(FeederLockPath()) : "";
 }
 
-std::string PipeReader::WhyNobodyWillWrite() const {
+std::string PipeReader::NoWriterReason() const {
   const std::string end = EndOfFeeder();
   if (!end.empty()) return AboutEnd(end, epoch_ + 1);
   if (!IsRemoved(fd_)) return "";
@@ -352,7 +352,7 @@ std::string PipeReader::FeederLockPath() const {
   return options_.pipe_dir + "/.tidemill/" + options_.channel + ".feeder";
 }
 
-// Nothing is there: passes up to a tenth of a second, says so now and then, and looks for signals and the process's end.
+// Waits at most a tenth of a second without data. Prints a line from time to time, and checks for signals and the exit.
 Step PipeReader::Quiet(const char* what) {
   const Clock::time_point now = Clock::now();
   if (!waiting_) {

@@ -1,4 +1,4 @@
-// One epoch of one channel: takes the epoch's number from the state file, opens its FIFO, gives records.
+// Reads one epoch of a channel: reads the number of the epoch from the state file, opens its FIFO and returns records.
 #pragma once
 
 #include <atomic>
@@ -26,11 +26,11 @@ struct PipeOptions {
 };
 
 enum class Step {
-  kRecords,      // there are records
-  kNotYet,       // nothing has come for a moment; ask again
+  kRecords,      // records were returned
+  kNotYet,       // no data within the wait interval; call again
   kEnd,          // the epoch is over
-  kError,        // error() says why
-  kInterrupted,  // a signal came while nothing did; asking again is fine
+  kError,        // error() has the reason
+  kInterrupted,  // a signal arrived during the wait; the caller may call again
 };
 
 class PipeReader {
@@ -40,17 +40,17 @@ class PipeReader {
   PipeReader(const PipeReader&) = delete;
   PipeReader& operator=(const PipeReader&) = delete;
 
-  // Puts what has arrived, about a megabyte of it at most, into the empty `records`. Blocks for a tenth of a second at
-  // most, and only when nothing is there.
+  // Appends the records that have arrived, about a megabyte at most, to the empty `records`. Blocks at most for a tenth
+  // of a second, and only if no data is available.
   Step Next(std::vector<Bytes>* records);
 
   const std::string& error() const { return error_; }
 
-  // A signal came: each reader that waits gives kInterrupted once.
+  // Called on a signal: each waiting reader returns kInterrupted once.
   static void Interrupt();
-  // The process ends: every wait ends with an error.
+  // Called when the process exits: every wait ends with an error.
   static void Stop();
-  // In a forked child: the FIFOs belong to the parent, and a copy would keep their writers waiting.
+  // Called in a forked child: the FIFOs belong to the parent, and open copies would keep their writers waiting.
   static void CloseAllInChild();
 
  private:
@@ -62,13 +62,13 @@ class PipeReader {
   Step AwaitFifo(const std::string& feeder_end);
   Step AwaitWriter();
   std::string EndOfFeeder() const;
-  std::string WhyNobodyWillWrite() const;
+  std::string NoWriterReason() const;
   std::string AboutEnd(const std::string& reason, std::int64_t next_epoch) const;
   std::string OutcomePath() const;
   std::string FeederLockPath() const;
   Step Read(std::size_t* size, bool* at_end);
   Step AtEnd();
-  std::string Judge() const;
+  std::string FindProblem() const;
   Step Quiet(const char* what);
   Step Fail(const std::string& text);
   Step FailWithErrno(const std::string& what, int number);
@@ -88,14 +88,14 @@ class PipeReader {
   std::string error_;
 
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;  // what is in the buffer and not yet taken
+  std::size_t begin_ = 0;  // begin of the bytes in the buffer that are not consumed yet
   std::size_t end_ = 0;
   std::uint64_t bytes_read_ = 0;
 
-  bool waiting_ = false;  // nothing has come since waiting_since_
+  bool waiting_ = false;  // no data has arrived since waiting_since_
   Clock::time_point waiting_since_;
   Clock::time_point announce_at_;
-  bool feeder_ended_ = false;  // as far as this wait has seen, since feeder_ended_since_
+  bool feeder_ended_ = false;  // this wait has found a free lock, since feeder_ended_since_
   Clock::time_point feeder_ended_since_;
   std::uint64_t interrupts_seen_ = 0;
 

@@ -24,10 +24,10 @@ class File {
   int fd_;
 };
 
-// Reads a small file whole; an errno, or 0.
+// Reads a whole small file. Returns 0 or an errno.
 int ReadSmallFile(const std::string& path, std::string* text);
 
-// Replaces a small file by rename, so that nobody sees half of it; an errno, or 0.
+// Replaces a small file by rename, so that no reader sees a partial file. Returns 0 or an errno.
 int WriteSmallFile(const std::string& path, const std::string& text);
 
 }  // namespace tidemill

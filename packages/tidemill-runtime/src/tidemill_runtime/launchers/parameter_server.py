@@ -170,15 +170,15 @@ class ClusterMember:
     def exit_code(self) -> int | None:
         """The exit code of the instance; None while the script runs or other instances need the server."""
         if self._exit_code is None:
-            self._exit_code = self._look()
+            self._exit_code = self._poll()
             if self._exit_code is not None and self._master:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         return self._exit_code
 
-    def _look(self) -> int | None:
+    def _poll(self) -> int | None:
         code = self._script.exit_code()
         if self._master and (self._left_at is not None or self._master.has_ended(now=bool(code))):
-            return self._leave(code)
+            return self._end_after_master(code)
         if code is not None and self._signalled:
             return code
         lost = self._server.exit_code()
@@ -191,7 +191,7 @@ class ClusterMember:
                 self._ended_file.touch()
         return code
 
-    def _leave(self, code: int | None) -> int | None:
+    def _end_after_master(self, code: int | None) -> int | None:
         """End the script after the master. Its exit code is no failure: the signal may have interrupted a step."""
         now = time.monotonic()
         if code is not None:

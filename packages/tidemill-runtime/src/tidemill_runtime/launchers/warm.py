@@ -84,7 +84,7 @@ class WarmLauncher:
         """Start the script in its own session and process group."""
         try:
             self._check(script)
-            return self._ask(script, stderr_fd)
+            return self._start_warm(script, stderr_fd)
         except _Cold as reason:
             emit("warm.skipped", reason=str(reason))
         return ColdLauncher().start(script, stderr_fd=stderr_fd)
@@ -102,7 +102,7 @@ class WarmLauncher:
         if home and (Path(home) / ".keras" / "keras.json").exists():
             raise _Cold("Keras reads its configuration in HOME while it is imported")
 
-    def _ask(self, script: Script, stderr_fd: int) -> Child:
+    def _start_warm(self, script: Script, stderr_fd: int) -> Child:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(ANSWER_TIMEOUT_S)

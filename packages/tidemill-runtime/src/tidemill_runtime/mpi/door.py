@@ -22,7 +22,7 @@ from tidemill_runtime import channel
 from tidemill_runtime.mpi.handshake import NUM_PORTS, Connection, answer, port_of
 from tidemill_runtime.mpi.network import DOOR_OPEN, DOOR_SOCKET, Addresses, call, was_reached
 from tidemill_runtime.mpi.plan import ENDED, FAILED, Outcome
-from tidemill_runtime.mpi.shared_directory import PATIENCE_S, keep_notice
+from tidemill_runtime.mpi.shared_directory import PATIENCE_S, write_notice
 from tidemill_runtime.mpi.sockets import connect
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Door:
         while True:
             self._rooms.acquire()
             raw, _ = self._listener.accept()
-            threading.Thread(target=self._let_in, args=(raw,), daemon=True).start()
+            threading.Thread(target=self._serve_connection, args=(raw,), daemon=True).start()
 
     def finish(self) -> None:
         """Send the other instances the answers that they wait for: results of commands, and receipts of notices."""
@@ -77,19 +77,19 @@ class Door:
         until = time.monotonic() + PATIENCE_S
         tries = 0
         while (time.monotonic() < until if waited_for else tries < _FEW_TRIES) and not was_reached(self._directory, to):
-            if self._hand_over(notice, outcome, to):
+            if self._try_to_deliver(notice, outcome, to):
                 return
             tries += 1
             time.sleep(_TRY_S)
-        self._hand_over(notice, outcome, to)
+        self._try_to_deliver(notice, outcome, to)
 
-    def _hand_over(self, notice: str, outcome: dict[str, Any], to: str) -> bool:
+    def _try_to_deliver(self, notice: str, outcome: dict[str, Any], to: str) -> bool:
         connection = call(self._addresses, to)
         if connection is None:
             return False
         try:
             connection.raw.settimeout(_HANDSHAKE_S)
-            connection.send({"notice": notice, "outcome": outcome, "teller": self._host})
+            connection.send({"notice": notice, "outcome": outcome, "sender": self._host})
             return connection.receive() is not None
         except (OSError, ValueError):
             return False
@@ -111,7 +111,7 @@ class Door:
                 failed = error
         raise OSError(f"{self._host} cannot listen at {address} for the other instances of the job: {failed}")
 
-    def _let_in(self, raw: socket.socket) -> None:
+    def _serve_connection(self, raw: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):
             raw.settimeout(_HANDSHAKE_S)
             try:
@@ -126,17 +126,17 @@ class Door:
             raw.settimeout(None)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             try:
-                self._do(connection, message or {})
+                self._handle(connection, message or {})
             finally:
                 connection.close()
 
-    def _do(self, connection: Connection, message: dict[str, Any]) -> None:
+    def _handle(self, connection: Connection, message: dict[str, Any]) -> None:
         self._busy.append(threading.current_thread())
         if "command" in message:
             self._run(connection, str(message["command"]))
-        elif message.get("notice") in (FAILED, ENDED) and message.get("teller") in self._addresses.addresses:
+        elif message.get("notice") in (FAILED, ENDED) and message.get("sender") in self._addresses.addresses:
             outcome = Outcome(**message["outcome"])
-            keep_notice(self._directory, message["notice"], outcome, teller=message["teller"])
+            write_notice(self._directory, message["notice"], outcome, sender=message["sender"])
             connection.send({})
             with contextlib.suppress(OSError):  # the supervisor has ended
                 supervisor = connect(str(self._directory), DOOR_SOCKET)
@@ -160,12 +160,14 @@ class Door:
             selector.register(supervisor, selectors.EVENT_READ)
             selector.register(connection.raw, selectors.EVENT_READ)
             try:
-                self._pass_on(connection, selector, supervisor)
+                self._forward_output(connection, selector, supervisor)
             finally:
                 for fd, _ in pipes:
                     os.close(fd)
 
-    def _pass_on(self, connection: Connection, selector: selectors.BaseSelector, supervisor: socket.socket) -> None:
+    def _forward_output(
+        self, connection: Connection, selector: selectors.BaseSelector, supervisor: socket.socket
+    ) -> None:
         while True:
             ready = {key.fileobj: key.data for key, _ in selector.select()}
             for fd, stream in ready.items():
@@ -192,16 +194,16 @@ def main(directory: str, file: str, host: str, others: Sequence[str]) -> int:
         return 1
     print(DOOR_OPEN, flush=True)  # noqa: T201
     threading.Thread(target=door.serve, daemon=True).start()
-    telling = []
+    deliveries = []
     for line in sys.stdin:
-        told = json.loads(line)
+        notice = json.loads(line)
         for other in others:
-            telling.append(
-                threading.Thread(target=door.deliver, args=(told["notice"], told["outcome"]), kwargs={"to": other})
+            deliveries.append(
+                threading.Thread(target=door.deliver, args=(notice["notice"], notice["outcome"]), kwargs={"to": other})
             )
-            telling[-1].start()
+            deliveries[-1].start()
     door.finish()
-    for thread in telling:
+    for thread in deliveries:
         thread.join()
     return 0
 

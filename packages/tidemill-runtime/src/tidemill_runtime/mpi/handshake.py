@@ -96,10 +96,10 @@ def ask(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
         ValueError: The other side is not that instance of the job.
         OSError: The other side has closed the connection, or is too slow.
     """
-    theirs = _read(raw, _RANDOM_BYTES)
-    ours = os.urandom(_RANDOM_BYTES)
-    parts = (host.encode(), theirs, ours)
-    raw.sendall(ours + _mac(secret, b"ask", *parts))
+    other_random = _read(raw, _RANDOM_BYTES)
+    own_random = os.urandom(_RANDOM_BYTES)
+    parts = (host.encode(), other_random, own_random)
+    raw.sendall(own_random + _mac(secret, b"ask", *parts))
     if not hmac.compare_digest(_read(raw, _HASH_BYTES), _mac(secret, b"answer", *parts)):
         raise ValueError(f"what listens is not {host} of this job")
     return Connection(raw, _mac(secret, b"key", *parts), own=b"a")
@@ -112,10 +112,10 @@ def answer(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
         ValueError: The other side does not know the job's secret.
         OSError: The other side has closed the connection, or is too slow.
     """
-    ours = os.urandom(_RANDOM_BYTES)
-    raw.sendall(ours)
-    theirs = _read(raw, _RANDOM_BYTES)
-    parts = (host.encode(), ours, theirs)
+    own_random = os.urandom(_RANDOM_BYTES)
+    raw.sendall(own_random)
+    other_random = _read(raw, _RANDOM_BYTES)
+    parts = (host.encode(), own_random, other_random)
     if not hmac.compare_digest(_read(raw, _HASH_BYTES), _mac(secret, b"ask", *parts)):
         raise ValueError("a stranger")
     raw.sendall(_mac(secret, b"answer", *parts))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tidemill_runtime._shared.encryption.certificate import find_obstacle
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.handshake import NUM_PORTS, Connection, ask, port_of
-from tidemill_runtime.mpi.shared_directory import PATIENCE_S, keep_notice, read_notice
+from tidemill_runtime.mpi.shared_directory import PATIENCE_S, read_notice, write_notice
 from tidemill_runtime.mpi.sockets import listen
 from tidemill_runtime.process import begin_afresh
 from tidemill_runtime.tee import write_all
@@ -123,20 +123,20 @@ class NetworkPeers:
             preexec_fn=begin_afresh(os.getpid()),  # safe: the supervisor has one thread
         )
         assert self._door.stdout is not None
-        said = self._door.stdout.readline().decode("utf-8", "replace").strip()
-        if said != DOOR_OPEN:
-            raise ConfigurationError(said or "the process that listens for the other instances of the job ended")
+        first_line = self._door.stdout.readline().decode("utf-8", "replace").strip()
+        if first_line != DOOR_OPEN:
+            raise ConfigurationError(first_line or "the process that listens for the other instances of the job ended")
         return listener
 
-    def tell(self, notice: str, outcome: Outcome) -> None:
-        keep_notice(self._directory, notice, outcome, teller=self._host)
+    def notify(self, notice: str, outcome: Outcome) -> None:
+        write_notice(self._directory, notice, outcome, sender=self._host)
         if self._door is not None and self._door.stdin is not None:
             line = json.dumps({"notice": notice, "outcome": asdict(outcome)}) + "\n"
             with contextlib.suppress(OSError):  # without a door, only the platform informs the other instances
                 self._door.stdin.write(line.encode("ascii"))
                 self._door.stdin.flush()
 
-    def told(self, notice: str) -> Outcome | None:
+    def read_notice(self, notice: str) -> Outcome | None:
         return read_notice(self._directory, notice)
 
     def run(self, host: str, command: str) -> int:

@@ -31,10 +31,10 @@ class Peers(Protocol):
         An empty message announces a new notice.
         """
 
-    def tell(self, notice: str, outcome: Outcome) -> None:
+    def notify(self, notice: str, outcome: Outcome) -> None:
         """Publish a notice to all instances, including this one, without waiting for them."""
 
-    def told(self, notice: str) -> Outcome | None:
+    def read_notice(self, notice: str) -> Outcome | None:
         """Return the notice of that name, if any."""
 
     def run(self, host: str, command: str) -> int:

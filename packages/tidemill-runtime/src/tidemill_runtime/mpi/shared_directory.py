@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["PATIENCE_S", "DirectoryPeers", "keep_notice", "read_notice"]
+__all__ = ["PATIENCE_S", "DirectoryPeers", "read_notice", "write_notice"]
 
 PATIENCE_S = 1200.0
 """Time for all instances to begin, as on SageMaker: some may have to install their requirements."""
@@ -41,15 +41,15 @@ class DirectoryPeers:
     def listen(self) -> socket.socket:
         return listen(self._directory / _socket_name(self._host))
 
-    def tell(self, notice: str, outcome: Outcome) -> None:
-        keep_notice(self._directory, notice, outcome, teller=self._host)
+    def notify(self, notice: str, outcome: Outcome) -> None:
+        write_notice(self._directory, notice, outcome, sender=self._host)
         for host in self._others:
             with contextlib.suppress(OSError):  # the other instance may not have begun, or may have ended
                 connection = connect(str(self._directory), _socket_name(host))
                 channel.send(connection, {})
                 connection.close()
 
-    def told(self, notice: str) -> Outcome | None:
+    def read_notice(self, notice: str) -> Outcome | None:
         return read_notice(self._directory, notice)
 
     def run(self, host: str, command: str) -> int:
@@ -71,9 +71,9 @@ class DirectoryPeers:
         """Do nothing: the notices are already in the shared directory."""
 
 
-def keep_notice(directory: Path, notice: str, outcome: Outcome, *, teller: str) -> None:
+def write_notice(directory: Path, notice: str, outcome: Outcome, *, sender: str) -> None:
     """Write a notice, unless there is one of that name."""
-    own = directory / f"{notice}.json.{teller}"
+    own = directory / f"{notice}.json.{sender}"
     outcome.write(own)
     with contextlib.suppress(FileExistsError):
         os.link(str(own), str(directory / f"{notice}.json"))

@@ -91,22 +91,24 @@ class Supervisor:
     def run(self) -> Outcome:
         """Run mpirun until it ends."""
         with signal_numbers() as signals_fd:
-            self._selector.register(signals_fd, selectors.EVENT_READ, lambda: self._hear(os.read(signals_fd, 4096)))
+            self._selector.register(
+                signals_fd, selectors.EVENT_READ, lambda: self._handle_signals(os.read(signals_fd, 4096))
+            )
             if self._plan.mpirun:
                 self._start_mpirun()
             while self._poll():
-                self._look()
+                self._send_due_signals()
                 self._wait(self._deadline)
             if self._mpirun_output is not None:
                 self._mpirun_output.drain()
             return self._outcome()
 
-    def tell_others(self, outcome: Outcome) -> None:
+    def notify_others(self, outcome: Outcome) -> None:
         """Notify the instances that wait for mpirun that it has ended; some may not have begun yet."""
         if self._peers is None:
             return
         if self._plan.mpirun:
-            self._peers.tell(ENDED, replace(outcome, reports=""))
+            self._peers.notify(ENDED, replace(outcome, reports=""))
         self._peers.close()
 
     def _wait(self, deadline: float | None) -> None:
@@ -138,11 +140,11 @@ class Supervisor:
         ended = [rank for rank in self._ranks if rank.exit_code is None and rank.poll() is not None]
         for rank in ended:
             for output in (rank.stdout, rank.stderr):
-                self._forget(output.fd)
+                self._unwatch(output.fd)
                 output.drain()
                 os.close(output.fd)
         for rank in sorted(ended, key=_likely_cause):
-            self._take_leave(rank)
+            self._handle_exit(rank)
         if not self._running:
             for rank in self._ranks:
                 self._answer(rank)
@@ -158,19 +160,19 @@ class Supervisor:
 
     def _end_of_mpirun(self) -> int | None:
         """Return the exit code of mpirun on another instance, if it has ended."""
-        told = self._told(ENDED)
-        return told.exit_code if told else None
+        notice = self._read_notice(ENDED)
+        return notice.exit_code if notice else None
 
-    def _told(self, notice: str) -> Outcome | None:
+    def _read_notice(self, notice: str) -> Outcome | None:
         with contextlib.suppress(OSError, ValueError):
-            return self._peers.told(notice) if self._peers else None
+            return self._peers.read_notice(notice) if self._peers else None
         return None
 
     @property
     def _running(self) -> list[Rank]:
         return [rank for rank in self._ranks if rank.exit_code is None]
 
-    def _take_leave(self, rank: Rank) -> None:
+    def _handle_exit(self, rank: Rank) -> None:
         if rank.exit_code == 0:
             self._answer(rank)
             return
@@ -178,7 +180,7 @@ class Supervisor:
         if not sent:
             self._failures.append(rank)
             if not self._stopping and not _is_effect(rank):
-                self._blame(rank)
+                self._report_failure(rank)
         # A rank that seems to have failed because of MPI has a cause that is about to be reported.
         self._end(after_s=ABORT_S if _is_effect(rank) else 0.0)
 
@@ -188,7 +190,7 @@ class Supervisor:
             deadline = time.monotonic() + after_s
             self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
-    def _look(self) -> None:
+    def _send_due_signals(self) -> None:
         """Send due signals: SIGTERM, then SIGKILL, to the remaining ranks, or to mpirun if no rank remains."""
         if not self._mpi_runs:
             self._end(after_s=ABORT_S)
@@ -204,7 +206,7 @@ class Supervisor:
         if not self._running:
             self._signal_mpi(number)
 
-    def _hear(self, numbers: bytes) -> None:
+    def _handle_signals(self, numbers: bytes) -> None:
         for number in numbers:
             if number in (signal.SIGTERM, signal.SIGINT):
                 self._stopping = True
@@ -269,7 +271,7 @@ class Supervisor:
         self._deadline = None
         for output in (rank.stdout, rank.stderr):
             self._follow(output)
-        self._selector.register(entry, selectors.EVENT_READ, lambda: self._left_by_mpi(rank))
+        self._selector.register(entry, selectors.EVENT_READ, lambda: self._handle_mpi_exit(rank))
 
     def _variables(self, message: channel.Message) -> dict[str, str]:
         """Return the rank's environment: this instance's, MPI's additions, and the names that Open MPI would use."""
@@ -296,7 +298,7 @@ class Supervisor:
             "TIDEMILL_REPORTS": str(Path(self._plan.reports) / f"rank-{number}"),
         }
 
-    def _left_by_mpi(self, rank: Rank) -> None:
+    def _handle_mpi_exit(self, rank: Rank) -> None:
         """Handle that MPI has ended an entry whose rank still runs: MPI aborts the job."""
         self._selector.unregister(rank.entry)
         rank.left_by_mpi = not rank.has_ended
@@ -309,7 +311,7 @@ class Supervisor:
 
         self._selector.register(output.fd, selectors.EVENT_READ, pass_on)
 
-    def _forget(self, thing: int | socket.socket) -> None:
+    def _unwatch(self, thing: int | socket.socket) -> None:
         """Stop watching a descriptor or socket, if it is still watched."""
         with contextlib.suppress(KeyError):
             self._selector.unregister(thing)
@@ -318,16 +320,16 @@ class Supervisor:
         """Tell MPI through the entry that a rank ended, without its exit code: MPI would only add its own messages."""
         if rank.entry.fileno() < 0:
             return
-        self._forget(rank.entry)
+        self._unwatch(rank.entry)
         with contextlib.suppress(OSError):
             channel.send(rank.entry, {"status": 0})
         rank.entry.close()
 
     def _outcome(self) -> Outcome:
         rank = next((each for each in self._failures if not _is_effect(each)), None) or next(iter(self._failures), None)
-        said = self._mpirun_output.text().strip() if self._mpirun_output else ""
-        if said and rank is None and not self._stopping:
-            write_all(2, f"{said}\n".encode())
+        mpirun_text = self._mpirun_output.text().strip() if self._mpirun_output else ""
+        if mpirun_text and rank is None and not self._stopping:
+            write_all(2, f"{mpirun_text}\n".encode())
         manager = self._mpirun or (self._daemons[0] if self._daemons else None)
         status = (manager.poll() if manager else self._ended_there) or 0
         some = self._ranks or self._ended_there is not None  # an instance may have no ranks
@@ -340,7 +342,7 @@ class Supervisor:
             return self._outcome_of(rank)
         if self._stopping:
             return Outcome(_STOPPED)
-        return Outcome(status or 1, tail=f"mpirun ended with exit code {status}: {said or 'it said nothing'}")
+        return Outcome(status or 1, tail=f"mpirun ended with exit code {status}: {mpirun_text or 'it said nothing'}")
 
     def _outcome_of(self, rank: Rank) -> Outcome:
         code, tail = _before_abort(rank.exit_code or 1, rank.stderr.text())
@@ -352,10 +354,10 @@ class Supervisor:
             tail=tail,
         )
 
-    def _blame(self, rank: Rank) -> None:
+    def _report_failure(self, rank: Rank) -> None:
         """Notify the other instances which rank failed, unless a rank there failed before."""
         if self._peers is not None:
-            self._peers.tell(FAILED, replace(self._outcome_of(rank), reports=""))
+            self._peers.notify(FAILED, replace(self._outcome_of(rank), reports=""))
 
     def _cause_elsewhere(self) -> Outcome | None:
         """Return the failure on another instance that ended the ranks of this one; None if they ended by themselves.
@@ -366,7 +368,7 @@ class Supervisor:
             return None
         deadline = time.monotonic() + PEERS_S
         while True:
-            cause = self._told(FAILED)
+            cause = self._read_notice(FAILED)
             if cause is not None and cause.where.endswith(f" on {self._plan.host}"):
                 return None
             if self._stopping:
@@ -418,7 +420,7 @@ def main(path: Path) -> int:
         return 1
     outcome = supervisor.run()
     outcome.write(path.with_name("outcome.json"))
-    supervisor.tell_others(outcome)
+    supervisor.notify_others(outcome)
     return 1 if outcome.exit_code else 0
 
 

@@ -22,20 +22,20 @@ MADE_ANEW = frozenset({"PYTHONPATH", "TF_CONFIG"})
 LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
-def difference(ours: Mapping[str, str], theirs: Mapping[str, str], *, also: Collection[str] = ()) -> str:
+def difference(warm: Mapping[str, str], wanted: Mapping[str, str], *, also: Collection[str] = ()) -> str:
     """Return the first variable that a fresh interpreter would have read differently; empty if there is none.
 
     Args:
-        ours: Environment with which the zygote was started.
-        theirs: Environment that the script must have.
+        warm: Environment with which the zygote was started.
+        wanted: Environment that the script must have.
         also: Further names to compare: variables that the imports have set.
     """
-    names = {name for name in (*ours, *theirs) if name.startswith(FROZEN_PREFIXES) or name in also} - MADE_ANEW
+    names = {name for name in (*warm, *wanted) if name.startswith(FROZEN_PREFIXES) or name in also} - MADE_ANEW
     for name in sorted(names):
-        if ours.get(name) != theirs.get(name):
-            return f"{name} is {theirs.get(name)!r} in the job and {ours.get(name)!r} where TensorFlow was imported"
-    if _locale(ours) != _locale(theirs):
-        return f"the locale is {_locale(theirs)!r} in the job and {_locale(ours)!r} where TensorFlow was imported"
+        if warm.get(name) != wanted.get(name):
+            return f"{name} is {wanted.get(name)!r} in the job and {warm.get(name)!r} where TensorFlow was imported"
+    if _locale(warm) != _locale(wanted):
+        return f"the locale is {_locale(wanted)!r} in the job and {_locale(warm)!r} where TensorFlow was imported"
     return ""
 
 

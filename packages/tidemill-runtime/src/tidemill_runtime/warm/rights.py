@@ -119,10 +119,10 @@ def enter_cgroup(peer: Peer) -> None:
     Raises:
         Refused: The process cannot be moved.
     """
-    theirs = peer.read("cgroup")
-    if theirs == Path("/proc/self/cgroup").read_text(encoding="utf-8"):
+    cgroups = peer.read("cgroup")
+    if cgroups == Path("/proc/self/cgroup").read_text(encoding="utf-8"):
         return
-    unified = [line[3:] for line in theirs.splitlines() if line.startswith("0::")]
+    unified = [line[3:] for line in cgroups.splitlines() if line.startswith("0::")]
     try:
         path = Path("/sys/fs/cgroup" + unified[0]) / "cgroup.procs"
         path.write_text(str(os.getpid()), encoding="ascii")

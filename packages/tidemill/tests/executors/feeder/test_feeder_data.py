@@ -25,7 +25,7 @@ def test_isal_unpacks_where_it_is_installed() -> None:
     assert inflating.codec is isal_zlib
 
 
-def test_an_object_that_is_gone_ends_the_epoch_after_those_before_it(stage: Any) -> None:
+def test_a_missing_object_ends_the_epoch_after_the_objects_before_it(stage: Any) -> None:
     first, gone, last = (stage.object(name, name.encode() * 10) for name in ("first", "gone", "last"))
     Path(gone.file).unlink()
     with stage.feeding(first, gone, last) as feeder:
@@ -91,7 +91,7 @@ def test_gzip_that_is_broken_is_an_error(stage: Any, packed: bytes, text: str, w
 
 
 @pytest.mark.usefixtures("codec")
-def test_gzip_of_any_length_cut_anywhere_is_never_taken_for_whole(stage: Any) -> None:
+def test_truncated_gzip_of_any_length_is_never_accepted_as_complete(stage: Any) -> None:
     packed = gzip.compress(os.urandom(100)) + gzip.compress(b"x" * 1000)
     boundary = len(gzip.compress(b"x" * 1000))
     file = stage.path / "cut"

@@ -37,7 +37,7 @@ def test_shards_are_disjoint_and_miss_nothing(stage: Any, hosts: int, seed: int 
             assert shard == [start + index for start in starts for index in range(per_item)]
 
 
-def test_a_seed_gives_each_epoch_its_own_order_and_always_the_same(stage: Any) -> None:
+def test_a_seed_determines_a_different_order_for_each_epoch(stage: Any) -> None:
     first = [numbers(order(stage, 50, shuffle_seed=7), epoch) for epoch in range(3)]
     assert first == [numbers(order(stage, 50, shuffle_seed=7), epoch) for epoch in range(3)]
     assert first[0] != first[1] != first[2]
@@ -47,7 +47,7 @@ def test_a_seed_gives_each_epoch_its_own_order_and_always_the_same(stage: Any) -
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_a_hundred_thousand_objects_take_no_memory_to_speak_of(stage: Any, seed: int | None) -> None:
+def test_a_hundred_thousand_objects_take_little_memory(stage: Any, seed: int | None) -> None:
     made = order(stage, 100_000, shuffle_seed=seed)
     tracemalloc.start()
     try:

@@ -28,7 +28,7 @@ def test_objects_are_joined_without_anything_between(stage: Any) -> None:
     assert stage.lines == []
 
 
-def test_the_outcome_stands_before_the_end_of_file_is_seen(stage: Any) -> None:
+def test_the_outcome_is_written_before_the_end_of_file(stage: Any) -> None:
     with stage.feeding(stage.object("a", b"a")):
         for epoch in range(50):
             assert stage.read(epoch) == b"a"

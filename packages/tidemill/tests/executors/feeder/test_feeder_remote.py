@@ -23,7 +23,7 @@ from tidemill.shim.transfers import RemoteBody, Transfers, TransfersClosed
 
 @pytest.fixture
 def far(stage: Any, remote: Any) -> Any:
-    """Return the remote store, which the stage knows."""
+    """Add the remote store to the stage, and return it."""
     stage.remotes = remote.remotes
     return remote
 
@@ -66,7 +66,7 @@ def test_shards_and_shuffling_are_those_of_local_objects(stage: Any, far: Any) -
         assert [stage.read(0), stage.read(1)] == expected
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(stage: Any, far: Any) -> None:
+def test_a_transfer_continues_where_its_connection_broke(stage: Any, far: Any) -> None:
     contents = [noise(1_000_000, 1), noise(700_000, 2)]
     entries = [far.put(f"{number}", content) for number, content in enumerate(contents)]
     far.wire.cut_after = 150_001
@@ -79,7 +79,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(stage: Any, far: Any) ->
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"])
-def test_a_store_that_is_away_for_a_moment_is_asked_again(stage: Any, far: Any, answer: bytes) -> None:
+def test_requests_to_an_unavailable_store_are_retried(stage: Any, far: Any, answer: bytes) -> None:
     entry = far.put("a", b"data")
     far.wire.answer, far.wire.cut_after = answer, 0 if not answer else 1 << 60
 
@@ -135,7 +135,7 @@ def test_an_object_that_is_replaced_between_two_halves_is_not_mixed(stage: Any, 
         assert "HTTP 412" in stage.outcome()["error"]
 
 
-def test_an_object_that_was_deleted_says_so(stage: Any, far: Any) -> None:
+def test_a_deleted_object_is_an_error_that_names_it(stage: Any, far: Any) -> None:
     entry = far.put("a", b"first")
     far.s3.delete_object(Bucket=far.bucket, Key="a")
     assert "HTTP 404 NoSuchKey; it was deleted after the job was created" in fails(stage, far, entry)
@@ -149,7 +149,7 @@ def test_keys_that_are_not_those_of_the_store_are_named_as_the_cause(
     assert "HTTP 403 SignatureDoesNotMatch; check the credentials and what they allow" in error
 
 
-def test_missing_credentials_say_what_to_do(stage: Any, far: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_an_error_with_advice(stage: Any, far: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = far.put("a", b"first")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -159,7 +159,7 @@ def test_missing_credentials_say_what_to_do(stage: Any, far: Any, monkeypatch: p
     assert far.wire.requests == []
 
 
-def test_an_endpoint_without_a_listener_is_given_up(stage: Any, far: Any) -> None:
+def test_an_endpoint_without_a_listener_is_an_error(stage: Any, far: Any) -> None:
     entry = far.put("a", b"first")
     far.wire.close()
     assert "Connection refused; check endpoint_url and the network" in fails(stage, far, entry)
@@ -170,7 +170,7 @@ def test_a_redirection_is_not_followed(stage: Any, far: Any) -> None:
     assert "HTTP 307; check endpoint_url, region and credentials" in fails(stage, far, far.put("a", b"first"))
 
 
-def test_a_store_that_does_not_know_if_match_is_found_out(stage: Any, far: Any) -> None:
+def test_a_store_without_if_match_is_detected(stage: Any, far: Any) -> None:
     far.wire.answer = b'HTTP/1.1 200 OK\r\nETag: "other"\r\nContent-Length: 5\r\n\r\nwrong'
     entry = far.put("a", b"first")
     assert f'its ETag is "other", and was {entry.etag}' in fails(stage, far, entry)
@@ -218,7 +218,7 @@ class FullWindow:
                 self.end = error
 
 
-def test_a_store_that_waits_for_room_hears_at_once_of_transfers_that_end() -> None:
+def test_a_store_that_waits_for_window_space_is_disconnected_when_transfers_close() -> None:
     store = FullWindow()
     entry = RemoteObject(uri="s3://bucket/a", name="a", size_bytes=1_000_000_000, etag='"e"', remote="bucket")
     transfers = Transfers(RemoteStores({"bucket": RemoteS3(endpoint_url=store.url, anonymous=True)}))

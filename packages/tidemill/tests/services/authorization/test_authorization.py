@@ -81,7 +81,7 @@ def test_a_copy_is_refused_for_its_source_and_for_its_destination() -> None:
     assert len(handler.seen) == 1
 
 
-def test_of_a_batch_the_handler_sees_what_is_allowed() -> None:
+def test_the_handler_of_a_batch_gets_only_the_allowed_entries() -> None:
     handler = Handler({"Deleted": [{"Key": "out/job-1/a"}], "Errors": [{"Key": "out/job-1/b", "Code": "Other"}]})
     keys = ["out/job-1/a", "out/job-2/a", "out/job-1/b", "out/job-10/a"]
     delete = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
@@ -97,7 +97,7 @@ def test_of_a_batch_the_handler_sees_what_is_allowed() -> None:
     ]
 
 
-def test_a_batch_of_which_nothing_is_allowed_does_not_reach_the_handler() -> None:
+def test_a_batch_without_allowed_entries_does_not_reach_the_handler() -> None:
     handler = Handler()
     reply = ask(handler, "s3", "DeleteObjects", Bucket="bkt", Delete={"Objects": [{"Key": "a"}, {"Key": "b"}]})
     assert ([error["Key"] for error in reply["Errors"]], reply["Deleted"], handler.seen) == (["a", "b"], [], [])
@@ -110,7 +110,7 @@ def test_a_batch_keeps_the_head_of_its_reply() -> None:
     assert (reply.status, reply.headers, len(reply.members["Errors"])) == (202, {"x": "y"}, 1)
 
 
-def test_a_restricted_key_without_a_scope_may_do_nothing_but_ask_who_it_is() -> None:
+def test_a_restricted_key_without_a_scope_may_only_call_get_caller_identity() -> None:
     lost = Credential("ASIA", "s", arn=ARN)
     handler = Handler()
     with pytest.raises(AwsError, match="the job that the key was made for is not known here"):

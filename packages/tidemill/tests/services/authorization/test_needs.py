@@ -271,7 +271,7 @@ def test_every_routed_operation_is_mapped(routed: set[tuple[str, str]]) -> None:
     assert routed - mapped == set()
 
 
-def test_what_is_mapped_is_an_operation_and_is_tested_here() -> None:
+def test_every_mapped_operation_exists_and_is_tested_here() -> None:
     mapped = {(service, operation) for service, rules in NEEDS.items() for operation in rules}
     assert [each for each in mapped if each[1] not in service_model(each[0]).operation_names] == []
     assert mapped - {(service, operation) for service, operation, _, _ in EXPECTED} == set()

@@ -1,4 +1,4 @@
-"""Contents in another S3, for which moto's server or a second one of ours stands: readable keys, and nothing lost."""
+"""Contents in another S3, which is moto's server or a second service: readable keys, and no lost objects."""
 
 import contextlib
 import os
@@ -46,13 +46,13 @@ class Other:
 
 @pytest.fixture
 def other(server: Any) -> Other:
-    """A bucket of a second service of ours."""
+    """A bucket of a second service."""
     return Other(server)
 
 
 @pytest.fixture(scope="module", params=["server", "moto"])
 def any_other(request: pytest.FixtureRequest) -> Other:
-    """A bucket of a second service of ours, and one of moto's server, which is no code of ours."""
+    """A bucket of a second service, and one of moto's server, which shares no code with the project."""
     return Other(request.getfixturevalue(request.param))
 
 
@@ -234,7 +234,7 @@ def test_the_other_s3_may_go_and_come_back(tmp_path: Path, start: Callable[..., 
                 client.put_object(Bucket="data", Key="later", Body=b"later")
                 assert client.get_object(Bucket="data", Key="model")["Body"].read() == body
                 assert len(back.client().list_objects_v2(Bucket="team")["Contents"]) == 3
-        # It starts while the other S3 is away: objects lie there already.
+        # It can start while the other S3 is unavailable, because objects were stored there before.
         with start(tmp_path / "s", {}, *elsewhere) as server, pytest.raises(ClientError, match="ServiceUnavailable"):
             server.client().get_object(Bucket="data", Key="model")
 

@@ -39,7 +39,7 @@ def test_a_kill_at_any_step_of_a_put_leaves_all_of_the_object_or_nothing(
 @pytest.mark.parametrize(
     ("action", "reason"), [("enospc", "no space left|could not commit"), ("eio", "store failed|could not commit")]
 )
-def test_a_failing_disk_refuses_the_put_and_says_why(
+def test_a_put_on_a_failing_disk_is_refused_with_the_reason(
     tmp_path: Path, start: Callable[..., Any], action: str, reason: str
 ) -> None:
     with start(tmp_path / "s") as server:
@@ -83,7 +83,7 @@ def test_a_cut_put_is_never_visible(tmp_path: Path, start: Callable[..., Any]) -
         assert_holds(server, {})
 
 
-def test_a_lost_answer_of_complete_is_given_again(tmp_path: Path, start: Callable[..., Any]) -> None:
+def test_a_repeated_complete_gets_the_same_answer(tmp_path: Path, start: Callable[..., Any]) -> None:
     with start(tmp_path / "s") as server:
         client = server.client()
         client.create_bucket(Bucket="bucket")
@@ -108,7 +108,7 @@ def test_a_lost_answer_of_complete_is_given_again(tmp_path: Path, start: Callabl
         assert len(client.get_object(Bucket="bucket", Key="mp")["Body"].read()) == PART + 10
 
 
-def test_a_complete_goes_on_when_its_client_gives_up(tmp_path: Path, start: Callable[..., Any]) -> None:
+def test_a_complete_continues_after_its_client_disconnects(tmp_path: Path, start: Callable[..., Any]) -> None:
     log = tmp_path / "hits"
     # The first file is that of the part.
     faults = {"TIDEMILL_FAULTS": "store.object.fsync:delay=2:1:9:1", "TIDEMILL_FAULTS_LOG": str(log)}

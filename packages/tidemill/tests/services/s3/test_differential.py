@@ -89,7 +89,7 @@ def a_bucket_with_objects_is_not_deleted(s3: Any, bucket: str) -> None:
 
 
 @check
-def what_is_put_is_got(s3: Any, bucket: str) -> None:
+def an_object_is_read_back(s3: Any, bucket: str) -> None:
     data = os.urandom(100_000)
     s3.put_object(Bucket=bucket, Key="data", Body=data)
     got = s3.get_object(Bucket=bucket, Key="data")

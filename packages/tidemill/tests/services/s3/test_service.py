@@ -55,7 +55,9 @@ def code_of(call: Callable[..., Any], **arguments: Any) -> str:
         ({"ChecksumCRC32": "AAAAAA=="}, "BadDigest"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(s3: Any, bucket: str, arguments: dict[str, Any], code: str) -> None:
+def test_requests_that_cannot_be_honoured_are_refused(
+    s3: Any, bucket: str, arguments: dict[str, Any], code: str
+) -> None:
     assert code_of(s3.put_object, Bucket=bucket, Key="k", Body=b"x", **arguments) == code
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
 
@@ -322,7 +324,7 @@ def test_damage_on_the_disk_is_an_internal_error_and_never_wrong_bytes(
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"mended"
 
 
-def test_a_presigned_url_takes_a_put(s3: Any, bucket: str) -> None:
+def test_a_presigned_url_accepts_a_put(s3: Any, bucket: str) -> None:
     url = urlsplit(s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "by url"}))
     with closing(HTTPConnection(url.netloc)) as connection:
         connection.request("PUT", f"{url.path}?{url.query}", body=b"by url")
@@ -330,7 +332,7 @@ def test_a_presigned_url_takes_a_put(s3: Any, bucket: str) -> None:
     assert s3.get_object(Bucket=bucket, Key="by url")["Body"].read() == b"by url"
 
 
-def test_a_file_goes_up_and_down_unchanged(s3: Any, bucket: str, tmp_path: Path) -> None:
+def test_a_file_is_uploaded_and_downloaded_unchanged(s3: Any, bucket: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 70_000
     (tmp_path / "up").write_bytes(data)
     s3.upload_file(str(tmp_path / "up"), bucket, "file")

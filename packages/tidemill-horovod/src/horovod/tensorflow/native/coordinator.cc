@@ -33,7 +33,7 @@ std::int64_t Elements(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-// Whether two ranks may do this together.
+// Returns whether the requests of two ranks match.
 bool Fit(const Request& one, const Request& other) {
   if (one.kind != other.kind || one.dtype != other.dtype || one.root != other.root ||
       one.reduction != other.reduction || one.scale != other.scale) {
@@ -138,7 +138,7 @@ std::string Coordinator::Mismatch(const std::string& name, const std::vector<std
              Words(request.second) + "; make the same call on all ranks";
     }
   }
-  if (requests.size() < first.members.size()) {  // the others have joined, and add zeros
+  if (requests.size() < first.members.size()) {  // the other ranks have joined and contribute zeros
     if (first.kind != Kind::kAllreduce || first.reduction != static_cast<int>(Reduction::kSum)) {
       return name + ": other ranks have called hvd.join(), which allows allreduce with Sum and Average only; this is " +
              Words(first);

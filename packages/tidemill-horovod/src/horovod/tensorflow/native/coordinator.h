@@ -1,5 +1,5 @@
-// Rank 0's knowledge of which tensors are ready on which ranks. It decides what all ranks do next, so that ranks whose
-// graphs run their ops in different orders do not wait for each other.
+// The coordinator on rank 0: records which tensors are ready on which ranks, and determines the order of collectives
+// for all ranks, so that ranks whose graphs run their ops in different orders do not wait for each other.
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,14 @@ class Coordinator {
   Coordinator(int size, std::vector<std::string> names_of_ranks, std::int64_t fusion_bytes)
       : size_(size), names_of_ranks_(std::move(names_of_ranks)), fusion_bytes_(fusion_bytes) {}
 
-  // A rank has a tensor ready, or joins.
+  // Records that a rank has a tensor ready, or joins.
   void Add(int rank, Request request);
 
-  // What has become ready on all of its ranks, fused, in the order in which all ranks do it.
+  // Returns the collectives that are ready on all of their ranks, fused, in the order for all ranks.
   std::vector<Response> Take();
 
-  // What some ranks have had ready for at least `limit`: "NAME is missing on rank 1 (...)"; empty if nothing.
+  // Returns which tensor some ranks have had ready for at least `limit`, and where it is missing, as in
+  // "NAME is missing on rank 1 (...)"; empty if there is none.
   std::string Late(Clock::duration limit) const;
 
  private:
@@ -51,7 +52,7 @@ class Coordinator {
   const std::int64_t fusion_bytes_;
   std::uint64_t number_ = 0;
   std::map<Key, Waiting> waiting_;
-  std::vector<Key> touched_;  // may have become ready, in the order of their requests
+  std::vector<Key> touched_;  // candidates for readiness, in the order of their requests
   std::set<int> joined_;
   int last_joined_ = -1;
 };

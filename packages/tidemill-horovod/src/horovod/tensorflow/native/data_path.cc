@@ -12,7 +12,7 @@ void Pieces::ForEach(std::size_t begin, std::size_t size, Visit visit) const {
   if (piece != pieces_.begin()) --piece;
   for (std::size_t done = 0; done < size && piece != pieces_.end(); ++piece) {
     const std::size_t offset = begin + done - piece->begin;
-    if (offset >= piece->size) continue;  // an empty one
+    if (offset >= piece->size) continue;  // an empty piece
     const std::size_t part = std::min(size - done, piece->size - offset);
     visit(*piece, offset, part, done);
     done += part;

@@ -1,4 +1,4 @@
-// How the bytes of a collective get from rank to rank.
+// The interface of the transports: moves the bytes of a collective between ranks.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace tidemill {
 
-// A collective that cannot go on: a rank is lost, or silent for too long. All later ones fail too.
+// Thrown if a collective cannot continue because a rank is lost or hangs. All later collectives fail, too.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Called while a rank waits for others: throws Failure if the wait is in vain.
+// Called while a rank waits for others; throws Failure if the wait cannot succeed.
 class Watch {
  public:
   virtual ~Watch() = default;
-  // `rank` is the one that is waited for, `seconds` how long.
+  // `rank` is the awaited rank, `seconds` the duration of the wait so far; -1 if the connection to the rank has ended.
   virtual void Check(int rank, double seconds) = 0;
 };
 
-// Pieces of memory as one sequence of bytes: fused tensors.
+// Fused tensors: pieces of memory, addressed as one sequence of bytes.
 class Pieces {
  public:
-  // Null stands for zeros when it is read, and for nothing when it is written.
+  // Reading from null returns zeros; writing to null discards the bytes.
   void Add(const void* from, void* to, std::size_t size) {
     pieces_.push_back({static_cast<const char*>(from), static_cast<char*>(to), total_, size});
     total_ += size;
@@ -51,7 +51,7 @@ class Pieces {
   std::size_t total_ = 0;
 };
 
-// What goes from one member to another: `size` bytes of what it shows, from `begin` on, to memory of the receiver.
+// A part of a member's data for another member: `size` bytes, starting at `begin`, to be copied to `to`.
 struct Part {
   std::size_t begin = 0;
   std::size_t size = 0;
@@ -59,21 +59,21 @@ struct Part {
 };
 
 struct Collective {
-  std::uint64_t number = 0;           // ascending, the same on all members
+  std::uint64_t number = 0;           // ascending, equal on all members
   std::vector<int> members;           // ranks
-  int position = 0;                   // of this rank among them
+  int position = 0;                   // index of this rank in `members`
 };
 
 class DataPath {
  public:
   virtual ~DataPath() = default;
 
-  // Reduces `pieces` in place of their targets: the same bits on all members.
+  // Reduces `pieces` into their targets, with bit-identical results on all members.
   virtual void Allreduce(const Collective& collective, const Pieces& pieces, int dtype, Reduction reduction,
                          double scale) = 0;
 
-  // Shows `own` to all members. Member i shows sizes[i] bytes, of which this rank takes taken[i], and takes given[i] of
-  // those of this rank.
+  // Exchanges data between all members. Member i has sizes[i] bytes (this rank's are at `own`): this rank receives
+  // taken[i] of them, and member i receives given[i] of this rank's.
   virtual void Exchange(const Collective& collective, const char* own, const std::vector<std::size_t>& sizes,
                         const std::vector<Part>& taken, const std::vector<Part>& given) = 0;
 };

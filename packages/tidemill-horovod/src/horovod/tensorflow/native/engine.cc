@@ -12,12 +12,12 @@
 namespace tidemill {
 namespace {
 
-// How long the thread looks for work before it sleeps: waking it costs more than a small collective.
+// How long the thread polls before it sleeps: waking it costs more than a small collective.
 constexpr auto kAwake = std::chrono::microseconds(100);
-// How long the thread lets be after a driver: mostly the next one comes at once, and would have to wait for the thread.
+// How long the thread pauses after a driver: usually the next driver follows at once, and would wait for the thread.
 constexpr auto kUntilNextDriver = std::chrono::milliseconds(1);
 constexpr int kParkMilliseconds = 5;
-constexpr int kGraceMilliseconds = 2000;  // in which a rank that ended may still have sent what is waited for
+constexpr int kGraceMilliseconds = 2000;  // for data that an ended rank sent before its end
 
 std::string Seconds(double seconds) {
   char text[32];
@@ -63,7 +63,7 @@ void Engine::Stop() {
   ::eventfd_write(wake_, 1);
   ::eventfd_write(unpark_, 1);
   thread_.join();
-  const std::lock_guard<std::mutex> guard(turns_);  // a driver sees stops_, too
+  const std::lock_guard<std::mutex> guard(turns_);  // a driver also checks stops_
   Fail("hvd.shutdown() was called");
 }
 
@@ -92,7 +92,7 @@ void Engine::SubmitAndDrive(std::vector<Task> tasks, const std::atomic<bool>& is
   }
   bool has_more = false;
   if (Accept(std::move(tasks))) {
-    if (sleeps_) ::eventfd_write(wake_, 1);  // the thread, which lets go of the turns then
+    if (sleeps_) ::eventfd_write(wake_, 1);  // wakes the thread, which then releases turns_
     const std::lock_guard<std::mutex> guard(turns_);
     TurnUntil(is_done);
     has_more = !pending_.empty();
@@ -165,7 +165,7 @@ void Engine::TurnUntil(const std::atomic<bool>& is_enough) {
 
 void Engine::Break(const std::string& why) {
   Fail(why);
-  // Others learn why: what the coordinator knows, or that the socket ends.
+  // The other ranks get the reason from the coordinator, or see that the socket ends.
   if (coordinator_ != nullptr) {
     Response last;
     last.fatal = true;
@@ -184,7 +184,7 @@ void Engine::Break(const std::string& why) {
 
 bool Engine::Turn() {
   bool active = TakeSubmitted();
-  active = Converse() || active;
+  active = PollSockets() || active;
   if (coordinator_ != nullptr) {
     for (Response& response : coordinator_->Take()) {
       const std::string message = Pack(response);
@@ -193,7 +193,7 @@ bool Engine::Turn() {
       }
       responses_.push_back(std::move(response));
     }
-    Converse();
+    PollSockets();
   }
   while (!responses_.empty()) {
     const Response response = std::move(responses_.front());
@@ -242,7 +242,7 @@ bool Engine::TakeSubmitted() {
   return !tasks.empty();
 }
 
-bool Engine::Converse() {
+bool Engine::PollSockets() {
   bool active = false;
   for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
     Line* const line = lines_[rank].get();
@@ -262,7 +262,7 @@ bool Engine::Converse() {
   return active;
 }
 
-// Tells the others that a rank has ended: they may wait for it, and have no socket to it.
+// Notifies the other ranks that a rank has ended: they may wait for it, and have no control socket to it.
 void Engine::Announce(int rank) {
   Response ended;
   ended.kind = Kind::kEnded;
@@ -291,7 +291,7 @@ bool Engine::HasEnded(int rank) const { return ended_[static_cast<std::size_t>(r
 
 bool Engine::TakeTask(const Key& key, Task* task) {
   const auto found = pending_.find(key);
-  if (found == pending_.end()) return false;  // this rank has joined
+  if (found == pending_.end()) return false;  // missing because this rank has joined
   *task = std::move(found->second.front().task);
   found->second.pop_front();
   if (found->second.empty()) pending_.erase(found);
@@ -345,7 +345,7 @@ void Engine::Reduce(const Response& response, const Collective& collective) {
   end_all({problem.empty() ? Ending::kDone : Ending::kLost, problem});
 }
 
-// Everything but an allreduce: bytes go from rank to rank as they are.
+// Runs all collectives except allreduce: bytes are moved between ranks unchanged.
 void Engine::Gather(const Response& response, const Collective& collective) {
   const std::size_t members = collective.members.size();
   const std::size_t position = static_cast<std::size_t>(collective.position);
@@ -386,7 +386,7 @@ void Engine::Gather(const Response& response, const Collective& collective) {
       total += rows(from * members + position);
     }
     shape[0] = static_cast<std::int64_t>(total);
-  } else {  // all have joined: this rank learns who was last
+  } else {  // all ranks have joined: the result is the last one
     shape.clear();
   }
   char* const to = task.output(shape);
@@ -394,7 +394,7 @@ void Engine::Gather(const Response& response, const Collective& collective) {
   if (to == nullptr && !shape.empty() && shape[0] != 0) {
     ending = {Ending::kLost, "there is no memory for the result of " + response.names[0]};
     task.done(ending);
-    throw Failure(ending.words);  // the others count on this rank
+    throw Failure(ending.words);  // the other ranks wait for this rank's data
   }
   std::size_t at = 0;
   for (Part& part : taken) {
@@ -413,7 +413,7 @@ void Engine::Gather(const Response& response, const Collective& collective) {
 
 // --- waits in vain --------------------------------------------------------------------------------------------------
 
-// Between collectives: what is pending may wait for a rank that has ended, or for too long.
+// Called between collectives: fails if a pending tensor waits for a rank that has ended, or for too long.
 void Engine::CheckLimits() {
   for (const auto& entry : pending_) {
     for (const std::int64_t member : entry.first.second) {
@@ -441,8 +441,8 @@ void Engine::CheckLimits() {
   if (pending_.empty()) return;
   if (HasEnded(0)) throw Failure(Name(0) + ", which coordinates the others, has ended");
   for (const auto& entry : pending_) {
-    if (entry.first.first == "join") continue;  // the others train on
-    // The coordinator names who is missing, a little earlier. If it is silent, it is stopped itself.
+    if (entry.first.first == "join") continue;  // the other ranks continue to train
+    // The coordinator reports missing ranks a little earlier. If it has not, the coordinator itself hangs.
     if (Clock::now() - entry.second.front().since > Duration(settings_.limit_s + 5)) {
       throw Failure(Name(0) + ", which coordinates the others, has not answered for '" + entry.first.first +
                     "' within " + Seconds(settings_.limit_s + 5) + " s");
@@ -450,9 +450,9 @@ void Engine::CheckLimits() {
   }
 }
 
-// In a collective. What comes from the coordinator now may be that the job has failed.
+// Called during a collective. A message of the coordinator may be that the job has failed.
 void Engine::Check(int rank, double seconds) {
-  Converse();
+  PollSockets();
   const auto raise = [&] { throw Failure(Name(rank) + " has ended during a collective"); };
   if (seconds < 0) raise();
   if (HasEnded(rank)) raise();

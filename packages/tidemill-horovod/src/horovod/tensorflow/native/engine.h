@@ -1,5 +1,5 @@
-// This rank's part: tensors that wait for their turn, and what does with them as the coordinator says: a thread of its
-// own, or a caller that would only wait for it.
+// The engine of a rank: queues its tensors, and runs the collectives in the coordinator's order, in a separate thread
+// or in a calling thread that waits for the result anyway.
 #pragma once
 
 #include <atomic>
@@ -23,27 +23,27 @@ namespace tidemill {
 
 struct Settings {
   int rank = 0;
-  std::vector<std::string> names;    // of ranks: "rank 1 (host, process 17)"
-  std::vector<int> control;          // by rank: sockets between rank 0 and each other; -1 where there is none
-  std::vector<int> data;             // by rank: sockets between all; empty where all share memory
-  int memory = -1;                   // the descriptor of that memory
+  std::vector<std::string> names;    // of the ranks: "rank 1 (host, process 17)"
+  std::vector<int> control;          // by rank: sockets between rank 0 and each other rank; else -1
+  std::vector<int> data;             // by rank: sockets between all ranks; empty with shared memory
+  int memory = -1;                   // descriptor of the shared memory; else -1
   double warn_s = 60;
   double limit_s = 600;
   std::int64_t fusion_bytes = 0;
 };
 
-// Why a tensor could not be reduced: an error of this call, or of the job.
+// How a call ended: successfully, with an error of the call, or with a failure of the job.
 struct Ending {
   enum Kind { kDone, kRefused, kLost } kind = kDone;
   std::string words;
 };
 
-// A tensor of this rank. `input` and the memory of `output` stay until `done` was called.
+// A tensor of this rank. `input` and the memory of `output` must be valid until `done` is called.
 struct Task {
   Request request;
   const char* input = nullptr;
   std::size_t bytes = 0;
-  // Makes room for a result with these dimensions; null if there is no memory. Not called where there is no result.
+  // Allocates a result with these dimensions; returns null if there is no memory. Not called if there is no result.
   std::function<char*(const std::vector<std::int64_t>& shape)> output;
   std::function<void(const Ending&)> done;
 };
@@ -55,14 +55,14 @@ class Engine : public Watch {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Takes tensors that become ready together. Their order is that of the calls, for tensors of one name.
+  // Queues tensors that become ready together. Tensors with the same name keep the order of the calls.
   void Submit(std::vector<Task> tasks);
 
-  // The same from a thread that waits until `is_done`. If no other thread does so, it does this rank's part of all
-  // collectives meanwhile, which spares two changes of threads; else it comes back at once.
+  // The same, for a thread that waits until `is_done`. If no other thread drives the engine, this one runs the rank's
+  // collectives until then, which saves two thread switches; otherwise it returns immediately.
   void SubmitAndDrive(std::vector<Task> tasks, const std::atomic<bool>& is_done);
 
-  // Fails what waits, and ends the thread.
+  // Fails all pending tensors, and ends the thread.
   void Stop();
 
   void CloseInChild();
@@ -74,15 +74,15 @@ class Engine : public Watch {
     Clock::time_point since;
   };
 
-  bool Accept(std::vector<Task> tasks);  // false if they have failed at once
+  bool Accept(std::vector<Task> tasks);  // false if the tasks have failed immediately
   void Run();
   void Park();
-  void TurnUntil(const std::atomic<bool>& is_enough);  // by the holder of turns_, as all below
+  void TurnUntil(const std::atomic<bool>& is_enough);  // it and all functions below need turns_
   void Break(const std::string& why);
-  bool Turn();  // whether anything happened
+  bool Turn();  // returns whether there was any progress
   void Sleep();
   bool TakeSubmitted();
-  bool Converse();         // reads and writes control sockets
+  bool PollSockets();         // reads and writes control sockets
   void Announce(int rank);
   void Deliver(int rank, const std::string& message);
   void Perform(const Response& response);
@@ -104,12 +104,12 @@ class Engine : public Watch {
   std::vector<bool> ended_;  // by rank: its socket was closed
   Clock::time_point warned_;
   Clock::time_point checked_;
-  int wake_ = -1;    // an eventfd: ends Sleep
-  int unpark_ = -1;  // an eventfd: ends Park
+  int wake_ = -1;    // an eventfd that ends Sleep
+  int unpark_ = -1;  // an eventfd that ends Park
 
-  std::mutex turns_;  // whoever holds it does this rank's part: the thread, or a driver
+  std::mutex turns_;  // held by the thread that runs the collectives: the engine's thread or a driver
   std::atomic<bool> has_driver_{false};
-  std::atomic<Clock::rep> driven_until_{0};  // the thread leaves the turns to the next driver, who is expected soon
+  std::atomic<Clock::rep> driven_until_{0};  // until then, the engine's thread waits for the next driver
   std::atomic<bool> is_broken_{false};
   std::mutex mutex_;
   std::vector<Task> submitted_;

@@ -1,4 +1,4 @@
-// What ranks say to the coordinator, and what it says to them.
+// The messages between the ranks and the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ enum class Kind : int {
   kAlltoall = 2,
   kBroadcast = 3,
   kJoin = 4,
-  kEnded = 5,  // of a response alone: rank `root` has ended
+  kEnded = 5,  // only in responses: rank `root` has ended
 };
 
-// A tensor that a rank has ready.
+// Reports a tensor that is ready on a rank.
 struct Request {
   Kind kind = Kind::kAllreduce;
   int reduction = 0;
   int dtype = 0;
-  int root = 0;  // of a broadcast: counted in all ranks
+  int root = 0;  // for a broadcast: counted in all ranks
   double scale = 1.0;
   std::string name;
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> splits;   // of an alltoall: rows for each member
-  std::vector<std::int64_t> members;  // ranks that take part, ascending
+  std::vector<std::int64_t> splits;   // for an alltoall: number of rows for each member
+  std::vector<std::int64_t> members;  // participating ranks, ascending
 };
 
-// What all members do next, in the order in which responses come. Tensors of one allreduce are fused.
+// The next collective of all members; they run responses in the order of arrival. Tensors of one allreduce are fused.
 struct Response {
   Kind kind = Kind::kAllreduce;
   int reduction = 0;
@@ -41,11 +41,11 @@ struct Response {
   std::uint64_t number = 0;
   std::vector<std::int64_t> members;
   std::vector<std::string> names;
-  std::vector<std::int64_t> elements;  // of each tensor of an allreduce
-  // Of an allgather the rows of each member; of an alltoall the rows from each member to each; of a join the last rank.
+  std::vector<std::int64_t> elements;  // number of elements of each tensor of an allreduce
+  // allgather: rows of each member; alltoall: rows from each member to each member; join: the last rank that joined.
   std::vector<std::int64_t> rows;
-  std::string error;  // why the members cannot do it; the next response is another matter
-  bool fatal = false;  // nothing can be done any more
+  std::string error;  // why this collective cannot run; later responses are not affected
+  bool fatal = false;  // the job has failed: no collective can run any more
 };
 
 class Writer {

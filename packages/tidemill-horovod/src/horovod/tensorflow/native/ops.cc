@@ -1,5 +1,5 @@
-// Collectives as one TensorFlow op on the C kernel API. The op hands its tensors to the engine and gives its thread
-// back; the engine's thread ends it.
+// The collectives as one TensorFlow op on the C kernel API. The op passes its tensors to the engine and releases its
+// thread; the engine's thread completes the op.
 
 #include <pthread.h>
 
@@ -21,10 +21,10 @@
 namespace tidemill {
 namespace {
 
-int registration = -1;  // 0: the op is there
+int registration = -1;  // 0: the op is registered
 std::atomic<bool> block_always{false};
 
-// Two functions of the C API that the other libraries do not need.
+// Two functions of the C API that the other native libraries do not need.
 int (*num_inputs)(TF_OpKernelContext*) = nullptr;
 TF_Tensor* (*forward_input)(TF_OpKernelContext*, const int*, int, int, const std::int64_t*, int, int*,
                             TF_Status*) = nullptr;
@@ -43,12 +43,12 @@ void CloseInChild() {
 
 // --- memory of large results ------------------------------------------------------------------------------------
 
-// New memory costs a page fault for every 4 KB, which for large tensors takes as long as the reduction. What is given
-// back is kept for the next result of the same size.
+// New memory costs a page fault for every 4 KB, which for large tensors takes as long as the reduction. So freed memory
+// is kept for the next result of the same size.
 class ResultMemory {
  public:
   static constexpr std::size_t kLeast = 1 << 20;
-  static constexpr std::size_t kMost = 256 << 20;  // kept in all
+  static constexpr std::size_t kMost = 256 << 20;  // limit for all kept memory
 
   void* Take(std::size_t size) {
     {
@@ -140,7 +140,7 @@ void* CreateKernel(TF_OpKernelConstruction* construction) {
 
 void DeleteKernel(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-// One execution of the op, until its last tensor is done.
+// One execution of the op, which ends when its last tensor is done.
 class Call {
  public:
   Call(const Kernel& kernel, TF_OpKernelContext* context) : kernel_(kernel), context_(context) {}
@@ -148,13 +148,13 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Takes the inputs, and makes room for results whose shapes are those of the inputs.
+  // Gets the inputs, and allocates the results that have the shapes of the inputs.
   bool Prepare(Status* status) {
     const int count = num_inputs(context_);
     const bool keeps_shape = kernel_.kind == Kind::kAllreduce || kernel_.kind == Kind::kBroadcast;
     outputs_.resize(static_cast<std::size_t>(count));
     for (int index = 0; index < count && status->ok(); ++index) {
-      if (keeps_shape && !kernel_.is_eager) Forward(index, status);  // before a reference is taken to the input
+      if (keeps_shape && !kernel_.is_eager) Forward(index, status);  // before this call holds a reference to the input
       if (!status->ok()) break;
       TF_Tensor* input = nullptr;
       tf.TF_GetInput(context_, index, &input, status->get());
@@ -191,7 +191,7 @@ class Call {
     return tasks;
   }
 
-  // Called once, by whoever finishes the last tensor.
+  // Called once, by the thread that finishes the last tensor.
   std::function<void()> finish;
 
  private:
@@ -230,14 +230,14 @@ class Call {
 
   void End(const Ending& ending) {
     if (ending.kind != Ending::kDone && !failed_.exchange(true)) {
-      // The marks around the words are those of errors.py, which finds them again in the exception.
+      // errors.py looks for these marks around the text in the exception.
       Status status;
       status.Set(ending.kind == Ending::kRefused ? TF_INVALID_ARGUMENT : TF_ABORTED,
                  "HorovodInternalError: " + ending.words + " [horovod]");
       tf.TF_OpKernelContext_Failure(context_, status.get());
     }
     if (--left_ > 0) return;
-    Release();  // before TensorFlow goes on: it writes in place to what has no other owner
+    Release();  // before TensorFlow continues, which overwrites tensors without other owners in place
     finish();
   }
 
@@ -258,7 +258,7 @@ class Call {
   std::atomic<bool> failed_{false};
 };
 
-// Occupies the thread, as an ordinary op does: where the callback cannot be kept, and where the caller waits anyway.
+// Occupies the thread, like an ordinary op: if the callback cannot be copied, or the caller waits anyway.
 void RunBlocking(const std::shared_ptr<Engine>& engine, const std::shared_ptr<Call>& call, bool is_eager) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -326,7 +326,7 @@ bool RegisterAll() {
          RegisterKernel(kOp, tf.TF_NewAsyncKernelBuilder(kOp, "CPU", CreateKernel, Compute, DeleteKernel));
 }
 
-// TensorFlow collects the ops that appear while it loads the library, so this happens in a static initializer.
+// TensorFlow collects the ops that are registered while it loads the library, so a static initializer registers them.
 struct Registration {
   Registration() {
     registration = RegisterAll() ? 0 : 1;
@@ -337,15 +337,15 @@ struct Registration {
 }  // namespace
 }  // namespace tidemill
 
-// 0 if the op is registered.
+// Returns 0 if the op is registered.
 TIDEMILL_EXPORT int tidemill_horovod_registration() { return tidemill::registration; }
 
-// Bytes of the memory that `size` ranks share.
+// Returns the bytes of the memory that `size` ranks share.
 TIDEMILL_EXPORT std::size_t tidemill_horovod_memory(int size) { return tidemill::SharedMemory::Bytes(size); }
 
-// Starts this rank's part. Takes all descriptors over. `names` are those of the ranks, with line feeds between them;
-// `control` and `data` have `size` descriptors each, -1 where there is none; `memory` is -1 if `data` is to be used.
-// 0, or -1 with the reason in `problem`.
+// Starts the engine of this rank, which takes ownership of all descriptors. `names` are the ranks' names, separated by
+// line feeds. `control` and `data` have `size` descriptors each, -1 for none; `memory` is -1 if `data` is used instead.
+// Returns 0, or -1 with the reason in `problem`.
 TIDEMILL_EXPORT int tidemill_horovod_start(int rank, int size, const char* names, const int* control, const int* data,
                                            int memory, double warn_s, double limit_s, std::int64_t fusion_bytes,
                                            char* problem, std::size_t problem_size) {
@@ -370,15 +370,15 @@ TIDEMILL_EXPORT int tidemill_horovod_start(int rank, int size, const char* names
   }
 }
 
-// Fails what waits, and ends the thread.
+// Fails all pending tensors, and ends the thread.
 TIDEMILL_EXPORT void tidemill_horovod_stop() {
   std::shared_ptr<tidemill::Engine> engine;
   {
     const std::lock_guard<std::mutex> guard(tidemill::engine_mutex);
     engine.swap(*tidemill::current_engine);
   }
-  if (engine != nullptr) engine->Stop();  // whoever calls may hold the engine for longer
+  if (engine != nullptr) engine->Stop();  // running calls may hold the engine longer
 }
 
-// For tests: occupy the thread of an op as if its callback could not be kept.
+// For tests: occupy the thread of an op as if its callback could not be copied.
 TIDEMILL_EXPORT void tidemill_horovod_block(int always) { tidemill::block_always = always != 0; }

@@ -17,7 +17,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // elements accumulated at a time: they stay in the first-level cache
+constexpr std::size_t kBlock = 1024;  // elements accumulated at a time: they fit into the first-level cache
 
 // --- how elements are read into the accumulator, and written from it -----------------------------------------------
 
@@ -89,7 +89,7 @@ __attribute__((target("avx,f16c"))) inline __m256 LoadHalves(const void* part, s
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const std::uint16_t*>(part) + i)));
 }
 
-// The most frequent reduction, without intermediate values in memory. Returns the number of elements that it has done.
+// The most frequent reduction, without intermediate values in memory. Returns the number of reduced elements.
 __attribute__((target("avx,f16c"))) std::size_t SumHalves(const void* const* parts, int num_parts, std::size_t count,
                                                           float scale, std::uint16_t* out) {
   const __m256 factor = _mm256_set1_ps(scale);
@@ -103,13 +103,13 @@ __attribute__((target("avx,f16c"))) std::size_t SumHalves(const void* const* par
   return i;
 }
 
-bool HasF16c() {  // clang before 15 does not know "f16c" as a feature to ask for
+bool HasF16c() {  // clang before 15 does not accept "f16c" in __builtin_cpu_supports
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & (1U << 29)) != 0;
 }
 
 bool HasHalfInstructions() {
-  // The first one also says that the operating system keeps the registers.
+  // The first one also shows that the operating system saves the registers.
   static const bool has = __builtin_cpu_supports("avx") && HasF16c();
   return has;
 }
@@ -166,7 +166,7 @@ struct Multiply {
     return static_cast<T>(a * b);
   }
 };
-// As NumPy's minimum and maximum: a value that is not a number wins.
+// As NumPy's minimum and maximum: NaN has priority.
 struct Minimum {
   template <typename T>
   static T Of(T a, T b) {
@@ -245,7 +245,7 @@ void Reduce(int dtype, Reduction reduction, const void* const* parts, int num_pa
   switch (dtype) {
     case kFloat: return as(Plain<float>(), count);
     case kDouble: return as(Plain<double>(), count);
-    case kComplex64: return as(Plain<float>(), 2 * count);  // sums only: the caller sees to it
+    case kComplex64: return as(Plain<float>(), 2 * count);  // sums only: the caller checks this
     case kComplex128: return as(Plain<double>(), 2 * count);
     case kHalf: return as(Half(), count);
     case kBfloat16: return as(Bfloat(), count);

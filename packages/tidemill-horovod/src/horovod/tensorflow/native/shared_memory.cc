@@ -12,7 +12,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::size_t kChunk = 256 << 10;  // of each rank: they stay in the second-level cache
+constexpr std::size_t kChunk = 256 << 10;  // of each rank: fits into the second-level cache
 constexpr std::size_t kAlign = 128;
 constexpr int kStepBits = 24;
 constexpr std::uint64_t kEnd = (std::uint64_t{1} << kStepBits) - 1;
@@ -67,7 +67,7 @@ void SharedMemory::AwaitRank(int rank, std::uint64_t value) {
       try {
         watch_->Check(rank, waited.count());
       } catch (const Failure&) {
-        if (step.load(std::memory_order_acquire) >= value) return;  // it ended after it had got here
+        if (step.load(std::memory_order_acquire) >= value) return;  // it ended after it had reached this step
         throw;
       }
     }
@@ -87,7 +87,7 @@ void SharedMemory::Reach(const Collective& collective, std::uint64_t step) {
   progress(rank_).step.store(value, std::memory_order_release);
 }
 
-// Members of this rank's last collective may still read its memory, until they have reached the end of it.
+// Waits until the members of this rank's last collective have reached its end: before that they may read the memory.
 void SharedMemory::Begin(const Collective& collective) {
   for (const int member : members_before_) {
     if (member != rank_) AwaitRank(member, end_before_);
@@ -118,7 +118,7 @@ void SharedMemory::Allreduce(const Collective& collective, const Pieces& pieces,
     }
     Reduce(dtype, reduction, shown.data(), static_cast<int>(members), mine_size / element, scale, result(rank_));
     Reach(collective, ++step);
-    for (std::size_t ahead = 0; ahead < members; ++ahead) {  // its own part first
+    for (std::size_t ahead = 0; ahead < members; ++ahead) {  // starts with its own part
       const std::size_t position = (static_cast<std::size_t>(collective.position) + ahead) % members;
       const int member = collective.members[position];
       if (member != rank_) AwaitRank(member, Value(collective, step));

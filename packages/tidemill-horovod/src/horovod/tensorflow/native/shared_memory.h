@@ -1,4 +1,4 @@
-// Collectives of ranks on one machine, through memory that all of them have mapped.
+// Collectives of ranks on one machine, through shared memory.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@ namespace tidemill {
 
 class SharedMemory : public DataPath {
  public:
-  // Maps the memory of a descriptor, which stays the caller's. `size` ranks use it; this one is `rank`.
+  // Maps the memory of a descriptor, which the caller keeps and closes. `size` is the number of ranks, `rank` this one.
   SharedMemory(int descriptor, int rank, int size, Watch* watch);
   ~SharedMemory() override;
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // What the descriptor must hold.
+  // Returns the size of the memory in bytes.
   static std::size_t Bytes(int size);
 
   void Allreduce(const Collective& collective, const Pieces& pieces, int dtype, Reduction reduction,
@@ -26,12 +26,12 @@ class SharedMemory : public DataPath {
 
  private:
   struct alignas(128) Progress {
-    std::atomic<std::uint64_t> step;  // of the rank: number of the collective, then the step in it
+    std::atomic<std::uint64_t> step;  // of the rank: the number of the collective, and the step in it
   };
 
   Progress& progress(int rank) { return static_cast<Progress*>(memory_)[rank]; }
-  char* slot(int rank);    // what a rank shows
-  char* result(int rank);  // what it has reduced
+  char* slot(int rank);    // memory with the data of a rank
+  char* result(int rank);  // memory with the part that the rank has reduced
   void Begin(const Collective& collective);
   void Reach(const Collective& collective, std::uint64_t step);
   void Await(const Collective& collective, std::uint64_t step);

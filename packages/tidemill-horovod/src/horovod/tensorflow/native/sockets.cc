@@ -65,7 +65,7 @@ bool Line::Flush() {
 Sockets::Sockets(std::vector<int> descriptors, int rank, Watch* watch)
     : descriptors_(std::move(descriptors)), rank_(rank), watch_(watch) {}
 
-// Each part is reduced on its way round the ring, and then goes round once more.
+// Each part is reduced while it passes around the ring, and the result is passed around once more.
 void Sockets::Allreduce(const Collective& collective, const Pieces& pieces, int dtype, Reduction reduction,
                         double scale) {
   const std::size_t element = ElementSize(dtype);
@@ -104,7 +104,7 @@ void Sockets::Allreduce(const Collective& collective, const Pieces& pieces, int 
 
 void Sockets::Exchange(const Collective& collective, const char* own, const std::vector<std::size_t>&,
                        const std::vector<Part>& taken, const std::vector<Part>& given) {
-  // A byte more in each direction, so that an exchange of nothing is a barrier.
+  // One more byte in each direction, so that an exchange without data is a barrier.
   std::vector<char> marks(collective.members.size() * 2);
   std::vector<Transfer> transfers;
   for (std::size_t position = 0; position < taken.size(); ++position) {
@@ -121,7 +121,7 @@ void Sockets::Exchange(const Collective& collective, const char* own, const std:
   Run(std::move(transfers));
 }
 
-// One call of send or recv. Whether anything moved.
+// Calls send or recv once. Returns whether any bytes were moved.
 bool Sockets::Advance(Transfer* transfer) {
   const int descriptor = descriptors_[static_cast<std::size_t>(transfer->rank)];
   const ssize_t moved = transfer->is_sent ? ::send(descriptor, transfer->at, transfer->left, MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -132,11 +132,11 @@ bool Sockets::Advance(Transfer* transfer) {
     return true;
   }
   if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-  watch_->Check(transfer->rank, -1);  // throws: its socket has ended
+  watch_->Check(transfer->rank, -1);  // throws, because the socket has ended
   return false;
 }
 
-// Moves all of it. Of several transfers to or from one rank the first comes first.
+// Completes all transfers. Several transfers to or from one rank are done in their order.
 void Sockets::Run(std::vector<Transfer> transfers) {
   auto moved_at = std::chrono::steady_clock::now();
   const auto is_done = [](const Transfer& transfer) { return transfer.left == 0; };

@@ -9,18 +9,18 @@
 
 namespace tidemill {
 
-// Messages over a socket, each with its length in front. The socket does not block.
+// Messages over a non-blocking socket, each preceded by its length.
 class Line {
  public:
   explicit Line(int descriptor) : descriptor_(descriptor) {}
 
-  // Reads what is there. False if the other side has closed the socket, or it broke.
+  // Reads the available bytes. Returns false if the other side has closed the socket, or the connection broke.
   bool Receive();
-  // Takes the next whole message.
+  // Moves the next complete message to `message`; returns false if there is none.
   bool Next(std::string* message);
 
   void Queue(const std::string& message);
-  // Writes what the socket takes. False if it broke.
+  // Writes as much as the socket accepts. Returns false if the connection broke.
   bool Flush();
   bool has_unsent() const { return sent_ < unsent_.size(); }
   int descriptor() const { return descriptor_; }
@@ -35,7 +35,7 @@ class Line {
 
 class Sockets : public DataPath {
  public:
-  // By rank the descriptor of a connected socket; this rank's is not used.
+  // `descriptors` has a connected socket for each rank; this rank's entry is not used.
   Sockets(std::vector<int> descriptors, int rank, Watch* watch);
 
   void Allreduce(const Collective& collective, const Pieces& pieces, int dtype, Reduction reduction,

@@ -90,14 +90,14 @@ class TensorGroup:
         """Return the sums over the group of vectors of static size, bit-equal on all members (all-reduce)."""
         if self.size == 1:
             return list(vectors)
-        whole = [vector for vector in vectors if self._goes_whole(vector)]
+        whole = [vector for vector in vectors if self._sends_whole(vector)]
         sums = iter([reduce(tf.add, parts) for parts in self.gather(whole, what)])
         return [
-            next(sums) if self._goes_whole(vector) else self._ring_sum(vector, f"{what} {number}")
+            next(sums) if self._sends_whole(vector) else self._ring_sum(vector, f"{what} {number}")
             for number, vector in enumerate(vectors)
         ]
 
-    def _goes_whole(self, vector: Any) -> bool:
+    def _sends_whole(self, vector: Any) -> bool:
         # Between two ranks, the ring sends half of the vector twice: as many bytes as the whole vector once.
         return self.size == 2 or vector.shape[0] * vector.dtype.size <= _SMALL_BYTES
 

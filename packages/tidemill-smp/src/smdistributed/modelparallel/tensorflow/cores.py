@@ -31,16 +31,16 @@ def take_cores(group: Group, machines: tuple[str, ...], *, bind: bool) -> frozen
     """
     allowed = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
     offers = group.allgather_objects(allowed, what="exchange of cores")
-    neighbours = [rank for rank, machine in enumerate(machines) if machine == machines[group.rank]]
-    if not bind or len(neighbours) == 1 or not allowed:
+    neighbors = [rank for rank, machine in enumerate(machines) if machine == machines[group.rank]]
+    if not bind or len(neighbors) == 1 or not allowed:
         return allowed
-    own = cores_of(group.rank, {rank: offers[rank] for rank in neighbours})
-    if group.rank == neighbours[0] and len(frozenset().union(*(offers[rank] for rank in neighbours))) < len(neighbours):
+    own = cores_of(group.rank, {rank: offers[rank] for rank in neighbors})
+    if group.rank == neighbors[0] and len(frozenset().union(*(offers[rank] for rank in neighbors))) < len(neighbors):
         _log.warning(
             "smp: %d ranks share %d cores of this machine, so they cannot all run at once: partitions save memory "
             "here, but no time",
-            len(neighbours),
-            len(frozenset().union(*(offers[rank] for rank in neighbours))),
+            len(neighbors),
+            len(frozenset().union(*(offers[rank] for rank in neighbors))),
         )
     _bind(own)
     _size_pools(len(own))

@@ -154,7 +154,7 @@ def _join(parameters: Config) -> Session:
     )
     rendezvous.store.close()
     world.on_loss(transport.lose_all)
-    world.also_doing(transport.waiting)
+    world.add_doing_source(transport.waiting)
     _leave_at_exit(world, transport, rendezvous.mpi)
     return Session(
         config=parameters,

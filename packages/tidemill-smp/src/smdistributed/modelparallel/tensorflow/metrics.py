@@ -57,13 +57,13 @@ def results_of_all(model: Any, logs: Any) -> Any:
     if not all(flag for flag, _ in ranks):
         return _mean_of_logs(logs, session)
     values = {place: value for _, part in reversed(ranks) for place, value in part.items()}
-    if _is_shared_out(session):
+    if _is_data_parallel(session):
         replicas = session.dp_group.allgather_objects(values, what=_WHAT)
         values = {
-            place: _together([replica[place] for replica in replicas], variable)
+            place: _combined([replica[place] for replica in replicas], variable)
             for place, variable in enumerate(variables)
         }
-    with _holding(variables, values):
+    with _holding_values(variables, values):
         return tf.nest.map_structure(_plain, _results(model.metrics))
 
 
@@ -84,7 +84,7 @@ class _Values:
 
 
 @contextmanager
-def _holding(variables: Sequence[Any], values: Mapping[int, Any]) -> Iterator[None]:
+def _holding_values(variables: Sequence[Any], values: Mapping[int, Any]) -> Iterator[None]:
     """Replace the values of variables inside this context, including those of other ranks."""
     before = {place: variable.numpy() for place, variable in enumerate(variables) if not is_remote(variable)}
     try:
@@ -105,7 +105,7 @@ def _results(metrics: Any) -> dict[str, Any]:
     return results
 
 
-def _together(values: Sequence[Any], variable: Any) -> Any:
+def _combined(values: Sequence[Any], variable: Any) -> Any:
     """Combine the replicas' values of a metric variable: their sum, unless its `aggregation` says otherwise."""
     aggregation = variable.aggregation
     if aggregation == tf.VariableAggregation.SUM:
@@ -116,7 +116,7 @@ def _together(values: Sequence[Any], variable: Any) -> Any:
 
 
 def _mean_of_logs(logs: Any, session: Session) -> Any:
-    if not isinstance(logs, dict) or not _is_shared_out(session):
+    if not isinstance(logs, dict) or not _is_data_parallel(session):
         return logs
     replicas = session.dp_group.allgather_objects(tf.nest.map_structure(_plain, logs), what=_WHAT)
     if any(other.keys() != logs.keys() for other in replicas):
@@ -131,7 +131,7 @@ def _mean(*values: Any) -> Any:
     return _plain(np.mean(values, 0))
 
 
-def _is_shared_out(session: Session) -> bool:
+def _is_data_parallel(session: Session) -> bool:
     return session.config.ddp and session.dp_group.size > 1
 
 

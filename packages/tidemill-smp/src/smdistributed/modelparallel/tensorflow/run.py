@@ -90,13 +90,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("there is no script to run: name one, or -m and a module")
     with tempfile.TemporaryDirectory(prefix="smp-run-") as directory:
         try:
-            meeting = _meeting(options, directory)
+            rendezvous = _rendezvous(options, directory)
         except ValueError as error:
             parser.error(str(error))
-        return _Job(options.ranks, command, meeting, directory, prefix=options.prefix).run()
+        return _Job(options.ranks, command, rendezvous, directory, prefix=options.prefix).run()
 
 
-class _Meeting(NamedTuple):
+class _Rendezvous(NamedTuple):
     """Where this machine's ranks are among all, and the variables by which they meet the others."""
 
     first_rank: int
@@ -104,7 +104,7 @@ class _Meeting(NamedTuple):
     variables: dict[str, str]
 
 
-def _meeting(options: argparse.Namespace, directory: str) -> _Meeting:
+def _rendezvous(options: argparse.Namespace, directory: str) -> _Rendezvous:
     """Return how the ranks meet.
 
     Raises:
@@ -115,7 +115,7 @@ def _meeting(options: argparse.Namespace, directory: str) -> _Meeting:
         if options.host_index is not None or options.encrypt:
             raise ValueError("--host-index and --encrypt are for ranks on several machines: name them by --hosts")
         variables |= {"SMP_STORE": directory, "SMP_SECRET": secrets.token_hex(32)}
-        return _Meeting(0, options.ranks, variables)
+        return _Rendezvous(0, options.ranks, variables)
     hosts = [host.strip() for host in options.hosts.split(",")]
     if not all(hosts) or len(set(hosts)) < len(hosts):
         raise ValueError(f"--hosts is {options.hosts!r}; allowed are different addresses, separated by commas")
@@ -133,7 +133,7 @@ def _meeting(options: argparse.Namespace, directory: str) -> _Meeting:
             "the same on all machines: `openssl rand -hex 32` makes a new one for this job"
         )
     variables |= {"SMP_STORE": f"{hosts[0]}:{options.port}", "SMP_HOST": hosts[index], "SMP_SECRET": secret}
-    return _Meeting(index * options.ranks, len(hosts) * options.ranks, variables)
+    return _Rendezvous(index * options.ranks, len(hosts) * options.ranks, variables)
 
 
 def _own_index(hosts: list[str]) -> int:
@@ -154,9 +154,9 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 class _Job:
-    def __init__(self, size: int, command: list[str], meeting: _Meeting, directory: str, *, prefix: bool) -> None:
+    def __init__(self, size: int, command: list[str], rendezvous: _Rendezvous, directory: str, *, prefix: bool) -> None:
         self._size = size
-        self._meeting = meeting
+        self._rendezvous = rendezvous
         self._command = command
         self._directory = directory
         self._prefix = prefix
@@ -181,7 +181,7 @@ class _Job:
                 signal.signal(number, handler)
         if cause is None:
             return 0
-        words = _words(cause, self._meeting.first_rank)
+        words = _describe(cause, self._rendezvous.first_rank)
         print(f"smp.run: {words} after {time.monotonic() - started_s:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
         return cause.code if cause.code > 0 else 128 - cause.code
 
@@ -194,11 +194,11 @@ class _Job:
             "PYTHONUNBUFFERED": "1",  # Python would buffer output to a pipe
             **os.environ,
             **launch_variables(os.environ),
-            "SMP_RANK": str(self._meeting.first_rank + rank),
-            "SMP_SIZE": str(self._meeting.size),
+            "SMP_RANK": str(self._rendezvous.first_rank + rank),
+            "SMP_SIZE": str(self._rendezvous.size),
             "SMP_LOCAL_RANK": str(rank),
             "SMP_LOCAL_SIZE": str(self._size),
-            **self._meeting.variables,
+            **self._rendezvous.variables,
         }
         process = subprocess.Popen(
             [sys.executable, *self._command],
@@ -240,19 +240,19 @@ class _Job:
                 self._signal_all(signal.SIGKILL)  # the second request to stop
             if event.code == 0:
                 continue
-            ending = ending or _Ending(self._has_spoken)
-            if cause is None or (self._blames_another(cause) and not self._is_effect(event, ending)):
+            ending = ending or _Ending(self._has_reported)
+            if cause is None or (self._is_consequence(cause) and not self._is_effect(event, ending)):
                 cause = event
         return cause
 
-    def _has_spoken(self, rank: int) -> bool:
-        return blame_file(self._directory, self._meeting.first_rank + rank).exists()
+    def _has_reported(self, rank: int) -> bool:
+        return blame_file(self._directory, self._rendezvous.first_rank + rank).exists()
 
     def _is_effect(self, event: _Event, ending: _Ending) -> bool:
-        return self._blames_another(event) or ending.has_signalled(event.rank)
+        return self._is_consequence(event) or ending.has_signalled(event.rank)
 
-    def _blames_another(self, event: _Event) -> bool:
-        return event.rank is not None and self._has_spoken(event.rank)
+    def _is_consequence(self, event: _Event) -> bool:
+        return event.rank is not None and self._has_reported(event.rank)
 
     def _signal_all(self, number: signal.Signals) -> None:
         for rank in range(len(self._ranks)):
@@ -264,7 +264,7 @@ class _Job:
             os.killpg(self._ranks[rank].pid, number)
 
     def _copy(self, rank: int, source: IO[bytes], target: BinaryIO) -> None:
-        mark = f"[{self._meeting.first_rank + rank}] ".encode() if self._prefix else b""
+        mark = f"[{self._rendezvous.first_rank + rank}] ".encode() if self._prefix else b""
         rest = b""
         while data := os.read(source.fileno(), 65536):
             rest += data
@@ -290,10 +290,10 @@ class _Job:
 class _Ending:
     """Decides when to signal the remaining ranks after a failure."""
 
-    def __init__(self, has_spoken: Callable[[int], bool]) -> None:
-        self._has_spoken = has_spoken
+    def __init__(self, has_reported: Callable[[int], bool]) -> None:
+        self._has_reported = has_reported
         self._begun_s = time.monotonic()
-        self._spoken_s: dict[int, float] = {}
+        self._reported_s: dict[int, float] = {}
         self._sent: set[tuple[int, signal.Signals]] = set()
 
     def due(self, running: Iterable[int]) -> list[tuple[int, signal.Signals]]:
@@ -301,11 +301,11 @@ class _Ending:
         now_s = time.monotonic()
         due = []
         for rank in running:
-            if rank not in self._spoken_s and self._has_spoken(rank):
-                self._spoken_s[rank] = now_s
+            if rank not in self._reported_s and self._has_reported(rank):
+                self._reported_s[rank] = now_s
             end_s = self._begun_s + TERMINATE_AFTER_S
-            if rank in self._spoken_s:
-                end_s = min(end_s, self._spoken_s[rank] + LEAVE_AFTER_S)
+            if rank in self._reported_s:
+                end_s = min(end_s, self._reported_s[rank] + LEAVE_AFTER_S)
             for number, at_s in ((signal.SIGTERM, end_s), (signal.SIGKILL, end_s + KILL_AFTER_S)):
                 if now_s >= at_s and (rank, number) not in self._sent:
                     self._sent.add((rank, number))
@@ -330,7 +330,7 @@ def _die_with(launcher: int) -> Callable[[], None]:
     return ask
 
 
-def _words(cause: _Event, first_rank: int) -> str:
+def _describe(cause: _Event, first_rank: int) -> str:
     if cause.rank is None:
         return f"ended by {signal.Signals(-cause.code).name}"
     rank = first_rank + cause.rank

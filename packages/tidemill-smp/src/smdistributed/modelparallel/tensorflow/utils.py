@@ -41,10 +41,10 @@ def send_checkpoint_files(root_dir: str | Path, dst_rank: int) -> None:
                 send(chunk, dst_rank, RankType.MP_RANK)
     except (OSError, SMPCheckpointError) as error:
         failure = error
-    send(_End(_said(failure)), dst_rank, RankType.MP_RANK)
-    theirs = recv_from(dst_rank, RankType.MP_RANK)
-    if failure is not None or theirs is not None:
-        raise SMPCheckpointError(f"could not send {directory}: {theirs or _said(failure)}") from failure
+    send(_End(_error_text(failure)), dst_rank, RankType.MP_RANK)
+    remote_error = recv_from(dst_rank, RankType.MP_RANK)
+    if failure is not None or remote_error is not None:
+        raise SMPCheckpointError(f"could not send {directory}: {remote_error or _error_text(failure)}") from failure
 
 
 def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
@@ -70,10 +70,10 @@ def receive_checkpoint_files(dst_root_dir: str | Path, src_rank: int) -> None:
         incoming.close(is_whole=failure is None and part.failure is None)
     except OSError as error:
         failure = failure or error
-    send(_said(failure), src_rank, RankType.MP_RANK)
+    send(_error_text(failure), src_rank, RankType.MP_RANK)
     if failure is not None or part.failure is not None:
         raise SMPCheckpointError(
-            f"could not receive {incoming.directory}: {part.failure or _said(failure)}"
+            f"could not receive {incoming.directory}: {part.failure or _error_text(failure)}"
         ) from failure
 
 
@@ -132,5 +132,5 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _said(failure: Exception | None) -> str | None:
+def _error_text(failure: Exception | None) -> str | None:
     return None if failure is None else str(failure) or type(failure).__name__

@@ -21,7 +21,7 @@ def _container(at: str) -> Rows:
             " (`input_fn`, `output_fn`, `transform_fn`), every other one TensorFlow Serving's kind"
         ),
         "ImageConfig": Recorded("no image is pulled"),
-        "Mode": Honoured("a model of MultiModel is loaded by an instance when it is first asked for there"),
+        "Mode": Honoured("with MultiModel, an instance loads each model at its first request"),
         "ModelDataUrl": Honoured("required; in the service's own S3. For MultiModel the prefix of the archives"),
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
@@ -54,7 +54,7 @@ _MODEL: Rows = {
 _VARIANT: Rows = {
     "VariantName": Honoured(),
     "ModelName": Honoured("required: there are no inference components"),
-    "InitialInstanceCount": Honoured("1 to 8, for all variants of an endpoint together"),
+    "InitialInstanceCount": Honoured("1 to 8 instances in all variants of an endpoint together"),
     "InstanceType": Honoured(
         "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else a server"
         " may use the whole machine"
@@ -62,16 +62,17 @@ _VARIANT: Rows = {
     "InstancePools": Refused("there is one kind of instance: give InstanceType"),
     "VariantInstanceProvisionTimeoutInSeconds": Recorded("no instance has to be provided first"),
     "InitialVariantWeight": Honoured("requests go to the variants in turn, each gets its share; not all may be 0"),
-    "AcceleratorType": Recorded("such accelerators are gone everywhere"),
+    "AcceleratorType": Recorded("AWS no longer offers these accelerators"),
     "CoreDumpConfig": Refused("core dumps are not collected; leave it out"),
     "ServerlessConfig": Honoured(
-        "a server is started at creation and by the first request after it was idle, and ended after the setting"
-        " `serverless_idle_s`, 5 minutes; InstanceType and InitialInstanceCount are refused beside it"
+        "a server is started when the endpoint is created, and by the next request after it was stopped. It is stopped"
+        " when it was idle for `serverless_idle_s` (a setting, 5 minutes by default). InstanceType and"
+        " InitialInstanceCount are refused together with it"
     ),
-    "ServerlessConfig.MemorySizeInMB": Recorded("a server may use the memory as far as there is room"),
+    "ServerlessConfig.MemorySizeInMB": Recorded("a server may use all free memory of the machine"),
     "ServerlessConfig.MaxConcurrency": Honoured("more requests at a time are answered ThrottlingException, 429"),
-    "ServerlessConfig.ProvisionedConcurrency": Honoured("the server is kept, however long it is idle"),
-    "VolumeSizeInGB": Recorded("a server may use the disk as far as there is room"),
+    "ServerlessConfig.ProvisionedConcurrency": Honoured("the server is never stopped"),
+    "VolumeSizeInGB": Recorded("a server may use all free space of the disk"),
     "ModelDataDownloadTimeoutInSeconds": Recorded("the model is on this machine"),
     "ContainerStartupHealthCheckTimeoutInSeconds": Honoured("15 minutes if it is not given"),
     "EnableSSMAccess": Refused("there is no remote shell: endpoints run on this machine; leave it out"),
@@ -92,10 +93,10 @@ _CONFIG: Rows = {
     "EndpointConfigName": Honoured(),
     "ProductionVariants": Honoured(),
     **{f"ProductionVariants[].{name}": row for name, row in _VARIANT.items()},
-    "DataCaptureConfig": Honoured("written every 30 seconds, or when a file has 1 MB"),
+    "DataCaptureConfig": Honoured("files are written every 30 seconds, or when there is 1 MB of data"),
     "DataCaptureConfig.EnableCapture": Honoured("true if it is not given"),
     "DataCaptureConfig.InitialSamplingPercentage": Honoured(),
-    "DataCaptureConfig.DestinationS3Uri": Honoured("in the service's own S3; its bucket may be made later"),
+    "DataCaptureConfig.DestinationS3Uri": Honoured("in the service's own S3; its bucket may be created later"),
     "DataCaptureConfig.KmsKeyId": Refused(_NO_KEYS),
     "DataCaptureConfig.CaptureOptions": Honoured(),
     "DataCaptureConfig.CaptureOptions[].CaptureMode": Honoured(),
@@ -104,13 +105,13 @@ _CONFIG: Rows = {
     "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honoured(),
     **_TAGS,
     "KmsKeyId": Refused(_NO_KEYS),
-    "AsyncInferenceConfig": Honoured("the endpoint takes InvokeEndpointAsync and refuses InvokeEndpoint"),
+    "AsyncInferenceConfig": Honoured("the endpoint accepts InvokeEndpointAsync and refuses InvokeEndpoint"),
     "AsyncInferenceConfig.ClientConfig": Honoured(),
     "AsyncInferenceConfig.ClientConfig.MaxConcurrentInvocationsPerInstance": Honoured("4 if it is not given"),
     "AsyncInferenceConfig.OutputConfig": Honoured(),
     "AsyncInferenceConfig.OutputConfig.KmsKeyId": Refused(_NO_KEYS),
     "AsyncInferenceConfig.OutputConfig.S3OutputPath": Honoured("required"),
-    "AsyncInferenceConfig.OutputConfig.S3FailurePath": Honoured("without it only the service's log tells a failure"),
+    "AsyncInferenceConfig.OutputConfig.S3FailurePath": Honoured("without it failures are only in the service's log"),
     "AsyncInferenceConfig.OutputConfig.NotificationConfig": Refused(
         "there is no SNS to notify by: look for the objects at OutputLocation and FailureLocation, and leave it out"
     ),
@@ -160,8 +161,8 @@ _ENDPOINT: Rows = {
 _UPDATE: Rows = {
     "EndpointName": Honoured(),
     "EndpointConfigName": Honoured(
-        "its instances are started beside those that serve, and take over when all of them answer /ping. An update that"
-        " fails leaves the endpoint InService as it was, with a FailureReason"
+        "its instances are started while the old ones still serve, and take over when all of them answer /ping. If the"
+        " update fails, the endpoint stays InService with its old configuration and a FailureReason"
     ),
     "RetainAllVariantProperties": Honoured("of variants that have the same name"),
     "ExcludeRetainedVariantProperties": Honoured("only with RetainAllVariantProperties"),
@@ -175,7 +176,9 @@ _RESIZE: Rows = {
     "DesiredWeightsAndCapacities": Honoured("takes effect when all new instances answer /ping"),
     "DesiredWeightsAndCapacities[].VariantName": Honoured(),
     "DesiredWeightsAndCapacities[].DesiredWeight": Honoured("not all may be 0"),
-    "DesiredWeightsAndCapacities[].DesiredInstanceCount": Honoured("1 to 8, for all variants of an endpoint together"),
+    "DesiredWeightsAndCapacities[].DesiredInstanceCount": Honoured(
+        "1 to 8 instances in all variants of an endpoint together"
+    ),
     "DesiredWeightsAndCapacities[].ServerlessUpdateConfig": Refused(
         "endpoints here have instances: give DesiredInstanceCount"
     ),
@@ -248,7 +251,7 @@ RUNTIME_OPERATIONS: Mapping[str, Rows] = {
     "InvokeEndpoint": _INVOKE,
     "InvokeEndpointAsync": {
         **{name: _INVOKE[name] for name in ("EndpointName", "ContentType", "Accept", "CustomAttributes")},
-        "InferenceId": Honoured("made up if it is not given; marks captured data"),
+        "InferenceId": Honoured("generated if it is not given; marks captured data"),
         "InputLocation": Honoured("required; in the service's own S3, at most 100 MB"),
         "RequestTTLSeconds": Honoured("6 hours if it is not given"),
         "InvocationTimeoutSeconds": Honoured("15 minutes if it is not given"),

@@ -35,20 +35,21 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_enable_cloudwatch_metrics": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
     "default_user_module_name": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
     "sagemaker_s3_output": Honoured(
-        "files in output/intermediate are copied below `NAME/output/intermediate` there while the job runs; `file://`"
-        " asks for nothing. Its bucket must exist in the service's own S3"
+        "an S3 prefix: while the job runs, files in output/intermediate are copied to `NAME/output/intermediate` below"
+        " it; its bucket must exist in the service's own S3. A `file://` URI has no effect"
     ),
     "sagemaker_requirements": Refused(
         "it belongs to legacy mode, which ended with TensorFlow 1.12. In script mode"
         f" {LEGACY_MODE['requirements_file']}"
     ),
     "sagemaker_parameter_server_enabled": Honoured(
-        "TF_CONFIG and a parameter server on every instance; on one instance without effect, as on SageMaker. Several"
-        " instances need isolation mode `full`"
+        "sets TF_CONFIG and starts a parameter server on every instance; without effect for a job of one instance, as"
+        " on SageMaker. Several instances need isolation mode `full`"
     ),
     "sagemaker_distribution_instance_groups": Honoured("shown to the script"),
     "sagemaker_multi_worker_mirrored_strategy_enabled": Honoured(
-        "TF_CONFIG, also on one instance, in isolation mode `full` if the machine allows it; several instances need it"
+        "sets TF_CONFIG, also with one instance. The job runs in isolation mode `full` if the machine allows it;"
+        " several instances need that mode"
     ),
     "sagemaker_mpi_enabled": Honoured(
         "from TensorFlow 2.12 on. Each instance shows its own ranks in its log stream; several instances need isolation"
@@ -57,8 +58,8 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_mpi_num_of_processes_per_host": Honoured(_OF_MPI),
     "sagemaker_mpi_num_processes": Honoured(_OF_MPI),
     "sagemaker_mpi_custom_mpi_options": Honoured(
-        f"{_OF_MPI}. In the spelling of Open MPI 4; transports (`-mca`) have no effect under MPICH, and an option that"
-        " cannot be honoured ends the job with its name"
+        f"{_OF_MPI}. Options have the spelling of Open MPI 4; `-mca` has no effect under MPICH. An option that cannot"
+        " be honoured ends the job, and the FailureReason names the option"
     ),
     "mp_parameters": Honoured(
         "shown to the script in `SM_HP_MP_PARAMETERS`, where the library of model parallelism reads them;"
@@ -72,8 +73,8 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         "belongs to `sagemaker_distributed_dataparallel_enabled`, and has no effect without it"
     ),
     "sagemaker_training_compiler_enabled": Honoured(
-        "training steps are compiled by XLA if that measures faster; a TensorFlow older than 2.21 runs plain,"
-        " with a line in the log"
+        "training steps are compiled by XLA if measurements show that it is faster; a TensorFlow older than 2.21 runs"
+        " plain, with a line in the log"
     ),
     "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
     "sagemaker_pytorch_ddp_enabled": Refused(_NO_TORCH),

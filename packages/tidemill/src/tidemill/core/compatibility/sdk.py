@@ -173,7 +173,7 @@ _DEPLOY_MODEL: Arguments = {
             ),
         },
     ),
-    "accelerator_type": Recorded("such accelerators are gone everywhere; a warning says so"),
+    "accelerator_type": Recorded("AWS no longer offers these accelerators; a warning says so"),
     "explainer_config": Refused("is not supported: there is no explainer"),
     "inference_recommendation_id": Refused("is not supported: there is no Inference Recommender"),
 }
@@ -190,7 +190,7 @@ _UPDATE_ENDPOINT: Arguments = {
         },
     ),
     **_honoured("wait"),
-    "accelerator_type": Recorded("such accelerators are gone everywhere; a warning says so"),
+    "accelerator_type": Recorded("AWS no longer offers these accelerators; a warning says so"),
 }
 
 _TRANSFORMER: Arguments = _sent(
@@ -297,7 +297,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "TensorFlow.attach": {
         "training_job_name": Honoured(),
         **_SESSION,
-        "model_channel_name": Recorded("the channel is known by its content"),
+        "model_channel_name": Recorded("the channel is recognized by its content"),
     },
     "TensorFlow.create_model": {
         "role": Sent("ExecutionRoleArn", "CreateModel"),
@@ -365,10 +365,10 @@ ARGUMENTS: Mapping[str, Arguments] = {
         **_MODEL,
         **_CODE,
         "entry_point": Honoured("handlers; they become `code/inference.py` of the archive"),
-        "framework_version": Honoured("endpoints run on 2.21, with a notice in the log if another was asked for"),
+        "framework_version": Honoured("endpoints run on 2.21, with a notice in the log for any other version"),
         "endpoint_type": _ENDPOINT_TYPE,
         "py_version": Honoured("of the kind `python`"),
-        "container_log_level": Recorded("the server has no nginx, whose level it is"),
+        "container_log_level": Recorded("it is the log level of nginx, which the server does not use"),
         "code_location": Honoured(),
         "image": Honoured("earlier name of image_uri"),
         "model_server_workers": Honoured("processes that run the handlers"),

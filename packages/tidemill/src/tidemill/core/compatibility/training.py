@@ -18,23 +18,23 @@ _AS_FILE = "a library of the script finds it in `/opt/ml/input/config/{}.json`"
 _ALGORITHM: Rows = {
     "AlgorithmSpecification": Honoured(),
     "AlgorithmSpecification.TrainingImage": Honoured(
-        "its tag chooses TensorFlow version and Python; a version without an environment runs on the nearest one with a"
-        " notice in the log, and a Python that the version does not run on is refused. Images for GPUs run on GPUs"
-        " on TensorFlow 2.21 if the machine and the instance type have some, else on CPUs,"
-        " with a notice. An image of legacy mode (`sagemaker-tensorflow`) is refused"
+        "its tag selects the versions of TensorFlow and Python. A TensorFlow version without an environment runs on the"
+        " nearest one that has one, with a notice in the log; a Python that TensorFlow does not support is refused."
+        " With an image for GPUs, a job on TensorFlow 2.21 runs on GPUs if the machine and the instance type have some,"
+        " otherwise on CPUs with a notice. An image of legacy mode (`sagemaker-tensorflow`) is refused"
     ),
     "AlgorithmSpecification.AlgorithmName": Refused("there is no marketplace of algorithms: give TrainingImage"),
     "AlgorithmSpecification.TrainingInputMode": Honoured(_FAST_FILE),
     "AlgorithmSpecification.MetricDefinitions": Honoured(
-        "CloudWatch shows their points while the job runs and afterwards; FinalMetricDataList shows the last value of"
-        " each, once the job has ended. A regular expression that Python cannot compile is refused; one that takes more"
-        " than 5 s of CPU for 256 KiB of the log is given up, and the job's last StatusMessage says so"
+        "CloudWatch shows their points while the job runs and afterwards; when the job has ended, FinalMetricDataList"
+        " shows the last value of each. A regular expression that Python cannot compile is refused; one that takes more"
+        " than 5 s of CPU for 256 KiB of the log is abandoned, and the job's last StatusMessage says so"
     ),
     "AlgorithmSpecification.MetricDefinitions[].Name": Honoured(),
     "AlgorithmSpecification.MetricDefinitions[].Regex": Honoured(
-        "Python's syntax, searched in the first 8,192 characters of each line of the log, and of each state of a"
-        " progress bar that the log has. The value is the first group of the first match, or all of the match if there"
-        " is no group. Values that are not finite numbers are ignored"
+        "Python's syntax, searched in the first 8,192 characters of each line of the log, and of each logged state of a"
+        " progress bar. The value is the first group of the first match, or the whole match if there is no group."
+        " Values that are not finite numbers are ignored"
     ),
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries": Recorded(
         "SageMaker's own store of time series has no public interface; SDK v2 sends it by default"
@@ -84,23 +84,24 @@ _CHANNELS: Rows = {
 _RESOURCES: Rows = {
     "ResourceConfig": Honoured("required"),
     "ResourceConfig.InstanceType": Honoured(
-        "required, unless there are InstanceGroups; any name. The script sees it, and gets as many GPUs as the type has"
-        " and the machine can give. Its memory and processors are limits if the setting `limit_to_instance_type` is on"
+        "required, unless there are InstanceGroups; any name. The script sees it, and gets the number of GPUs of this"
+        " type, or all GPUs of the machine if it has fewer. If the setting `limit_to_instance_type` is on, the memory"
+        " and the processors of the type are limits"
     ),
     "ResourceConfig.InstanceCount": Honoured(
-        "1 to 100, all on this machine; in isolation mode full in a separate network. A job of more instances than"
-        " `max_instances` fails with SageMaker's CapacityError; when one instance fails, the others are stopped and the"
-        " job has failed. The model and the output are those of `algo-1`"
+        "1 to 100, all on this machine; in isolation mode `full` in a separate network. A job with more instances than"
+        " `max_instances` fails with SageMaker's CapacityError. If one instance fails, the others are stopped and the"
+        " job fails. The model and the output are those of `algo-1`"
     ),
     "ResourceConfig.VolumeSizeInGB": Honoured(
-        "a limit of the files that an instance writes if the setting `limit_to_instance_type` is on; else a job may use"
-        " the disk as far as there is room"
+        "if the setting `limit_to_instance_type` is on, a limit for the files that an instance writes; otherwise a job"
+        " may use all free space of the disk"
     ),
     "ResourceConfig.VolumeKmsKeyId": Refused(_NO_KEYS),
     "ResourceConfig.KeepAlivePeriodInSeconds": Recorded("no instance has to be started, so none is kept warm"),
     "ResourceConfig.InstanceGroups": Honoured(
         "instead of InstanceType and InstanceCount; names are unique, and all groups together have at most 100"
-        " instances, which count through the groups in their order"
+        " instances, numbered across the groups in their order"
     ),
     "ResourceConfig.InstanceGroups[].InstanceGroupName": Honoured(),
     "ResourceConfig.InstanceGroups[].InstanceType": Honoured("as for InstanceType"),
@@ -122,7 +123,7 @@ _OBSERVERS: Rows = {
         "`/opt/ml/output/tensorboard` by default; a directory below `/opt/ml`, but not in `input` or `code`"
     ),
     "TensorBoardOutputConfig.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
-    "ExperimentConfig": Recorded("there are no experiments to be listed with"),
+    "ExperimentConfig": Recorded("there is no list of experiments"),
     "ProfilerConfig": Recorded(
         f"there is no profiler; {_AS_FILE.format('profilerconfig')}, unless it is disabled; SDK v2 sends it by default"
     ),
@@ -147,7 +148,7 @@ _CREATE: Rows = {
     "StoppingCondition": Honoured(),
     "StoppingCondition.MaxRuntimeInSeconds": Honoured("at most 28 days, of all attempts together"),
     "StoppingCondition.MaxWaitTimeInSeconds": Honoured(
-        "a job with EnableManagedSpotTraining starts again after interruptions until then; less than"
+        "a job with EnableManagedSpotTraining starts again after interruptions until this time has passed; less than"
         " MaxRuntimeInSeconds is refused. Without EnableManagedSpotTraining it has no effect"
     ),
     "StoppingCondition.MaxPendingTimeInSeconds": Refused(
@@ -157,22 +158,22 @@ _CREATE: Rows = {
     "Tags[].Key": Honoured(),
     "Tags[].Value": Honoured(),
     "EnableNetworkIsolation": Honoured(
-        "the script reaches its own instances, nothing else, the service and its S3 included, and installs no packages"
-        " from a network; refused where isolation mode `full` is not to be had"
+        "the script reaches only the instances of its job: not the service, its S3 or any other network. No packages"
+        " are installed from a network. Refused if isolation mode `full` is not available"
     ),
     "EnableInterContainerTrafficEncryption": Honoured(
-        "what instances send each other stays in memory, in a network of the job that nothing else on the machine can"
-        " listen to, and is not encrypted; refused for several instances where isolation mode `full` is not to be had."
-        " On a cluster, model parallelism (and Horovod in it) encrypts with TLS what its ranks send to other machines;"
-        " refused for several instances without it"
+        "on one machine, traffic between instances is not encrypted: it stays in memory, in a network of the job to"
+        " which no other program has access; refused for several instances if isolation mode `full` is not available."
+        " On a cluster, model parallelism (and Horovod in it) encrypts traffic between machines with TLS; refused for"
+        " several instances without model parallelism"
     ),
     "EnableManagedSpotTraining": Honoured(
         "instances are reclaimed only by `tidemill interrupt`. After it, and after lost instances, the"
         " job starts again from its checkpoints as long as MaxWaitTimeInSeconds allows"
     ),
     "CheckpointConfig": Honoured(
-        "restored before the script starts, uploaded while it runs and complete however it ends; nothing"
-        " is deleted in the bucket, as on SageMaker"
+        "files are restored before the script starts and uploaded while it runs; all of them are uploaded when it"
+        " ends, also after a failure. Nothing is deleted in the bucket, as on SageMaker"
     ),
     "CheckpointConfig.S3Uri": Honoured("a prefix; its bucket must exist in the service's own S3"),
     "CheckpointConfig.LocalPath": Honoured(
@@ -182,8 +183,8 @@ _CREATE: Rows = {
     **_OBSERVERS,
     "Environment": Honoured("at most 100; names that the service sets (`SM_*`, `TIDEMILL_*`, AWS keys) are refused"),
     "RetryStrategy": Honoured(
-        "a job that lost an instance starts again from its checkpoints, twice without this; with it, after every"
-        " InternalServerError. A script that fails is not started again"
+        "a job that has lost an instance starts again from its checkpoints, at most twice by default. With"
+        " RetryStrategy it starts again after every InternalServerError. A script that fails is not started again"
     ),
     "RetryStrategy.MaximumRetryAttempts": Honoured("1 to 30"),
     "SessionChainingConfig": Honoured(),

@@ -21,8 +21,8 @@ _INPUT: Rows = {
     "TransformInput.ContentType": Honoured(),
     "TransformInput.CompressionType": Honoured(),
     "TransformInput.SplitType": Honoured(
-        "empty lines are no records. With SingleRecord a request holds the bytes of a RecordIO or TFRecord record"
-        " alone, else whole records with their frames"
+        "empty lines are skipped. With SingleRecord, a request has the payload of one RecordIO or TFRecord record;"
+        " otherwise it has whole records with their framing"
     ),
 }
 
@@ -37,15 +37,15 @@ _OUTPUT: Rows = {
 _CREATE: Rows = {
     "TransformJobName": Honoured(),
     "ModelName": Honoured("a model of Mode MultiModel is refused. Its ExecutionRoleArn selects the policy of the job"),
-    "MaxConcurrentTransforms": Honoured("1 if it is not given or 0; with MaxPayloadInMB at most 100 MB together"),
+    "MaxConcurrentTransforms": Honoured("1 if it is not given or 0; its product with MaxPayloadInMB is at most 100 MB"),
     "ModelClientConfig": Honoured(),
     "ModelClientConfig.InvocationsTimeoutInSeconds": Honoured("also the limit of user code in the server"),
     "ModelClientConfig.InvocationsMaxRetries": Honoured(
-        "a request is tried again after status 429 or 5xx, and if the server does not answer"
+        "a request is retried after status 429 or 5xx, and if the server does not answer"
     ),
     "MaxPayloadInMB": Honoured("6 if it is not given; 0 means 100, with a Content-Length"),
     "BatchStrategy": Honoured("MultiRecord if it is not given; with SplitType None an object is one record"),
-    "Environment": Honoured("on top of the model's; names that the service sets (`SM_*`, AWS keys) are refused"),
+    "Environment": Honoured("added to the model's; names that the service sets (`SM_*`, AWS keys) are refused"),
     **_INPUT,
     **_OUTPUT,
     "DataCaptureConfig": Refused("requests and answers of transform jobs are not captured; leave it out"),
@@ -54,19 +54,20 @@ _CREATE: Rows = {
         "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else a server"
         " may use the whole machine"
     ),
-    "TransformResources.InstanceCount": Honoured("1 to 8 servers; objects are shared over them as each becomes free"),
+    "TransformResources.InstanceCount": Honoured("1 to 8 servers; each free server takes the next object"),
     "TransformResources.VolumeKmsKeyId": Refused(_NO_KEYS),
     "TransformResources.TransformAmiVersion": Recorded("there are no machine images"),
     "DataProcessing": Honoured(),
     "DataProcessing.InputFilter": Honoured(_FILTERED),
     "DataProcessing.OutputFilter": Honoured(_FILTERED),
     "DataProcessing.JoinSource": Honoured(
-        "records and answers of one format, CSV or JSON; with several records in a request, a line of the answer each"
+        "records and answers must have the same format, CSV or JSON; if a request has several records, the answer must"
+        " have one line for each"
     ),
     "Tags": Honoured(),
     "Tags[].Key": Honoured(),
     "Tags[].Value": Honoured(),
-    "ExperimentConfig": Recorded("there are no experiments to be listed with"),
+    "ExperimentConfig": Recorded("there is no list of experiments"),
 }
 
 _LIST: Rows = {

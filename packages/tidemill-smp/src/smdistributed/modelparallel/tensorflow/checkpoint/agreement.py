@@ -46,8 +46,8 @@ class Agreement:
             result = function()
         except Exception as error:  # noqa: BLE001 - it is raised again on all ranks
             failure = error
-        said = None if failure is None else f"{type(failure).__name__}: {str(failure).strip()[:1000]}"
-        answers = self._exchanged((said, result))
+        text = None if failure is None else f"{type(failure).__name__}: {str(failure).strip()[:1000]}"
+        answers = self._exchanged((text, result))
         failed = {rank: text for rank, (text, _) in enumerate(answers) if text is not None}
         if failed:
             where = "; ".join(f"rank {rank}: {text}" for rank, text in failed.items())
@@ -96,5 +96,5 @@ class Agreement:
 
 def _refuse_different(doing: str, advice: str, answers: list[Any]) -> None:
     if len(set(answers)) > 1:
-        said = ", ".join(f"rank {rank}: {theirs}" for rank, theirs in enumerate(answers))
-        raise SMPCheckpointError(f"the ranks {doing} ({said}): {advice}")
+        text = ", ".join(f"rank {rank}: {answer}" for rank, answer in enumerate(answers))
+        raise SMPCheckpointError(f"the ranks {doing} ({text}): {advice}")

@@ -32,7 +32,7 @@ def find(ranks: Agreement, files: Directory, wanted: str | None) -> Saved | None
     """
     answers = ranks.together("look for checkpoints", lambda: _candidates(files, wanted))
     mine = answers[ranks.rank]
-    on_all_ranks = [name for name in mine if all(name in theirs for theirs in answers)]
+    on_all_ranks = [name for name in mine if all(name in names for names in answers)]
     if not on_all_ranks:
         if any(answers):
             _refuse_partly_visible(files, answers)
@@ -78,8 +78,8 @@ def _prefixes(files: Directory, name: str, partitions: int) -> tuple[str, ...]:
 
 
 def _refuse_partly_visible(files: Directory, answers: list[Mapping[str, Any]]) -> None:
-    said = "; ".join(f"rank {rank}: {', '.join(names) or 'none'}" for rank, names in enumerate(answers))
+    listed = "; ".join(f"rank {rank}: {', '.join(names) or 'none'}" for rank, names in enumerate(answers))
     raise SMPCheckpointError(
-        f"the ranks see different checkpoints in {files.root} ({said}), so there is none that all ranks can "
+        f"the ranks see different checkpoints in {files.root} ({listed}), so there is none that all ranks can "
         "restore: use a directory that all machines share, or copy it to all machines"
     )

@@ -50,7 +50,7 @@ class Restoration:
         self._ranks = ranks
         self._done: dict[int, Any] = {}
         self._awaited: dict[int, Any] = {}
-        self._told: dict[int, Any] = {}
+        self._reported: dict[int, Any] = {}
         self._is_cancelled = False
 
     def begin(self) -> None:
@@ -59,7 +59,7 @@ class Restoration:
         Raises:
             SMPCheckpointError: If a value cannot be read, or does not match its variable, on any rank.
         """
-        self._together(self._apply)
+        self._run_on_all(self._apply)
 
     def proceed(self) -> None:
         """Restore further objects after the model is partitioned, and log variables without a saved value. Collective.
@@ -68,16 +68,16 @@ class Restoration:
             SMPCheckpointError: If a value cannot be read, does not match its variable, or is on another machine, on any
                 rank.
         """
-        self._together(self._apply_and_tell)
+        self._run_on_all(self._apply_and_report)
 
     def cancel(self) -> None:
         """Stop restoring, because another checkpoint is restored instead."""
         self._is_cancelled = True
-        for kept in (self._done, self._awaited, self._told):
+        for kept in (self._done, self._awaited, self._reported):
             kept.clear()
         self._saved.close()
 
-    def _together(self, function: Callable[[], None]) -> None:
+    def _run_on_all(self, function: Callable[[], None]) -> None:
         if not self._is_cancelled:
             self._ranks.together(f"restore {self._saved.name}", function)
 
@@ -90,11 +90,11 @@ class Restoration:
                     self._restore(bundle, node, live)
         self._await_optimizers()
 
-    def _apply_and_tell(self) -> None:
+    def _apply_and_report(self) -> None:
         self._apply()
         with all_listed():
             found = [live for live in objects_below(self._checkpoint) if self._lacks(live)]
-        self._told |= {id(live): live for live in found}
+        self._reported |= {id(live): live for live in found}
         lacking = [_name(live) for live in found]
         if not lacking:
             return
@@ -131,7 +131,7 @@ class Restoration:
                     yield graph.nodes[edge.slot_variable_node_id], slot
 
     def _restore(self, bundle: Bundle, node: Any, live: Any) -> None:
-        if not node.attributes or id(live) in self._done or not _can_take(live):
+        if not node.attributes or id(live) in self._done or not _can_restore(live):
             return
         tensors = {}
         for attribute in node.attributes:
@@ -152,7 +152,7 @@ class Restoration:
 
     def _lacks(self, live: Any) -> bool:
         is_variable = isinstance(live, tf.Variable) or is_keras_variable(live)
-        return is_variable and id(live) not in self._done and id(live) not in self._told and _can_take(live)
+        return is_variable and id(live) not in self._done and id(live) not in self._reported and _can_restore(live)
 
     def _await_optimizers(self) -> None:
         """Restore the slots of Keras's optimizers when they are created, which is at the first update."""
@@ -165,12 +165,12 @@ class Restoration:
         if tracer() is not None:  # inside a step the slots are restored once they are assigned to ranks
             return
         if engine().holds_any(variables):
-            self._together(self._apply)
+            self._run_on_all(self._apply)
         elif not self._is_cancelled:  # not collective: the optimizer may exist on this rank only
             self._apply()
 
 
-def _can_take(live: Any) -> bool:
+def _can_restore(live: Any) -> bool:
     if not IS_TF_KERAS and is_keras_variable(live) and live._value is None:
         return False
     return not is_remote(live)

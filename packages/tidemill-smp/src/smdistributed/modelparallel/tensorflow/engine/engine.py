@@ -201,8 +201,8 @@ class Engine:
         kept = None
         if config.partitions > 1 and not config.load_partition:
             with tf.init_scope():
-                told = self._known_of(traced, graph) if rank == 0 else None
-                kept, times = self.session.world_group.allgather_objects(told, what="the automatic cut")[0]
+                found = self._kept_cut_and_times(traced, graph) if rank == 0 else None
+                kept, times = self.session.world_group.allgather_objects(found, what="the automatic cut")[0]
             if times:
                 self.times |= times
                 graph = unit_graph(traced, variables, self.times)
@@ -210,7 +210,7 @@ class Engine:
         self.cuts.append(decision)
         return {unit.name: part for unit, part in zip(graph.units, decision.assignment, strict=True)}
 
-    def _known_of(self, traced: Trace, graph: UnitGraph) -> tuple[Decision | None, dict[str, Times]]:
+    def _kept_cut_and_times(self, traced: Trace, graph: UnitGraph) -> tuple[Decision | None, dict[str, Times]]:
         options = cut_options(self.session.config)
         kept = next((one for one in self.kept_cuts if one.fits(graph, options)), None)
         known = any(unit.name in self.times for unit in graph.units)  # from `model.profile`, or from another model
@@ -311,11 +311,11 @@ def _first_difference(prints: Sequence[Sequence[str]]) -> str:
     for line in range(longest):
         seen = {rank: lines[line] if line < len(lines) else "nothing more" for rank, lines in enumerate(prints)}
         if len(set(seen.values())) > 1:
-            said = "; ".join(f"partition {rank}: {text}" for rank, text in seen.items())
+            difference = "; ".join(f"partition {rank}: {text}" for rank, text in seen.items())
             break
     else:
-        said = "the ranks have traced different numbers of steps"
+        difference = "the ranks have traced different numbers of steps"
     return (
-        f"the ranks of this replica traced different steps. First difference: {said}. All ranks must run the same "
-        "script with the same arguments, batch shapes and Python-side random choices"
+        f"the ranks of this replica traced different steps. First difference: {difference}. All ranks must run the "
+        "same script with the same arguments, batch shapes and Python-side random choices"
     )

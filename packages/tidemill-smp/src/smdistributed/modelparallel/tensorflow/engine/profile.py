@@ -146,18 +146,18 @@ class _Probe:
         while work:
             for output in self.trace.nodes[work.pop()].inputs:
                 taken.add(output)
-                if output[0] not in mine and (output[0] in self._constants or self._must_be_made(output)):
+                if output[0] not in mine and (output[0] in self._constants or self._must_run(output)):
                     mine.add(output[0])
                     work.append(output[0])
         inputs = sorted(output for output in taken if output[0] not in mine)
         kept: list[Any] = []
-        values = [_made_up(self._tensor(output), kept) for output in inputs]
+        values = [_fabricated(self._tensor(output), kept) for output in inputs]
         if any(value is None for value in values):
             return None
         function = self._function(sorted(mine), inputs, values)
         return _least_us(lambda: function(*values))
 
-    def _must_be_made(self, output: Output) -> bool:
+    def _must_run(self, output: Output) -> bool:
         """Return whether a tensor's op must run: it is in no unit, and its result cannot be fabricated (loop lists)."""
         unit = self.trace.tracer.units.get(self.trace.nodes[output[0]].name)
         return unit in (None, REPLICATED) and self._tensor(output).dtype == tf.variant
@@ -221,7 +221,7 @@ def _calls(node: Any, functions: set[str]) -> bool:
     return node.op.startswith(_REACHING_OUT) or not called.isdisjoint(functions)
 
 
-def _made_up(tensor: Any, kept: list[Any]) -> Any:
+def _fabricated(tensor: Any, kept: list[Any]) -> Any:
     """Fabricate a value for `tensor`; None if impossible. `kept` keeps its resources alive."""
     if tensor.dtype == tf.resource:
         data = handle_data_util.get_resource_handle_data(tensor)

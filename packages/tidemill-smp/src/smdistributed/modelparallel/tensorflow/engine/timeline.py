@@ -136,9 +136,9 @@ class Timeline:
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         temporary.write_text(json.dumps(document))
         temporary.replace(self.path)
-        said = self.summary()
-        bubble, ideal = said["bubble"], said["ideal"]
-        _log.info("smp.timeline path=%s steps=%d bubble=%.3f ideal=%.3f", self.path, said["steps"], bubble, ideal)
+        summary = self.summary()
+        bubble, ideal = summary["bubble"], summary["ideal"]
+        _log.info("smp.timeline path=%s steps=%d bubble=%.3f ideal=%.3f", self.path, summary["steps"], bubble, ideal)
 
     def summary(self) -> dict[str, Any]:
         """Return `steps` (their number), `bubble` (median over the steps) and `ideal`, on the rank of partition 0."""

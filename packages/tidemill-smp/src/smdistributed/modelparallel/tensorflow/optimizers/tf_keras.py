@@ -53,7 +53,7 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
         _prepare(self, variables, name, prepare)
         grads, sharding = [grad for grad, _ in pairs], slots.sharding_of(self)
         if sharding is not None:
-            _refuse_what_cannot_be_sharded(self)
+            _require_shardable_optimizer(self)
             grads = sharding.average_owned(grads, variables)
         elif session.config.ddp:
             grads = average_gradients(grads, session)
@@ -116,7 +116,7 @@ def _is_nadam(optimizer: Any) -> bool:
     return any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
 
 
-def _refuse_what_cannot_be_sharded(optimizer: Any) -> None:
+def _require_shardable_optimizer(optimizer: Any) -> None:
     is_nadam = _is_nadam(optimizer)
     if getattr(optimizer, "use_ema", False) or is_nadam:
         what = "the product of rates that Nadam" if is_nadam else "the averages of weights (use_ema) that optimizers"

@@ -32,7 +32,7 @@ def install(prepare: Callable[[Any, Sequence[Any]], None]) -> None:
         prepare: Creates the slots of an optimizer for variables.
     """
     scalers: Any = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
-    scalers._is_all_finite = _asking_others(scalers._is_all_finite)
+    scalers._is_all_finite = _on_all_ranks(scalers._is_all_finite)
     for kind in (scalers.LossScaleOptimizer, scalers.LossScaleOptimizerV3):
         kind.apply_gradients = _applying_together(kind.apply_gradients, prepare, scalers)
 
@@ -52,7 +52,7 @@ def _applying_together(
         if session.config.ddp:
             grads = average_gradients(grads, session)
         prepare(self.inner_optimizer, variables)
-        with _deciding_with(slots.groups_of_others(session, None)):
+        with _using_groups(slots.groups_of_others(session, None)):
             finite = self._loss_scale.update(grads)[1] if self.dynamic else tf.constant(True)
         return tf.cond(finite, _applied(self.inner_optimizer, grads, variables), _counted(self.inner_optimizer))
 
@@ -85,7 +85,7 @@ def _refuse_sharding(session: Session) -> None:
 
 
 @contextmanager
-def _deciding_with(groups: Sequence[TensorGroup]) -> Iterator[None]:
+def _using_groups(groups: Sequence[TensorGroup]) -> Iterator[None]:
     before = getattr(_local, "groups", ())
     _local.groups = groups
     try:
@@ -94,7 +94,7 @@ def _deciding_with(groups: Sequence[TensorGroup]) -> Iterator[None]:
         _local.groups = before
 
 
-def _asking_others(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _on_all_ranks(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def is_all_finite(grads: Any) -> Any:
         some = any(grad is not None for grad in grads)
         finite = original(grads) if some else tf.constant(True)

@@ -110,7 +110,7 @@ class _Search:
     ) -> None:
         part, state = len(walk) - 1, walk[-1]
         if part == self._costs.partitions:
-            self._judge(walk, best, choose, limit)
+            self._evaluate(walk, best, choose, limit)
             return
         for estimate, reached, target in self._branches(part, state, sofar, choose, limit):
             if estimate >= best.key:
@@ -147,7 +147,7 @@ class _Search:
         ]
         return sorted(found)
 
-    def _judge(self, walk: list[int], best: _Best, choose: Callable[[int, int, int], Key], limit: int) -> None:
+    def _evaluate(self, walk: list[int], best: _Best, choose: Callable[[int, int, int], Key], limit: int) -> None:
         first, second, communication = self._costs.measures(self._lattice.assignment(walk))
         key = choose(first, second, communication)
         if first <= limit and key < best.key:

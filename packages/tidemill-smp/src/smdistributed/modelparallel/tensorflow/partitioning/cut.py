@@ -106,7 +106,7 @@ def cut(graph: UnitGraph, options: CutOptions) -> Cut:
         options=options,
         assignment=groups.spread(candidate.assignment),
         exact=candidate.exact,
-        revisits=groups.revisits and _goes_back(groups, candidate.assignment),
+        revisits=groups.revisits and _has_backward_edge(groups, candidate.assignment),
     )
 
 
@@ -128,7 +128,7 @@ def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
     if not found and (start := contraction(groups, costs.compute, options.partitions)) is not None:
         found[start] = None
     if found and len(groups) <= GROUPS_FOR_DOWNSETS:
-        proven = _proven(costs, list(found), connected=connected)
+        proven = _exact_cut(costs, list(found), connected=connected)
         if proven is not None:
             found |= dict.fromkeys((proven.least, proven.assignment))
             if proven.exact and not groups.revisits:
@@ -136,7 +136,7 @@ def _solve(groups: Groups, options: CutOptions) -> _Candidate | None:
     return _refined(costs, list(found), connected=connected) if found else None
 
 
-def _proven(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> Proven | None:
+def _exact_cut(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> Proven | None:
     """Return the best cut of the graph itself; None if the graph has too many closed sets to enumerate."""
     start = min((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
     upper = slackened(start.first, costs.options.slack)
@@ -178,14 +178,14 @@ def _candidate(costs: Costs, assignment: tuple[int, ...]) -> _Candidate:
 def _is_connected(groups: Groups) -> bool:
     reached, stack = {0}, [0]
     while stack:
-        for there in groups.neighbours[stack.pop()]:
+        for there in groups.neighbors[stack.pop()]:
             if there not in reached:
                 reached.add(there)
                 stack.append(there)
     return len(reached) == len(groups)
 
 
-def _goes_back(groups: Groups, assignment: tuple[int, ...]) -> bool:
+def _has_backward_edge(groups: Groups, assignment: tuple[int, ...]) -> bool:
     return any(
         assignment[consumer] < assignment[tensor.producer] for tensor in groups.tensors for consumer in tensor.consumers
     )

@@ -56,7 +56,7 @@ class Groups:
     predecessors: tuple[tuple[int, ...], ...]
     """Per group, the sources of its forward edges; none of them may be on a later partition than the group."""
     successors: tuple[tuple[int, ...], ...]
-    neighbours: tuple[tuple[int, ...], ...]
+    neighbors: tuple[tuple[int, ...], ...]
     """Per group, the groups that share an edge of either direction with it, return edges included."""
     revisits: bool
     """Whether there are return edges."""
@@ -173,13 +173,13 @@ def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
     forward = sorted({(number[a], number[b]) for a, b in links if number[a] < number[b]})
     predecessors: list[list[int]] = [[] for _ in ordered]
     successors: list[list[int]] = [[] for _ in ordered]
-    neighbours: list[set[int]] = [set() for _ in ordered]
+    neighbors: list[set[int]] = [set() for _ in ordered]
     for a, b in forward:
         successors[a].append(b)
         predecessors[b].append(a)
     for a, b in links:
-        neighbours[number[a]].add(number[b])
-        neighbours[number[b]].add(number[a])
+        neighbors[number[a]].add(number[b])
+        neighbors[number[b]].add(number[a])
     return Groups(
         graph=graph,
         members=tuple(tuple(units_of[root]) for root in ordered),
@@ -191,7 +191,7 @@ def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
         ),
         predecessors=tuple(map(tuple, predecessors)),
         successors=tuple(map(tuple, successors)),
-        neighbours=tuple(tuple(sorted(near)) for near in neighbours),
+        neighbors=tuple(tuple(sorted(near)) for near in neighbors),
         revisits=revisits,
     )
 

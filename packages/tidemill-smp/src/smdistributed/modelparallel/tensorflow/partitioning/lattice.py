@@ -173,7 +173,7 @@ class Linear:
         self.order = order
         self.states = len(order) + 1
         place = {group: i for i, group in enumerate(order)}
-        self._whole = Slices(place, costs.groups.neighbours).whole if connected else None
+        self._whole = Slices(place, costs.groups.neighbors).whole if connected else None
         self._compute = _prefix(costs.compute[g] + costs.owner[g] for g in order)
         self._static = _prefix(costs.static[g] for g in order)
         self._kept = _prefix(costs.activation[g] for g in order)
@@ -231,14 +231,14 @@ class Slices:
     plus one search in the forest for each edge that closes a cycle.
     """
 
-    def __init__(self, place: dict[int, int], neighbours: Sequence[Sequence[int]]) -> None:
+    def __init__(self, place: dict[int, int], neighbors: Sequence[Sequence[int]]) -> None:
         size = len(place)
         self._forest: list[set[int]] = [set() for _ in range(size)]
         ends = np.zeros(size, np.int64)
         at = sorted(place, key=place.__getitem__)
         self.whole: list[np.ndarray] = [np.zeros(0, bool)] * size
         for i in range(size - 1, -1, -1):
-            for k in sorted(place[n] for n in neighbours[at[i]]):
+            for k in sorted(place[n] for n in neighbors[at[i]]):
                 if k > i and (ring := self._path(i, k)) is not None:
                     a, b = max(pairwise(ring), key=max)
                     if max(a, b) <= k:
@@ -276,7 +276,7 @@ class Downsets:
         self._costs = costs
         self._connected = connected
         groups = costs.groups
-        self._near = [sum(1 << n for n in near) for near in groups.neighbours]
+        self._near = [sum(1 << n for n in near) for near in groups.neighbors]
         self.sets = self._enumerate()
         self.states = len(self.sets)
         self._compute = [_sum(s, [a + b for a, b in zip(costs.compute, costs.owner, strict=True)]) for s in self.sets]

@@ -166,14 +166,14 @@ def report(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> 
     return PartitionReport(graph, options, tuple(assignment), tuple(rows))
 
 
-def bars(judged: PartitionReport, *, width: int = 48) -> str:
+def bars(report: PartitionReport, *, width: int = 48) -> str:
     """Draw bars of time and memory per partition; communication and activations are shaded.
 
     Args:
-        judged: The report to draw.
+        report: The report to draw.
         width: Characters of the longest bar.
     """
-    rows = judged.rows
+    rows = report.rows
     times = [(row.compute_us, row.time_us - row.compute_us) for row in rows]
     sizes = [(row.parameter_bytes + row.slot_bytes, _beyond_weights(row)) for row in rows]
     lines = [f"time per microbatch ({_BLOCK} compute, {_SHADE} communication)"]

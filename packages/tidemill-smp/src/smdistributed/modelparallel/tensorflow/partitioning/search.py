@@ -42,7 +42,7 @@ class Position:
         for group, part in enumerate(self.parts):
             self._put(group, part, 1)
         for i in range(len(costs.groups.tensors)):
-            self._carry(i, 1)
+            self._count_transfer(i, 1)
 
     @property
     def bytes(self) -> list[int]:
@@ -57,12 +57,12 @@ class Position:
     def move(self, group: int, part: int) -> None:
         """Move a group to another partition."""
         for i in self._of[group]:
-            self._carry(i, -1)
+            self._count_transfer(i, -1)
         self._put(group, self.parts[group], -1)
         self.parts[group] = part
         self._put(group, part, 1)
         for i in self._of[group]:
-            self._carry(i, 1)
+            self._count_transfer(i, 1)
 
     def moves(self, group: int) -> list[int]:
         """Return the partitions to which a group may move, without checking that its old partition stays connected."""
@@ -75,7 +75,7 @@ class Position:
             return []
         if not self.connected:
             return [part for part in range(lowest, highest + 1) if part != placed]
-        near = {parts[n] for n in groups.neighbours[group]}
+        near = {parts[n] for n in groups.neighbors[group]}
         return sorted(part for part in near if lowest <= part <= highest and part != placed)
 
     def stays_whole(self, group: int) -> bool:
@@ -83,7 +83,7 @@ class Position:
         if not self.connected:
             return True
         placed = self.parts[group]
-        start = next((n for n in self.costs.groups.neighbours[group] if self.parts[n] == placed), None)
+        start = next((n for n in self.costs.groups.neighbors[group] if self.parts[n] == placed), None)
         return start is not None and self._connected_to(start, {group}) == self.count[placed]
 
     def is_legal(self, group: int) -> bool:
@@ -95,7 +95,7 @@ class Position:
 
     def _connected_to(self, start: int, reached: set[int]) -> int:
         """Return the number of groups of its partition reachable from a group, including itself and `reached`."""
-        placed, near = self.parts[start], self.costs.groups.neighbours
+        placed, near = self.parts[start], self.costs.groups.neighbors
         reached.add(start)
         stack = [start]
         while stack:
@@ -112,7 +112,7 @@ class Position:
         self._kept[part] += sign * costs.activation[group]
         self.count[part] += sign
 
-    def _carry(self, i: int, sign: int) -> None:
+    def _count_transfer(self, i: int, sign: int) -> None:
         tensor, transfer = self.costs.groups.tensors[i], sign * self.costs.transfer[i]
         placed = self.parts[tensor.producer]
         for part in {self.parts[consumer] for consumer in tensor.consumers}:

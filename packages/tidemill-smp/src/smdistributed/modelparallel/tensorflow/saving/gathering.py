@@ -75,7 +75,7 @@ def on_first_rank(
     Raises:
         SMPUsageError: If variables have no values before the first step.
     """
-    failure, said = None, None
+    failure, text = None, None
     inner = [tensorflow_variable(variable) for variable in variables]
     for lacking in session.world_group.allgather_objects(engine().what_lacks_values(inner), what="save a whole model"):
         if lacking:
@@ -96,13 +96,13 @@ def on_first_rank(
                 with reading_remote(values):
                     work(values)
             except Exception as caught:  # noqa: BLE001 - it is raised again on all ranks
-                failure, said = caught, f"{type(caught).__name__}: {str(caught).strip() or traceback.format_exc()}"
+                failure, text = caught, f"{type(caught).__name__}: {str(caught).strip() or traceback.format_exc()}"
             for peer in holding:
                 if peer != first:
                     session.objects.send(None, (peer,), doing=doing)
         else:
             _serve(session, inner, first, doing)
-    answers = session.world_group.allgather_objects(said, what="save a whole model")
+    answers = session.world_group.allgather_objects(text, what="save a whole model")
     for rank, text in enumerate(answers):
         if text is not None:
             raise error(f"could not {doing} on rank {rank}: {text}") from failure

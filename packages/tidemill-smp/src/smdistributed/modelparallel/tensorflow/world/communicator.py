@@ -147,11 +147,12 @@ class Group:
     def _receive(self, peer: int, tag: int, what: str, doing: str) -> memoryview:
         message = memoryview(self.world.receive(peer, tag, doing=doing))
         size = message[0]
-        theirs = bytes(message[1 : 1 + size]).decode()
-        if theirs != _shorten(what):
+        remote_what = bytes(message[1 : 1 + size]).decode()
+        if remote_what != _shorten(what):
             raise SMPUsageError(
-                f"{self.world.name_of(peer)} called {theirs} where this rank, {self.world.name_of(self.world.rank)}, "
-                f"called {what}: all ranks of the {self.name} group must make the same calls in the same order"
+                f"{self.world.name_of(peer)} called {remote_what} where this rank, "
+                f"{self.world.name_of(self.world.rank)}, called {what}: all ranks of the {self.name} group "
+                "must make the same calls in the same order"
             )
         return message[1 + size :]
 

@@ -15,7 +15,7 @@ FAILED = "failed"
 """The rank reported the exception that ended it."""
 LEFT = "left"
 """The rank closed the connection at the normal end of its script."""
-_GRAVITY = {DIED: 0, FAILED: 1, LEFT: 2}
+_CAUSE_ORDER = {DIED: 0, FAILED: 1, LEFT: 2}
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class LostPeers:
         """Return whether a rank is lost, for any reason."""
         return rank in self._lost_peers
 
-    def gravest(self) -> LostPeer | None:
+    def root_cause(self) -> LostPeer | None:
         """Return the rank failure that explains the others: a death before an exception. None if no rank failed."""
         failed = [lost for lost in self._lost_peers.values() if lost.how != LEFT]
-        return min(failed, key=lambda lost: _GRAVITY[lost.how], default=None)
+        return min(failed, key=lambda lost: _CAUSE_ORDER[lost.how], default=None)
 
     def explain(self, lost: LostPeer) -> str:
         """Return one sentence for an error message."""
@@ -64,6 +64,6 @@ class LostPeers:
         Raises:
             SMPPeerLostError: Names the operation of this rank.
         """
-        lost = self.gravest() or next((self._lost_peers[peer] for peer in peers if peer in self._lost_peers), None)
+        lost = self.root_cause() or next((self._lost_peers[peer] for peer in peers if peer in self._lost_peers), None)
         if lost is not None:
             raise SMPPeerLostError(f"{self.explain(lost)}; this rank was in {doing}")

@@ -187,9 +187,9 @@ class _Listener:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._accept, args=(connection,), daemon=True).start()
 
-    def _greet(self, connection: socket.socket) -> None:
+    def _accept(self, connection: socket.socket) -> None:
         connection.settimeout(_HANDSHAKE_S)
         try:
             if connection.family != socket.AF_UNIX:

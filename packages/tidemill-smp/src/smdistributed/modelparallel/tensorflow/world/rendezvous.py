@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
+
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.world.encryption import encrypts
 from smdistributed.modelparallel.tensorflow.world.stores import DirectoryStore, MPIStore, Store, TCPStore
 
@@ -116,7 +117,7 @@ def find_rendezvous(*, timeout_s: float) -> Rendezvous:
             "mpi4py for this mpirun to introduce them: install one, or export SMP_STORE=host:port (of rank 0) and "
             "SMP_SECRET (64 hexadecimal digits) to all ranks"
         )
-    return _meet_below_launcher(info, timeout_s, host)
+    return _rendezvous_below_launcher(info, timeout_s, host)
 
 
 def blame_file(directory: str | Path, rank: int) -> Path:
@@ -203,10 +204,10 @@ def _mpi_communicator(info: RankInfo) -> Any:
         return None
 
 
-def _meet_below_launcher(info: RankInfo, timeout_s: float, host: str) -> Rendezvous:
+def _rendezvous_below_launcher(info: RankInfo, timeout_s: float, host: str) -> Rendezvous:
     directory = _private_directory() / _launcher_name(_VARIABLES[info.started_by][0])
     directory.mkdir(mode=0o700, exist_ok=True)
-    store = DirectoryStore(directory, rank=info.rank, size=info.size, timeout_s=timeout_s, is_ours=True)
+    store = DirectoryStore(directory, rank=info.rank, size=info.size, timeout_s=timeout_s, is_owned=True)
     # Only this user's processes can read the directory.
     (secret, *_) = store.allgather("secret", secrets.token_bytes(_SECRET_BYTES))
     return _rendezvous(info, secret, store, host)

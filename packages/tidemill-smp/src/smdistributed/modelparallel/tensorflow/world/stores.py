@@ -35,9 +35,9 @@ class Store(Protocol):
 class DirectoryStore:
     """Exchanges files in a directory that only this user can access, for ranks on one machine."""
 
-    def __init__(self, directory: Path, *, rank: int, size: int, timeout_s: float, is_ours: bool = False) -> None:
+    def __init__(self, directory: Path, *, rank: int, size: int, timeout_s: float, is_owned: bool = False) -> None:
         self._directory = directory
-        self._is_ours = is_ours
+        self._is_owned = is_owned
         self._rank = rank
         self._size = size
         self._timeout_s = timeout_s
@@ -54,7 +54,7 @@ class DirectoryStore:
 
     def close(self) -> None:
         """Remove the directory, unless the launcher does it."""
-        if self._is_ours and self._rank == 0:
+        if self._is_owned and self._rank == 0:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _read(self, topic: str, rank: int, deadline: float) -> bytes:

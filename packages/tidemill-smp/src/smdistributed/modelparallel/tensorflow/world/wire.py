@@ -76,16 +76,16 @@ class HandshakeError(Exception):
 
 def introduce(connection: socket.socket, *, secret: bytes, rank: int, purpose: Purpose) -> Hello:
     """Perform the handshake on the connecting side."""
-    return _shake(connection, b"caller", b"callee", secret, rank, purpose)
+    return _handshake(connection, b"caller", b"callee", secret, rank, purpose)
 
 
 def accept(connection: socket.socket, *, secret: bytes, rank: int) -> Hello:
     """Perform the handshake on the accepting side."""
-    return _shake(connection, b"callee", b"caller", secret, rank, None)
+    return _handshake(connection, b"callee", b"caller", secret, rank, None)
 
 
-def _shake(
-    connection: socket.socket, mine: bytes, theirs: bytes, secret: bytes, rank: int, purpose: Purpose | None
+def _handshake(
+    connection: socket.socket, own_role: bytes, other_role: bytes, secret: bytes, rank: int, purpose: Purpose | None
 ) -> Hello:
     own = _HELLO.pack(_MAGIC, _VERSION, purpose or 0, rank, secrets.token_bytes(32))
     try:
@@ -94,8 +94,10 @@ def _shake(
         magic, version, wanted, other_rank, _ = _HELLO.unpack(other)
         if magic != _MAGIC or version != _VERSION:
             raise HandshakeError(f"expected {_MAGIC!r} version {_VERSION}, received {magic!r} version {version}")
-        connection.sendall(_proof(secret, mine, own, other))
-        if not hmac.compare_digest(_proof(secret, theirs, other, own), bytes(read_exactly(connection, _PROOF_BYTES))):
+        connection.sendall(_proof(secret, own_role, own, other))
+        if not hmac.compare_digest(
+            _proof(secret, other_role, other, own), bytes(read_exactly(connection, _PROOF_BYTES))
+        ):
             raise HandshakeError("the other end does not know this job's secret")
     except (OSError, EOFError) as error:
         raise HandshakeError(f"the connection ended during the handshake ({error or type(error).__name__})") from error

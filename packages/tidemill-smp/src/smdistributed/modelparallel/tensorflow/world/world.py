@@ -93,7 +93,7 @@ class World:
         """
         with self._changed:
             self._lost_peers.check((peer,), doing)
-        with self._says(doing):
+        with self._recording(doing):
             self._put(peer, Kind.MESSAGE, tag, payload, doing)
 
     def receive(self, peer: int, tag: int, *, doing: str) -> bytearray:
@@ -104,7 +104,7 @@ class World:
             SMPDeadlockError: If no message has arrived for `hang_timeout_s`.
         """
         key = (peer, tag)
-        with self._says(doing), self._changed:
+        with self._recording(doing), self._changed:
             self._wait(lambda: key in self._mailboxes, peer, doing)
             mailbox = self._mailboxes[key]
             message = mailbox.popleft()
@@ -119,7 +119,7 @@ class World:
     def wait_acknowledged(self, peer: int, count: int, *, doing: str) -> None:
         """Wait until a peer has acknowledged `count` messages in total."""
         link = self._links[peer]
-        with self._says(doing), self._changed:
+        with self._recording(doing), self._changed:
             self._wait(lambda: link.acknowledged >= count, peer, doing)
 
     # --- life and death ---------------------------------------------------------------------------------------
@@ -128,11 +128,11 @@ class World:
         """Call `listener` with an explanation, in a thread, when a rank dies or fails; now, if one already has."""
         with self._changed:
             self._loss_listeners.append(listener)
-            lost = self._lost_peers.gravest()
+            lost = self._lost_peers.root_cause()
         if lost is not None:
             listener(self._lost_peers.explain(lost))
 
-    def also_doing(self, source: Callable[[], str]) -> None:
+    def add_doing_source(self, source: Callable[[], str]) -> None:
         """Add a source of the description of this rank's wait, which is reported to its peers; empty if it does not
         wait."""
         self._doing_sources.append(source)
@@ -149,7 +149,7 @@ class World:
     def has_lost(self) -> bool:
         """Whether any rank died or failed."""
         with self._changed:
-            return self._lost_peers.gravest() is not None
+            return self._lost_peers.root_cause() is not None
 
     def describe(self, peer: int) -> str:
         """Return the current state of a peer, as the end of a sentence in an error message."""
@@ -211,7 +211,7 @@ class World:
         )
 
     @contextmanager
-    def _says(self, doing: str) -> Iterator[None]:
+    def _recording(self, doing: str) -> Iterator[None]:
         thread = threading.get_ident()
         before = self._doings.get(thread)
         self._doings[thread] = doing if before is None else before
@@ -236,7 +236,7 @@ class World:
                     self._take(peer, link, frame)
         except (OSError, EOFError, ValueError, MemoryError):
             pass
-        self._lose(last)
+        self._record_loss(last)
 
     def _take(self, peer: int, link: _Link, frame: wire.Frame) -> None:
         if frame.kind is Kind.HEARTBEAT:
@@ -249,7 +249,7 @@ class World:
                 self._mailboxes[peer, frame.tag].append(frame.payload)
             self._changed.notify_all()
 
-    def _lose(self, lost: LostPeer) -> None:
+    def _record_loss(self, lost: LostPeer) -> None:
         if self._closing.is_set():
             return
         with self._changed:

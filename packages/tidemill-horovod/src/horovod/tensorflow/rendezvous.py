@@ -1,4 +1,4 @@
-"""How ranks find each other before they are connected: an allgather of small messages through their launcher."""
+"""Exchange small messages between ranks before they are connected: an allgather through their launcher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from horovod.tensorflow._shared.encryption.certificate import find_obstacle
 from horovod.tensorflow._shared.encryption.tunnel import enclose
 from horovod.tensorflow.communicator import Communicator
 
-__all__ = ["CommunicatorMeeting", "Launched", "LauncherMeeting", "Meeting", "find_encryption_secret", "find_launched"]
+__all__ = [
+    "CommunicatorRendezvous",
+    "Launched",
+    "LauncherRendezvous",
+    "Rendezvous",
+    "find_encryption_secret",
+    "find_launched",
+]
 
 _LENGTH = struct.Struct("<I")
 _MOST_BYTES = 1 << 24
@@ -31,7 +38,7 @@ _SECRET_BYTES = 16
 _numbers = itertools.count(1)
 
 
-class Meeting(Protocol):
+class Rendezvous(Protocol):
     """A group of processes that can exchange small messages until they are connected."""
 
     rank: int
@@ -42,7 +49,7 @@ class Meeting(Protocol):
         ...
 
 
-class CommunicatorMeeting:
+class CommunicatorRendezvous:
     """Ranks that have a `Communicator`."""
 
     def __init__(self, communicator: Communicator) -> None:
@@ -71,6 +78,9 @@ class Launched:
 
 def find_launched(environment: Mapping[str, str] | None = None) -> Launched | None:
     """Return the variables of the launcher; None if this process was started otherwise.
+
+    Args:
+        environment: Environment variables. Default: those of the process.
 
     Raises:
         RuntimeError: If a variable of the launcher is missing or malformed.
@@ -101,6 +111,9 @@ def find_launched(environment: Mapping[str, str] | None = None) -> Launched | No
 def find_encryption_secret(environment: Mapping[str, str] | None = None) -> bytes | None:
     """Return the secret by which connections between machines are encrypted; None if they are not.
 
+    Args:
+        environment: Environment variables. Default: those of the process.
+
     Raises:
         RuntimeError: If SMP_ENCRYPTION or SMP_SECRET is missing or malformed, or a package for TLS is missing.
     """
@@ -125,7 +138,7 @@ def find_encryption_secret(environment: Mapping[str, str] | None = None) -> byte
     return secret
 
 
-class LauncherMeeting:
+class LauncherRendezvous:
     """Ranks that tidemill's launcher started."""
 
     def __init__(self, launched: Launched, *, timeout_s: float) -> None:
@@ -168,7 +181,7 @@ class LauncherMeeting:
         host, _, port = self._launched.store.rpartition(":")
         if self.rank == 0:
             return self._gather(int(port), message, deadline_s)
-        return self._give(host, int(port), message, deadline_s)
+        return self._send_to_first(host, int(port), message, deadline_s)
 
     def _gather(self, port: int, message: bytes, deadline_s: float) -> list[bytes]:
         messages = {0: message}
@@ -195,7 +208,7 @@ class LauncherMeeting:
                     _write(connection, one)
         return ordered
 
-    def _give(self, host: str, port: int, message: bytes, deadline_s: float) -> list[bytes]:
+    def _send_to_first(self, host: str, port: int, message: bytes, deadline_s: float) -> list[bytes]:
         while True:
             try:
                 with self._secured(socket.create_connection((host, port), timeout=5.0), server=False) as connection:
