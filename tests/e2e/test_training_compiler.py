@@ -26,14 +26,14 @@ model.compile("adam", "mse")
 rows = np.random.default_rng(0).random((64, 17)).astype("float32")
 
 
-class Settle(keras.callbacks.Callback):
+class WaitForCompiler(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         from tidemill_tensorflow import compiler
 
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
-model.fit(rows[:, :16], rows[:, 16:], batch_size=16, epochs=20, verbose=0, callbacks=[Settle()])
+model.fit(rows[:, :16], rows[:, 16:], batch_size=16, epochs=20, verbose=0, callbacks=[WaitForCompiler()])
 model.save(os.path.join(os.environ["SM_MODEL_DIR"], "model.keras"))
 """
 
@@ -64,16 +64,16 @@ ROWS = {
 }
 
 
-class Settle(tf_keras.callbacks.Callback):
+class WaitForCompiler(tf_keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
 tf_keras.utils.set_random_seed(1)
 model = transformers.TFBertForSequenceClassification(CONFIG)
 model.compile(optimizer=tf_keras.optimizers.Adam(1e-3))
 batches = tf.data.Dataset.from_tensor_slices(ROWS).batch(16, drop_remainder=True)
-history = model.fit(batches, epochs=20, verbose=0, callbacks=[Settle()])
+history = model.fit(batches, epochs=20, verbose=0, callbacks=[WaitForCompiler()])
 
 model = transformers.TFDistilBertForSequenceClassification(
     transformers.DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=2, hidden_dim=64, num_labels=3)
@@ -94,7 +94,7 @@ losses = []
 for _ in range(20):
     for rows in batches:
         losses.append(float(train_step(rows)))
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 model.save_pretrained(os.environ["SM_MODEL_DIR"])
 by_fit = history.history["loss"]
 assert by_fit[-1] < by_fit[0] and sum(losses[-4:]) < sum(losses[:4]), (by_fit, losses)

@@ -29,12 +29,12 @@ BATCH = 16
 BATCHES = 20
 
 
-def settle() -> None:
+def wait_for_compiler() -> None:
     """Wait for the compiler's background thread."""
     if sys.argv[1] == "on":
         from tidemill_tensorflow import compiler
 
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
 def model_of(library: Any, dtype: str) -> Any:
@@ -81,7 +81,7 @@ def recorder(library: Any, losses: list[float]) -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             losses.append(float(logs["loss"]))
             if len(losses) < 12:
-                settle()
+                wait_for_compiler()
 
     return Recorder()
 
@@ -119,7 +119,7 @@ def fit_of_batches_at_once() -> list[float]:
 
     class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            settle()
+            wait_for_compiler()
 
     model = model_of(keras, "float64")
     model.compile(keras.optimizers.Adam(1e-3), loss_of(keras), metrics=["accuracy"])
@@ -141,7 +141,7 @@ def train_on_batch(library: Any, dtype: str) -> list[float]:
     for step in range(STEPS):
         losses.append(float(model.train_on_batch(*batch(data, step))))
         if step < 12:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -183,7 +183,7 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
         losses.append(float(loss))
         if step < 12:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -210,7 +210,7 @@ def same_state() -> list[float]:
         free.reset_metrics()
         plain.reset_metrics()
         if step < 12:
-            settle()
+            wait_for_compiler()
     return differences
 
 
@@ -224,7 +224,7 @@ def checkpoint() -> list[float]:
     if sys.argv[1] == "on":
         for step in range(60):
             model.train_on_batch(*batch(data_of("float64"), step))
-            settle()
+            wait_for_compiler()
         saved.write(f"{directory}/checkpoint")
         model.save(f"{directory}/model.keras")
     else:
@@ -259,7 +259,7 @@ def varying_lengths() -> list[float]:
         length = (10, 20, 10, 21 + step)[step % 4]
         losses.append(float(step_of_lengths(generator.random((4, length, 8)))))
         if step < 100:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -281,7 +281,7 @@ def new_seed() -> list[float]:
             tf.random.set_seed(7)
         losses.append(float(noisy_step(data_of("float64")[0][:BATCH])))
         if step < 12:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -300,7 +300,7 @@ def other_noise(draw: Callable[[], Any]) -> list[float]:
     losses = []
     for _ in range(30):
         losses.append(float(noisy_step()))
-        settle()
+        wait_for_compiler()
     return losses
 
 

@@ -171,7 +171,7 @@ class Session:
         """Return the content of ``report.json``."""
         return report.as_dict(self.steps, advice=self.advice, deterministic=self.is_deterministic)
 
-    def settle(self) -> None:
+    def wait_for_background(self) -> None:
         """Wait until the background thread has finished all work submitted so far."""
         self._pool.submit(lambda: None).result()
 

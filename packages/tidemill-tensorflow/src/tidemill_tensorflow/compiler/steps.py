@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, several_runs
+from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import Parts, take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.several_runs import SeveralRuns
 
-__all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "names_of", "shapes_of"]
+__all__ = ["XLA", "Shape", "Step", "StepCoordinator", "first_lines", "names_of", "shapes_of"]
 
 XLA = "xla"
 
@@ -69,13 +70,8 @@ class Shape:
         return self.trial.decision if self.trial is not None else None
 
 
-class Coordinator(Protocol):
+class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
-
-    @property
-    def is_compiling(self) -> bool:
-        """Whether the background thread is compiling."""
-        ...
 
     def prepare(self, step: Step, concrete: Any) -> None:
         """Split a function into parts in the background."""
@@ -83,15 +79,9 @@ class Coordinator(Protocol):
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background."""
 
-    def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
-        """Run work in the background thread."""
-
     def runs_wanted(self, step: Step) -> int:
         """Return how many runs this call of a step must do."""
         ...
-
-    def stored_decision(self, key: str) -> str | None:
-        """Return the variant that an earlier job chose."""
 
     def decision_of_replica(self, key: str) -> str | None:
         """Return the variant that another trace of the same step chose in this process."""
@@ -100,12 +90,6 @@ class Coordinator(Protocol):
     def decision_of_first(self, key: str) -> str | None:
         """Return the variant that rank 0 chose. None on rank 0 itself, or if no decision of rank 0 can be read."""
         ...
-
-    def note_decision(self, step: Step, shape: Shape, key: str) -> None:
-        """Store a decision and log it."""
-
-    def note_fallback(self, step: Step, reason: str) -> None:
-        """Log that a function runs plain, and why."""
 
 
 class Step:
@@ -122,7 +106,7 @@ class Step:
         at_once: The trial of single runs against several runs per call; None before the trial begins.
     """
 
-    def __init__(self, concrete: Any, session: Coordinator) -> None:
+    def __init__(self, concrete: Any, session: StepCoordinator) -> None:
         self.name: str = concrete.graph.name
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         self.reason: str | None = None
