@@ -187,6 +187,43 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
     return losses
 
 
+def loop_of_replicas() -> list[float]:
+    """A step that a strategy runs, with a traced function for its gradients, metrics and weight decay."""
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        model = model_of(keras, "float64")
+        optimizer = keras.optimizers.Adam(1e-3)
+        mean_loss = keras.metrics.Mean(dtype="float64")
+    loss_function = loss_of(keras)
+    variables = model.trainable_variables
+
+    @tf.function
+    def compiled_step(features: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_function(labels, model(features, training=True))
+        return loss, tape.gradient(loss, variables)
+
+    def train_step(features: Any, labels: Any) -> None:
+        loss, gradients = compiled_step(features, labels)
+        decayed = [gradient + 1e-4 * variable for gradient, variable in zip(gradients, variables, strict=True)]
+        optimizer.apply_gradients(zip(decayed, variables, strict=True))
+        mean_loss.update_state(loss)
+
+    @tf.function
+    def train_step_dist(features: Any, labels: Any) -> None:
+        strategy.run(train_step, args=(features, labels))
+
+    data = data_of("float64")
+    losses = []
+    for step in range(STEPS):
+        mean_loss.reset_state()
+        train_step_dist(*(tf.constant(array) for array in batch(data, step)))
+        losses.append(float(mean_loss.result()))
+        if step < 12:
+            wait_for_compiler()
+    return losses
+
+
 def same_state() -> list[float]:
     """Largest differences between float32 steps of two models, one of them always plain, from equal states."""
     models = []
@@ -330,6 +367,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "train_on_batch of tf_keras": lambda: train_on_batch(tf_keras, "float64"),
     "loop": lambda: loop(keras, "float64"),
     "loop of gradients": lambda: loop(keras, "float64", applies=False),
+    "loop of replicas": loop_of_replicas,
     "loop with a py_function": lambda: loop(keras, "float64", in_python=True),
     "new seed": new_seed,
     "same state": same_state,

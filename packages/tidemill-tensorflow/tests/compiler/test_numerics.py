@@ -21,6 +21,7 @@ COMPILED = [
     "train_on_batch of tf_keras",
     "loop",
     "loop of gradients",
+    "loop of replicas",
     "new seed",
     "varying lengths",
 ]
