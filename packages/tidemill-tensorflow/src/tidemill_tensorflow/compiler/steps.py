@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.several_runs import SeveralRuns
+    from tidemill_tensorflow.compiler.step_times import StepTimes
 
 __all__ = ["XLA", "Shape", "Step", "StepCoordinator", "first_lines", "names_of", "shapes_of"]
 
@@ -104,6 +105,7 @@ class Step:
         argument_names: Names of the arguments whose shapes count.
         is_of_keras_3: Whether the function is the step of Keras 3's `fit`.
         at_once: The trial of single runs against several runs per call; None before the trial begins.
+        times: Steady step times, if the job compares machine settings; else None.
     """
 
     def __init__(self, concrete: Any, session: StepCoordinator) -> None:
@@ -115,6 +117,7 @@ class Step:
         self.argument_names: tuple[str, ...] = ()
         self.is_of_keras_3 = "multi_step_on_iterator" in self.name
         self.at_once: Trial | None = None
+        self.times: StepTimes | None = None
         self._several: SeveralRuns | None = None
         self._several_asked = 0
         self._session = session
@@ -127,6 +130,8 @@ class Step:
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
         count = self._session.runs_wanted(self)
+        if self.times is not None:
+            self.times.begin(count, is_steady=self._is_steady())
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
         if count > 1 and self._several is not None and self._several.count == count:
@@ -138,6 +143,12 @@ class Step:
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls, or None before the first call."""
         return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
+
+    def _is_steady(self) -> bool:
+        """Return whether all trials of the main shape have ended, and nothing is compiled in the background."""
+        shape = self.main_shape()
+        has_decided = shape is not None and shape.decision is not None
+        return has_decided and not self._session.is_compiling and (not self.at_once or bool(self.at_once.decision))
 
     def prepare_several(self, count: int) -> bool:
         """Request the compilation of several runs per call for the main shape; return whether it has finished."""
