@@ -3,8 +3,8 @@
 Run ``python compiler.py [MODEL ...]`` in an environment with TensorFlow and tidemill-tensorflow. The two models of
 transformers also need ``PYTHONPATH=DIR`` after ``uv pip install --target DIR 'transformers==4.57.*'``.
 Each model runs in its own process, and ``--results`` keeps its figures: an interrupted run continues with the missing
-models (``--again`` measures all again, ``--table`` only prints). A model takes about two to four minutes on two quiet
-cores, all models 35 minutes.
+models (``--again`` measures all again, ``--table`` only prints). A model takes about two to five minutes on two quiet
+cores, all models 45 minutes.
 
 Ways: ``plain`` (``jit_compile=False``); ``jit`` (``jit_compile=True``); ``auto`` (XLA's automatic clustering,
 ``tf.config.optimizer.set_jit``); ``ours`` (the compiler). In each round every way trains a block of steps, in
@@ -33,7 +33,9 @@ from pathlib import Path
 from typing import Any
 
 ROUNDS = 12
-BLOCK_S = 0.4
+BLOCK_S = 1.0
+"""Duration of a block in seconds. In shorter ones, the start of `fit` and throttled CPUs count too much."""
+CALIBRATION_STEPS = 20
 FIRST_STEPS = 10
 LATER_STEPS = 40
 """Number of steps per chunk while a model starts, and while several batches per call are tried."""
@@ -148,11 +150,14 @@ def measure(model: str) -> dict[str, Any]:
     decisions = decisions_since(0)
     known = number_of_functions()
     starts["warm"] = start(way_of(model, "ours"), decides=True, since=known)
-    number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(3), 3).wall_s))
+    number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
     blocks: dict[str, list[Used]] = {name: [] for name in WAYS}
-    for turn in range(ROUNDS):
+    for turn in range(1 + ROUNDS):
         for name in WAYS if turn % 2 else reversed(WAYS):
-            blocks[name].append(per_step(ways[name].steps(number), number))
+            used = per_step(ways[name].steps(number), number)
+            # The first round does not count: functions start anew after the first change of set_jit.
+            if turn > 0:
+                blocks[name].append(used)
     return {
         "model": model,
         "cores": len(os.sched_getaffinity(0)),
@@ -293,7 +298,7 @@ def main() -> None:
     arguments.results.mkdir(parents=True, exist_ok=True)
     names = arguments.models or NAMES
     missing = [name for name in names if not arguments.table and (arguments.again or not result(arguments, name))]
-    print(f"{len(missing)} models to measure, about {3 * len(missing)} minutes; results in {arguments.results}\n")
+    print(f"{len(missing)} models to measure, about {4 * len(missing)} minutes; results in {arguments.results}\n")
     print(HEADER, flush=True)
     gains = []
     for name in names:
