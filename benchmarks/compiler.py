@@ -12,8 +12,9 @@ alternating order. A ratio is the median of the paired ratios way / plain, with 
 median. After the ratio of wall time follows the ratio of CPU time, which other work on the machine disturbs less.
 
 The time to step 1,000 is the time of the first steps (with ``ours`` until it has decided) plus the time of the
-remaining steps at the way's median. ``cold`` starts without a stored decision, ``warm`` with the decision of the cold
-run. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the number of cores.
+remaining steps at plain's median times the way's ratio. ``cold`` starts without a stored decision, ``warm`` with the
+decision of the cold run. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the number
+of cores.
 """
 
 from __future__ import annotations
@@ -246,7 +247,9 @@ def row(found: dict[str, Any]) -> tuple[str, float]:
 
     def to_goal(start: str, steady: str) -> float:
         first = found["starts"][start]
-        return float(first["wall_s"] + (GOAL_STEPS - first["steps"]) * statistics.median(walls[steady]))
+        # The paired ratio varies less than the way's own median.
+        step_s = statistics.median(walls["plain"]) * statistics.median(paired(walls[steady], walls["plain"]))
+        return float(first["wall_s"] + (GOAL_STEPS - first["steps"]) * step_s)
 
     cold = found["starts"]["ours"]
     additional = cold["cpu_s"] - cold["steps"] * statistics.median(cpus["plain"])
