@@ -61,6 +61,15 @@ def convolutions_of(library: Any, dtype: str) -> Any:
     return library.Model(inputs, layers.Dense(5)(hidden))
 
 
+def recurrent_of(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx(dtype)
+    layers = library.layers
+    inputs = library.Input((24,), batch_size=BATCH, dtype=dtype)
+    hidden = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 4))(inputs))
+    return library.Model(inputs, layers.Dense(5)(layers.GRU(8)(hidden)))
+
+
 def dense_of(library: Any, dtype: str) -> Any:
     library.utils.set_random_seed(3)
     return library.Sequential([library.Input((24,), dtype=dtype), library.layers.Dense(5, dtype=dtype)])
@@ -357,6 +366,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of tf_keras": lambda: fit(tf_keras, "float64"),
     "fit in float32": lambda: fit(keras, "float32"),
     "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
+    "fit of recurrent layers": lambda: fit(keras, "float64", build=recurrent_of),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of batches at once": fit_of_batches_at_once,
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),

@@ -15,6 +15,7 @@ COMPILED = [
     "fit of tf_keras",
     "fit in float32",
     "fit of convolutions",
+    "fit of recurrent layers",
     "fit in a strategy's scope",
     "fit of tf_keras in a strategy's scope",
     "train_on_batch",
