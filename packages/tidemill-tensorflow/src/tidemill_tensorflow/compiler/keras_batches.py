@@ -87,7 +87,9 @@ class KerasBatches:
             return False
         if jit.has_chosen_steps(model) or not (epoch_iterator.steps_per_epoch or epoch_iterator._num_batches):
             return False
-        return not any(map(_looks_at_batches, fit["callbacks"].callbacks))
+        # To build the model, `fit` takes a batch while its callbacks are still the script's list.
+        callbacks = getattr(fit["callbacks"], "callbacks", None)
+        return callbacks is not None and not any(map(_looks_at_batches, callbacks))
 
     def _grouped(self, steps: Iterator[Any]) -> Iterator[Any]:
         while True:
