@@ -3,8 +3,8 @@
 Run ``python compiler.py [MODEL ...]`` in an environment with TensorFlow and tidemill-tensorflow. The two models of
 transformers also need ``PYTHONPATH=DIR`` after ``uv pip install --target DIR 'transformers==4.57.*'``.
 Each model runs in its own process, and ``--results`` keeps its figures: an interrupted run continues with the missing
-models (``--again`` measures all again, ``--table`` only prints). A model takes about two to four minutes on two quiet
-cores, all models 35 minutes.
+models (``--again`` measures all again, ``--table`` only prints). A model takes about two to five minutes on two quiet
+cores, all models 45 minutes.
 
 Ways: ``plain`` (``jit_compile=False``); ``jit`` (``jit_compile=True``); ``auto`` (XLA's automatic clustering,
 ``tf.config.optimizer.set_jit``); ``ours`` (the compiler). In each round every way trains a block of steps, in
@@ -12,8 +12,9 @@ alternating order. A ratio is the median of the paired ratios way / plain, with 
 median. After the ratio of wall time follows the ratio of CPU time, which other work on the machine disturbs less.
 
 The time to step 1,000 is the time of the first steps (with ``ours`` until it has decided) plus the time of the
-remaining steps at the way's median. ``cold`` starts without a stored decision, ``warm`` with the decision of the cold
-run. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the number of cores.
+remaining steps at plain's median times the way's ratio. ``cold`` starts without a stored decision, ``warm`` with the
+decision of the cold run. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the number
+of cores.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from pathlib import Path
 from typing import Any
 
 ROUNDS = 12
-BLOCK_S = 0.4
+BLOCK_S = 1.0
+"""Duration of a block in seconds. In shorter ones, the start of `fit` and throttled CPUs count too much."""
+CALIBRATION_STEPS = 20
 FIRST_STEPS = 10
 LATER_STEPS = 40
 """Number of steps per chunk while a model starts, and while several batches per call are tried."""
@@ -148,11 +151,14 @@ def measure(model: str) -> dict[str, Any]:
     decisions = decisions_since(0)
     known = number_of_functions()
     starts["warm"] = start(way_of(model, "ours"), decides=True, since=known)
-    number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(3), 3).wall_s))
+    number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
     blocks: dict[str, list[Used]] = {name: [] for name in WAYS}
-    for turn in range(ROUNDS):
+    for turn in range(1 + ROUNDS):
         for name in WAYS if turn % 2 else reversed(WAYS):
-            blocks[name].append(per_step(ways[name].steps(number), number))
+            used = per_step(ways[name].steps(number), number)
+            # The first round does not count: functions start anew after the first change of set_jit.
+            if turn > 0:
+                blocks[name].append(used)
     return {
         "model": model,
         "cores": len(os.sched_getaffinity(0)),
@@ -241,7 +247,9 @@ def row(found: dict[str, Any]) -> tuple[str, float]:
 
     def to_goal(start: str, steady: str) -> float:
         first = found["starts"][start]
-        return float(first["wall_s"] + (GOAL_STEPS - first["steps"]) * statistics.median(walls[steady]))
+        # The paired ratio varies less than the way's own median.
+        step_s = statistics.median(walls["plain"]) * statistics.median(paired(walls[steady], walls["plain"]))
+        return float(first["wall_s"] + (GOAL_STEPS - first["steps"]) * step_s)
 
     cold = found["starts"]["ours"]
     additional = cold["cpu_s"] - cold["steps"] * statistics.median(cpus["plain"])
@@ -293,7 +301,7 @@ def main() -> None:
     arguments.results.mkdir(parents=True, exist_ok=True)
     names = arguments.models or NAMES
     missing = [name for name in names if not arguments.table and (arguments.again or not result(arguments, name))]
-    print(f"{len(missing)} models to measure, about {3 * len(missing)} minutes; results in {arguments.results}\n")
+    print(f"{len(missing)} models to measure, about {4 * len(missing)} minutes; results in {arguments.results}\n")
     print(HEADER, flush=True)
     gains = []
     for name in names:

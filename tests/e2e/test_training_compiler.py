@@ -26,16 +26,98 @@ model.compile("adam", "mse")
 rows = np.random.default_rng(0).random((64, 17)).astype("float32")
 
 
-class Settle(keras.callbacks.Callback):
+class WaitForCompiler(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         from tidemill_tensorflow import compiler
 
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
-model.fit(rows[:, :16], rows[:, 16:], batch_size=16, epochs=20, verbose=0, callbacks=[Settle()])
+model.fit(rows[:, :16], rows[:, 16:], batch_size=16, epochs=20, verbose=0, callbacks=[WaitForCompiler()])
 model.save(os.path.join(os.environ["SM_MODEL_DIR"], "model.keras"))
 """
+
+FORMS = (
+    SCRIPT
+    + """
+import tensorflow as tf
+from tidemill_tensorflow import compiler
+
+
+def build():
+    return keras.Sequential([keras.Input([16]), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(1)])
+
+
+def batches():
+    return tf.data.Dataset.from_tensor_slices((rows[:, :16], rows[:, 16:])).batch(16, drop_remainder=True).repeat(20)
+
+
+# train_on_batch
+model = build()
+model.compile("adam", "mse")
+for features, labels in batches().as_numpy_iterator():
+    model.train_on_batch(features, labels)
+    compiler._sessions[0].wait_for_background()
+
+# fit in a strategy's scope
+strategy = tf.distribute.MirroredStrategy()
+with strategy.scope():
+    model = build()
+    model.compile("adam", "mse")
+model.fit(rows[:, :16], rows[:, 16:], batch_size=16, epochs=20, verbose=0, callbacks=[WaitForCompiler()])
+
+
+# A loop: a traced function computes the gradients, and Python or another traced function does the rest of the step.
+class Loop:
+    def __init__(self):
+        self.model = build()
+        self.optimizer = keras.optimizers.Adam(1e-3)
+        self.mean_loss = keras.metrics.Mean()
+        self.error = keras.metrics.MeanAbsoluteError()
+        self.loss_object = keras.losses.MeanSquaredError(reduction="sum")
+
+        @tf.function()
+        def compiled_step(inputs, outputs):
+            with tf.GradientTape() as tape:
+                predicted = self.model(inputs, training=True)
+                loss = self.loss_object(outputs, predicted) / 16
+            return loss, predicted, tape.gradient(loss, self.model.trainable_variables)
+
+        self.compiled_step = compiled_step
+
+    def train_step(self, inputs, outputs):
+        loss, predicted, gradients = self.compiled_step(inputs, outputs)
+        weights = self.model.trainable_variables
+        decayed = [gradient + 1e-4 * weight for gradient, weight in zip(gradients, weights)]
+        self.optimizer.apply_gradients(zip(decayed, weights))
+        self.mean_loss.update_state(loss)
+        self.error.update_state(outputs, predicted)
+
+
+def train(loop, step, rows):
+    errors = []
+    for inputs, outputs in rows:
+        loop.error.reset_state()
+        step(inputs, outputs)
+        errors.append(float(loop.error.result()))
+        compiler._sessions[0].wait_for_background()
+    assert sum(errors[-4:]) < sum(errors[:4]), errors
+
+
+with strategy.scope():
+    loop = Loop()
+
+
+@tf.function()
+def train_step_dist(inputs, outputs):
+    strategy.run(loop.train_step, args=(inputs, outputs))
+
+
+train(loop, train_step_dist, strategy.experimental_distribute_dataset(batches()))
+alone = Loop()
+train(alone, alone.train_step, batches())
+"""
+)
 
 TRANSFORMERS = """
 import os
@@ -64,16 +146,16 @@ ROWS = {
 }
 
 
-class Settle(tf_keras.callbacks.Callback):
+class WaitForCompiler(tf_keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
 tf_keras.utils.set_random_seed(1)
 model = transformers.TFBertForSequenceClassification(CONFIG)
 model.compile(optimizer=tf_keras.optimizers.Adam(1e-3))
 batches = tf.data.Dataset.from_tensor_slices(ROWS).batch(16, drop_remainder=True)
-history = model.fit(batches, epochs=20, verbose=0, callbacks=[Settle()])
+history = model.fit(batches, epochs=20, verbose=0, callbacks=[WaitForCompiler()])
 
 model = transformers.TFDistilBertForSequenceClassification(
     transformers.DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=2, hidden_dim=64, num_labels=3)
@@ -94,7 +176,7 @@ losses = []
 for _ in range(20):
     for rows in batches:
         losses.append(float(train_step(rows)))
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 model.save_pretrained(os.environ["SM_MODEL_DIR"])
 by_fit = history.history["loss"]
 assert by_fit[-1] < by_fit[0] and sum(losses[-4:]) < sum(losses[:4]), (by_fit, losses)
@@ -113,15 +195,20 @@ def test_the_next_job_of_the_role_starts_with_the_decision(
     assert shapes[1]["rounds"] == 0
 
 
+@pytest.fixture(scope="module")
+def job_of_forms(
+    tidemill_service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], list[str]]:
+    """Report and output names of a job that trains in several forms, in debug mode."""
+    directory = tmp_path_factory.mktemp("forms")
+    return train(tidemill_service.boto3_session(), directory, role="tidemill", debug=True, script=FORMS)
+
+
 def test_a_job_with_the_compiler_reports_what_it_did(
-    tidemill_service: Service, tidemill_session: boto3.Session, tmp_path: Path
+    tidemill_service: Service, tidemill_session: boto3.Session, job_of_forms: tuple[dict[str, Any], list[str]]
 ) -> None:
-    report, names = train(tidemill_session, tmp_path, role="tidemill", debug=True)
+    report, names = job_of_forms
     job = report["job"]
-    (function,) = report["functions"]
-    assert function["fallback"] is None
-    assert function["steps"] == 80
-    assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6
     assert any("/hlo/" in each for each in names)
     lines = log_of(tidemill_session, job)
     assert "Found configuration for Training Compiler" in lines
@@ -130,6 +217,21 @@ def test_a_job_with_the_compiler_reports_what_it_did(
     command = [sys.executable, "-m", "tidemill.cli", "status", "--state-dir", tidemill_service.state_dir]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert f"{job}: multi_step_on_iterator (80 steps): " in shown
+
+
+def test_jobs_compile_fit_train_on_batch_a_strategys_scope_and_loops(
+    job_of_forms: tuple[dict[str, Any], list[str]],
+) -> None:
+    functions = job_of_forms[0]["functions"]
+    of_keras = ["multi_step_on_iterator", "one_step_on_data", "multi_step_on_iterator"]
+    assert [function["name"] for function in functions] == [*of_keras, "train_step_dist", "compiled_step"]
+    for function in functions:
+        assert function["fallback"] is None
+        assert function["steps"] == 80
+        (shape,) = function["shapes"]
+        assert shape["fallback"] is None
+        assert shape["steps_by_variant"]["xla"] >= 6
+        assert shape["decision"] in ("plain", "xla")
 
 
 @pytest.mark.matrix

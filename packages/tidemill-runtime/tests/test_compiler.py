@@ -39,6 +39,13 @@ def test_debug_mode_is_passed_to_the_script(read, capfd):
     assert capfd.readouterr().out.endswith("Training Compiler set to debug mode\n")
 
 
+def test_machine_settings_are_handed_on(read):
+    name = "sagemaker_training_compiler_machine_settings"
+    assert compiler_variables(read({ENABLED: "true", name: "true"}))["TIDEMILL_COMPILER_MACHINE_SETTINGS"] == "1"
+    assert "TIDEMILL_COMPILER_MACHINE_SETTINGS" not in compiler_variables(read({ENABLED: "true", name: "false"}))
+    assert compiler_variables(read({name: "true"})) == {}
+
+
 @pytest.mark.parametrize("hyperparameters", [{}, {ENABLED: "false"}, {ENABLED: '"false"', DEBUG: "true"}])
 def test_jobs_without_the_compiler_are_not_changed(read, capfd, hyperparameters):
     environment = read(hyperparameters)

@@ -17,6 +17,8 @@ __all__ = ["announce", "compiler_variables", "is_enabled"]
 
 ENABLED = "sagemaker_training_compiler_enabled"
 DEBUG = "sagemaker_training_compiler_debug_mode"
+MACHINE_SETTINGS = "sagemaker_training_compiler_machine_settings"
+"""tidemill's own: try settings of the machine, one per job."""
 
 
 def is_enabled(framework: Mapping[str, Any]) -> bool:
@@ -33,6 +35,8 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
     variables = {"TIDEMILL_COMPILER": "1", "TIDEMILL_COMPILER_REPORT": str(report)}
     if _is_true(framework.get(DEBUG)):
         variables["TIDEMILL_COMPILER_DEBUG"] = "1"
+    if _truth(framework.get(MACHINE_SETTINGS)):
+        variables["TIDEMILL_COMPILER_MACHINE_SETTINGS"] = "1"
     return variables
 
 

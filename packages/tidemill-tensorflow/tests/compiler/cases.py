@@ -29,12 +29,12 @@ BATCH = 16
 BATCHES = 20
 
 
-def settle() -> None:
+def wait_for_compiler() -> None:
     """Wait for the compiler's background thread."""
     if sys.argv[1] == "on":
         from tidemill_tensorflow import compiler
 
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
 def model_of(library: Any, dtype: str) -> Any:
@@ -61,6 +61,15 @@ def convolutions_of(library: Any, dtype: str) -> Any:
     return library.Model(inputs, layers.Dense(5)(hidden))
 
 
+def recurrent_of(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx(dtype)
+    layers = library.layers
+    inputs = library.Input((24,), batch_size=BATCH, dtype=dtype)
+    hidden = layers.LSTM(8, return_sequences=True)(layers.Reshape((6, 4))(inputs))
+    return library.Model(inputs, layers.Dense(5)(layers.GRU(8)(hidden)))
+
+
 def dense_of(library: Any, dtype: str) -> Any:
     library.utils.set_random_seed(3)
     return library.Sequential([library.Input((24,), dtype=dtype), library.layers.Dense(5, dtype=dtype)])
@@ -81,7 +90,7 @@ def recorder(library: Any, losses: list[float]) -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             losses.append(float(logs["loss"]))
             if len(losses) < 12:
-                settle()
+                wait_for_compiler()
 
     return Recorder()
 
@@ -119,7 +128,7 @@ def fit_of_batches_at_once() -> list[float]:
 
     class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            settle()
+            wait_for_compiler()
 
     model = model_of(keras, "float64")
     model.compile(keras.optimizers.Adam(1e-3), loss_of(keras), metrics=["accuracy"])
@@ -141,7 +150,7 @@ def train_on_batch(library: Any, dtype: str) -> list[float]:
     for step in range(STEPS):
         losses.append(float(model.train_on_batch(*batch(data, step))))
         if step < 12:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -183,7 +192,44 @@ def loop(library: Any, dtype: str, *, applies: bool = True, in_python: bool = Fa
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
         losses.append(float(loss))
         if step < 12:
-            settle()
+            wait_for_compiler()
+    return losses
+
+
+def loop_of_replicas() -> list[float]:
+    """A step that a strategy runs, with a traced function for its gradients, metrics and weight decay."""
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with strategy.scope():
+        model = model_of(keras, "float64")
+        optimizer = keras.optimizers.Adam(1e-3)
+        mean_loss = keras.metrics.Mean(dtype="float64")
+    loss_function = loss_of(keras)
+    variables = model.trainable_variables
+
+    @tf.function
+    def compiled_step(features: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_function(labels, model(features, training=True))
+        return loss, tape.gradient(loss, variables)
+
+    def train_step(features: Any, labels: Any) -> None:
+        loss, gradients = compiled_step(features, labels)
+        decayed = [gradient + 1e-4 * variable for gradient, variable in zip(gradients, variables, strict=True)]
+        optimizer.apply_gradients(zip(decayed, variables, strict=True))
+        mean_loss.update_state(loss)
+
+    @tf.function
+    def train_step_dist(features: Any, labels: Any) -> None:
+        strategy.run(train_step, args=(features, labels))
+
+    data = data_of("float64")
+    losses = []
+    for step in range(STEPS):
+        mean_loss.reset_state()
+        train_step_dist(*(tf.constant(array) for array in batch(data, step)))
+        losses.append(float(mean_loss.result()))
+        if step < 12:
+            wait_for_compiler()
     return losses
 
 
@@ -210,7 +256,7 @@ def same_state() -> list[float]:
         free.reset_metrics()
         plain.reset_metrics()
         if step < 12:
-            settle()
+            wait_for_compiler()
     return differences
 
 
@@ -224,7 +270,7 @@ def checkpoint() -> list[float]:
     if sys.argv[1] == "on":
         for step in range(60):
             model.train_on_batch(*batch(data_of("float64"), step))
-            settle()
+            wait_for_compiler()
         saved.write(f"{directory}/checkpoint")
         model.save(f"{directory}/model.keras")
     else:
@@ -259,7 +305,7 @@ def varying_lengths() -> list[float]:
         length = (10, 20, 10, 21 + step)[step % 4]
         losses.append(float(step_of_lengths(generator.random((4, length, 8)))))
         if step < 100:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -281,7 +327,7 @@ def new_seed() -> list[float]:
             tf.random.set_seed(7)
         losses.append(float(noisy_step(data_of("float64")[0][:BATCH])))
         if step < 12:
-            settle()
+            wait_for_compiler()
     return losses
 
 
@@ -300,7 +346,7 @@ def other_noise(draw: Callable[[], Any]) -> list[float]:
     losses = []
     for _ in range(30):
         losses.append(float(noisy_step()))
-        settle()
+        wait_for_compiler()
     return losses
 
 
@@ -320,6 +366,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of tf_keras": lambda: fit(tf_keras, "float64"),
     "fit in float32": lambda: fit(keras, "float32"),
     "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
+    "fit of recurrent layers": lambda: fit(keras, "float64", build=recurrent_of),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of batches at once": fit_of_batches_at_once,
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
@@ -330,6 +377,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "train_on_batch of tf_keras": lambda: train_on_batch(tf_keras, "float64"),
     "loop": lambda: loop(keras, "float64"),
     "loop of gradients": lambda: loop(keras, "float64", applies=False),
+    "loop of replicas": loop_of_replicas,
     "loop with a py_function": lambda: loop(keras, "float64", in_python=True),
     "new seed": new_seed,
     "same state": same_state,

@@ -26,12 +26,12 @@ STEPS = 100
 ROWS = np.random.default_rng(0).random((64, 9))
 
 
-def settle() -> None:
+def wait_for_compiler() -> None:
     """Wait for the compiler's background thread."""
     if SWITCH == "on":
         from tidemill_tensorflow import compiler
 
-        compiler._sessions[0].settle()
+        compiler._sessions[0].wait_for_background()
 
 
 def horovod() -> tuple[list[float], Any]:
@@ -58,7 +58,7 @@ def horovod() -> tuple[list[float], Any]:
         loss, gradient = compiled_step(rows)
         apply_step(hvd.allreduce(gradient))
         losses.append(float(loss))
-        settle()
+        wait_for_compiler()
         if step == 60 and SWITCH == "on" and hvd.rank() == 1:
             _decide_otherwise()
     return losses, kernel.numpy().tolist()
@@ -111,7 +111,7 @@ def tape() -> tuple[list[float], Any]:
     for step in range(STEPS):
         rows = tf.constant(ROWS[hvd.rank() * 16 + step % 3 :: 2][:16])
         losses += [float(train_step(rows)), float(scale_step(rows))]
-        settle()
+        wait_for_compiler()
     return losses, [weight.numpy().tolist() for weight in [*optimizer.variables, scale]]
 
 
@@ -132,7 +132,7 @@ def fit() -> tuple[list[float], Any]:
     class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             losses.append(float(logs["loss"]))
-            settle()
+            wait_for_compiler()
 
     layers = keras.layers
     with strategy.scope():
@@ -194,7 +194,7 @@ def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
     losses = []
     for step in range(60):  # a decision takes up to 25 rounds of two steps, after three steps
         losses.append(float(run(tf.constant(step))))
-        settle()
+        wait_for_compiler()
     return losses, kernel.numpy().tolist()
 
 

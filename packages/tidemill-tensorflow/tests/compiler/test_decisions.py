@@ -51,7 +51,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(60):
     step_of_four(tf.ones([4]))
-    compiler._sessions[0].settle()
+    compiler._sessions[0].wait_for_background()
 """
 
 FULL_DISK = """

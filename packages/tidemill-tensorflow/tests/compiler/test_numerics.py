@@ -15,12 +15,14 @@ COMPILED = [
     "fit of tf_keras",
     "fit in float32",
     "fit of convolutions",
+    "fit of recurrent layers",
     "fit in a strategy's scope",
     "fit of tf_keras in a strategy's scope",
     "train_on_batch",
     "train_on_batch of tf_keras",
     "loop",
     "loop of gradients",
+    "loop of replicas",
     "new seed",
     "varying lengths",
 ]
@@ -96,7 +98,7 @@ def test_noise_that_xla_would_draw_anew_is_named_and_the_step_runs_plain(runs: d
     assert function["fallback"] == f"the random numbers of {op} would differ in XLA"
 
 
-def test_steps_in_a_loop_over_the_iterator_run_plain_and_say_so(runs: dict[str, Any]) -> None:
+def test_steps_in_a_loop_over_the_iterator_run_plain_with_a_reason(runs: dict[str, Any]) -> None:
     case = "fit of steps at once"
     assert runs["compiled"][case]["losses"] == runs["plain"][case]["losses"]
     (function,) = runs["compiled"][case]["functions"]
@@ -129,7 +131,7 @@ def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     assert "shapes vary in sequences: " in report and "drop_remainder=True" in report
 
 
-def test_the_log_and_the_report_tell_the_same(runs: dict[str, Any]) -> None:
+def test_the_log_and_the_report_agree(runs: dict[str, Any]) -> None:
     report = json.loads((runs["report"] / "report.json").read_text())
     named = [function["name"] for function in report["functions"]]
     assert named == [each["name"] for case in runs["compiled"].values() for each in case["functions"]]

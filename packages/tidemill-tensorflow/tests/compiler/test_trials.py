@@ -1,10 +1,12 @@
 """Decisions from paired times."""
 
+from __future__ import annotations
+
 import random
 
 import pytest
 
-from tidemill_tensorflow.compiler.trials import MAX_ROUNDS, PLAIN, Times, Trial
+from tidemill_tensorflow.compiler.trials import MAX_ROUNDS, MIN_ROUNDS, PLAIN, Times, Trial
 
 
 @pytest.mark.parametrize(
@@ -40,21 +42,33 @@ def test_the_variants_take_turns_and_one_slow_step_decides_nothing() -> None:
     assert trial.decision == "xla"
 
 
-def test_on_a_busy_machine_cpu_time_decides() -> None:
-    trial = Trial((PLAIN, "xla"), is_busy=lambda: True)
-    while trial.decision is None:
-        variant = trial.next()
-        trial.record(variant, Times(1.0 if variant == PLAIN else 3.0, 1.0 if variant == PLAIN else 0.5))
-    assert trial.decision == "xla"
+def test_on_a_busy_machine_cpu_time_decides_if_wall_times_only_vary() -> None:
+    for cpu_factor, winner in ((0.7, "xla"), (1.3, PLAIN)):
+        decisions = [run(1.0, noise=3.0, seed=seed, cpu_factor=cpu_factor)[0].decision for seed in range(100)]
+        assert decisions.count(winner) >= 80
 
 
-def run(factor: float, *, noise: float, seed: int) -> tuple[Trial, int]:
+@pytest.mark.parametrize(
+    ("factor", "noise", "rounds"), [(2.0, 0.1, MIN_ROUNDS), (2.0, 1.0, 12), (2.5, 3.0, MAX_ROUNDS)]
+)
+def test_on_a_busy_machine_a_variant_with_clearly_longer_wall_times_loses(
+    factor: float, noise: float, rounds: int
+) -> None:
+    for seed in range(20):
+        trial, steps = run(factor, noise=noise, seed=seed, cpu_factor=0.5)
+        assert trial.decision == PLAIN
+        assert steps <= 2 * (rounds + 1)
+
+
+def run(factor: float, *, noise: float, seed: int, cpu_factor: float | None = None) -> tuple[Trial, int]:
+    """Run a trial of steps whose wall times vary; with `cpu_factor`, on a busy machine, where CPU times do not."""
     generator = random.Random(seed)
-    trial = Trial((PLAIN, "xla"))
+    trial = Trial((PLAIN, "xla"), is_busy=lambda: cpu_factor is not None)
     steps = 0
     while trial.decision is None:
-        variant = trial.next()
-        seconds = (factor if variant == "xla" else 1.0) * (1.0 + noise * generator.random())
-        trial.record(variant, Times(seconds, seconds))
+        is_xla = trial.next() == "xla"
+        wall_s = (factor if is_xla else 1.0) * (1.0 + noise * generator.random())
+        cpu_s = wall_s if cpu_factor is None else (cpu_factor if is_xla else 1.0) * (1.0 + 0.05 * generator.random())
+        trial.record("xla" if is_xla else PLAIN, Times(wall_s, cpu_s))
         steps += 1
     return trial, steps

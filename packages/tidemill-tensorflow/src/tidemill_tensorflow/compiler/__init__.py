@@ -7,7 +7,8 @@ trains, in the order of the script, with the same random numbers.
 
 If a function communicates with other processes, all processes choose the same variant together (`shared_steps`,
 `agreement`, `groups`); ops that depend on the communication are not compiled. Keras's `fit` may call a compiled step
-for several batches at once (`keras_batches`, `several_runs`).
+for several batches at once (`keras_batches`, `several_runs`). If a job asks for it, settings that TensorFlow reads when
+it starts are tried, one per job (`machine_settings`, `step_times`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def compile_training(
             f"the training compiler needs TensorFlow {wanted} or newer, and this is {tf.__version__}: use"
             f" framework_version={wanted!r}"
         )
-    from tidemill_tensorflow.compiler import interception
+    from tidemill_tensorflow.compiler import interception, machine_settings
     from tidemill_tensorflow.compiler.session import Options, Session
 
     session = Session(
@@ -67,6 +68,7 @@ def compile_training(
             deterministic=deterministic,
             report_dir=None if report_dir is None else Path(report_dir),
             cache_dir=None if cache_dir is None else Path(cache_dir),
+            machine_settings=machine_settings.current(),
         )
     )
     interception.install(session)

@@ -92,16 +92,16 @@ class Agreement:
         self.meetings += 1
         values = [value for ballot in self._ballots for value in self._values(ballot)]
         sums = self.group.sum([*values, *[0] * (MAX_BALLOTS * _FIELDS - len(values))])
-        settled = []
+        decided = []
         for index in range(MAX_BALLOTS):
             prepared, digests, compiled, failed, choice = sums[index * _FIELDS : (index + 1) * _FIELDS]
             if index < len(self._ballots):
-                self._hear(self._ballots[index], prepared, digests, compiled, failed, choice)
+                self._update(self._ballots[index], prepared, digests, compiled, failed, choice)
             if prepared or failed:
                 is_compiled = compiled == self.group.size
-                settled.append(bool(failed) or (bool(choice) and (choice == 1 or is_compiled)))
+                decided.append(bool(failed) or (bool(choice) and (choice == 1 or is_compiled)))
         # Computed from the sums alone, which are equal on all ranks: so all ranks stop meeting at the same call.
-        self._is_over = (bool(settled) and all(settled)) or self._calls >= MAX_CALLS
+        self._is_over = (bool(decided) and all(decided)) or self._calls >= MAX_CALLS
         if self._is_over:
             self._close()
 
@@ -117,7 +117,8 @@ class Agreement:
             choice,
         ]
 
-    def _hear(self, ballot: Ballot, prepared: int, digests: int, compiled: int, failed: int, choice: int) -> None:
+    def _update(self, ballot: Ballot, prepared: int, digests: int, compiled: int, failed: int, choice: int) -> None:
+        """Update a ballot by the sums over all processes."""
         size = self.group.size
         ballot.all_prepared = prepared == size
         if ballot.all_prepared and digests != size * ballot._digest():

@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import secrets
-import stat
 from pathlib import Path
 
+from tidemill_tensorflow.compiler import small_files
 from tidemill_tensorflow.compiler.fingerprints import machine
 
 __all__ = ["DecisionStore"]
 
 VARIANTS = ("plain", "xla", "at_once")
 MAX_FILES = 2000
-MAX_FILE_BYTES = 65536
 
 
 class DecisionStore:
@@ -29,60 +26,43 @@ class DecisionStore:
     Args:
         directory: Directory of the files, created at the first write.
         max_files: Number of files to keep; the oldest ones above this number are removed.
+        setting: Name of the machine setting under which decisions are valid; empty for TensorFlow's defaults.
     """
 
-    def __init__(self, directory: Path, *, max_files: int = MAX_FILES) -> None:
+    def __init__(self, directory: Path, *, max_files: int = MAX_FILES, setting: str = "") -> None:
         self._directory = directory
         self._max_files = max_files
+        self._setting = setting
 
     def read(self, key: str) -> str | None:
         """Return the variant chosen for a step, or None if no decision is stored or its file is damaged."""
-        path = self._path(key)
         try:
-            stored = json.loads(_content(path))
+            stored = json.loads(small_files.read(self._path(key)))
         except (OSError, ValueError):
             return None
-        if not isinstance(stored, dict) or stored.get("key") != _full(key) or stored.get("variant") not in VARIANTS:
+        if not isinstance(stored, dict) or stored.get("key") != self._full(key):
+            return None
+        if stored.get("variant") not in VARIANTS:
             return None
         return str(stored["variant"])
 
     def write(self, key: str, variant: str) -> None:
         """Store a decision. Ignore write errors, such as a full disk or missing permissions."""
-        path = self._path(key)
-        # A random name, because jobs in sandboxes may have equal process ids.
-        partial = path.with_suffix(f".{secrets.token_hex(8)}.partial")
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps({"key": _full(key), "variant": variant}))
-            partial.replace(path)
+        content = json.dumps({"key": self._full(key), "variant": variant})
+        with contextlib.suppress(OSError):
+            small_files.replace(self._path(key), content)
             self._remove_oldest()
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink()
 
     def _path(self, key: str) -> Path:
-        return self._directory / f"{hashlib.sha256(_full(key).encode()).hexdigest()}.json"
+        return self._directory / f"{hashlib.sha256(self._full(key).encode()).hexdigest()}.json"
+
+    def _full(self, key: str) -> str:
+        return f"{machine()} {self._setting} {key}" if self._setting else f"{machine()} {key}"
 
     def _remove_oldest(self) -> None:
         files = list(self._directory.glob("*.json"))
         for path in sorted(files, key=_written)[: max(len(files) - self._max_files, 0)]:
             path.unlink(missing_ok=True)
-
-
-def _content(path: Path) -> bytes:
-    """Read a small regular file.
-
-    Other jobs can write to the directory, so a FIFO must not block this job, and a large file must not fill its memory.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError(f"{path} is no file")
-        return file.read(MAX_FILE_BYTES)
-
-
-def _full(key: str) -> str:
-    return f"{machine()} {key}"
 
 
 def _written(path: Path) -> float:

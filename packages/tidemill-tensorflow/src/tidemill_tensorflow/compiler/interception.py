@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.python.eager import backprop, context, record
 from tensorflow.python.eager.polymorphic_function import concrete_function
 
-from tidemill_tensorflow.compiler import jit, missing_trainer
+from tidemill_tensorflow.compiler import jit, loops, missing_trainer
 
 if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.session import Session
@@ -43,6 +43,7 @@ def install(session: Session) -> None:
 
     concrete_function.ConcreteFunction._call_flat = call_flat
     jit.watch_keras()
+    loops.keep_sizes_known()
     session.batches.watch()
     missing_trainer.watch_transformers()
     _watch_seeds(session)

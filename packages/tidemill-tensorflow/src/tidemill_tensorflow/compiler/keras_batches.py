@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill_tensorflow.compiler import jit, job
+from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.imports import when_imported
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.several_runs import AT_ONCE
@@ -35,21 +36,8 @@ _OWN = ("ProgbarLogger", "History")
 _FRAMES = 4
 
 
-class BatchesCoordinator(Protocol):
+class BatchesCoordinator(Coordinator, Protocol):
     """Methods of the session that `KerasBatches` uses."""
-
-    @property
-    def is_compiling(self) -> bool:
-        """Whether the background thread is compiling."""
-        ...
-
-    @property
-    def is_deterministic(self) -> bool:
-        """Whether no decision may depend on times."""
-        ...
-
-    def stored_decision(self, key: str) -> str | None:
-        """Return the variant that an earlier job chose."""
 
     def note_batches(self, step: Step, trial: Trial, key: str) -> None:
         """Store a decision and log it."""
@@ -99,7 +87,9 @@ class KerasBatches:
             return False
         if jit.has_chosen_steps(model) or not (epoch_iterator.steps_per_epoch or epoch_iterator._num_batches):
             return False
-        return not any(map(_looks_at_batches, fit["callbacks"].callbacks))
+        # To build the model, `fit` takes a batch while its callbacks are still the script's list.
+        callbacks = getattr(fit["callbacks"], "callbacks", None)
+        return callbacks is not None and not any(map(_looks_at_batches, callbacks))
 
     def _grouped(self, steps: Iterator[Any]) -> Iterator[Any]:
         while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import flatten, node_of
-from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops
+from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops, with_kernels
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         slots += region.outputs
     results = tuple(slots.index(tensor) for tensor in flat.outputs)
     return Parts(
-        before=functions.build(whole.before, sources, xla=False, name=f"{name}_before"),
-        plain=functions.build(whole.step, sources, xla=False, name=f"{name}_plain"),
-        after=functions.build(whole.after, sources, xla=False, name=f"{name}_after"),
+        before=_plain(whole.before, sources, name=f"{name}_before"),
+        plain=_plain(whole.step, sources, name=f"{name}_plain"),
+        after=_plain(whole.after, sources, name=f"{name}_after"),
         reads=(reads[0], reads[1], reads[2]),
         results=results,
         fingerprint=fingerprint(whole.step.graph_def),
@@ -125,6 +125,11 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         sources=sources,
         name=name,
     )
+
+
+def _plain(region: Region, sources: Mapping[str, Any], *, name: str) -> Any:
+    own = replace(region, graph_def=with_kernels(region.graph_def))
+    return functions.build(own, sources, xla=False, name=name)
 
 
 def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:

@@ -2,7 +2,8 @@
 
 TensorFlow and XLA draw the same Philox bits, but XLA converts them to floats differently, and XLA cannot read the state
 of TensorFlow's stateful ops. So each random op is replaced by a function that draws bits and converts them as
-TensorFlow's CPU kernels do: low mantissa bits for uniform floats, Box-Muller for normal floats.
+TensorFlow's CPU kernels do: low mantissa bits for uniform floats, Box-Muller for normal floats. Without XLA,
+TensorFlow's stateless kernels draw the same numbers in one pass, which is faster (`with_kernels`).
 
 A count of runs replaces the state of a stateful op: run n starts at the Philox counter ``n * 256 * (number of
 values)``. The op's seeds are the key and the upper half of the counter.
@@ -17,11 +18,12 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["REPLACED", "STATEFUL", "replace_random_ops"]
+__all__ = ["REPLACED", "STATEFUL", "replace_random_ops", "with_kernels"]
 
 STATEFUL = {
     "RandomUniform": "uniform",
@@ -76,11 +78,14 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
             seeds = (node.attr["seed"].i, node.attr["seed2"].i)
             if seeds == (0, 0):
                 seeds = (secrets.randbits(62) + 1, secrets.randbits(62))
-            function = _stateful(kind, dtype, seeds, tf.as_dtype(node.attr["T"].type))
+            shape_dtype = tf.as_dtype(node.attr["T"].type)
+            function, kernel = (_stateful(draw, dtype, seeds, shape_dtype) for draw in _DRAW[kind])
             _call(graph_def, node, function, inputs=[node.input[0], runs])
         else:
-            function = _stateless(kind, dtype, tf.as_dtype(node.attr["Tshape"].type))
+            shape_dtype = tf.as_dtype(node.attr["Tshape"].type)
+            function, kernel = (_stateless(draw, dtype, shape_dtype) for draw in _DRAW[kind])
             _call(graph_def, node, function, inputs=list(node.input[:3]))
+        _KERNELS[node.attr["f"].func.name] = kernel
     for function in graph_def.library.function:
         refused += [
             f"{node.op} in a loop or branch"
@@ -88,6 +93,22 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
             if node.op in REPLACED or _draws_other_numbers(node.op)
         ]
     return refused
+
+
+def with_kernels(graph_def: Any) -> Any:
+    """Return a graph for use without XLA, in which TensorFlow's kernels draw the numbers of the replaced random ops.
+
+    Args:
+        graph_def: A GraphDef after `replace_random_ops`.
+    """
+    changed = graph_pb2.GraphDef()
+    changed.CopyFrom(graph_def)
+    for node in changed.node:
+        kernel = _KERNELS.get(node.attr["f"].func.name) if node.op == "PartitionedCall" else None
+        if kernel is not None:
+            _add_functions(changed, kernel)
+            node.attr["f"].func.name = kernel.function_def.signature.name
+    return changed
 
 
 def _draws_other_numbers(op: str) -> bool:
@@ -99,11 +120,7 @@ def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) ->
     """Turn a node into a call of a function. The names of the node's outputs stay the same."""
     control = [name for name in node.input if name.startswith("^")]
     own = function.function_def
-    known = {each.signature.name for each in graph_def.library.function}
-    for definition in [own, *function.graph.as_graph_def().library.function]:
-        if definition.signature.name not in known:
-            known.add(definition.signature.name)
-            graph_def.library.function.add().CopyFrom(definition)
+    _add_functions(graph_def, function)
     node.op = "PartitionedCall"
     node.ClearField("attr")
     del node.input[:]
@@ -113,11 +130,18 @@ def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) ->
     node.attr["f"].func.name = own.signature.name
 
 
+def _add_functions(graph_def: Any, function: Any) -> None:
+    """Add a function, and the functions that it calls, to the library of a graph."""
+    known = {each.signature.name for each in graph_def.library.function}
+    for definition in [function.function_def, *function.graph.as_graph_def().library.function]:
+        if definition.signature.name not in known:
+            known.add(definition.signature.name)
+            graph_def.library.function.add().CopyFrom(definition)
+
+
 # TensorFlow removes a function when its Python object is deleted, even if graphs call it. The cache keeps the objects.
 @functools.cache
-def _stateless(kind: str, dtype: tf.DType, shape_dtype: tf.DType) -> Any:
-    draw = _DRAW[kind]
-
+def _stateless(draw: Callable[..., Any], dtype: tf.DType, shape_dtype: tf.DType) -> Any:
     def stateless_numbers(shape: Any, key: Any, counter: Any) -> Any:
         return draw(shape, key, counter, dtype)
 
@@ -125,8 +149,7 @@ def _stateless(kind: str, dtype: tf.DType, shape_dtype: tf.DType) -> Any:
 
 
 @functools.cache
-def _stateful(kind: str, dtype: tf.DType, seeds: tuple[int, int], shape_dtype: tf.DType) -> Any:
-    draw = _DRAW[kind]
+def _stateful(draw: Callable[..., Any], dtype: tf.DType, seeds: tuple[int, int], shape_dtype: tf.DType) -> Any:
     key, upper = (seed % 2**64 for seed in seeds)
 
     def stateful_numbers(shape: Any, runs: Any) -> Any:
@@ -167,7 +190,23 @@ def _normal(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
     return tf.reshape(tf.reshape(both, [-1])[:size], shape)
 
 
-_DRAW = {"uniform": _uniform, "normal": _normal}
+def _uniform_by_kernel(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+    return tf.raw_ops.StatelessRandomUniformV2(
+        shape=shape, key=key, counter=counter, alg=tf.constant(_PHILOX), dtype=dtype
+    )
+
+
+def _normal_by_kernel(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+    return tf.raw_ops.StatelessRandomNormalV2(
+        shape=shape, key=key, counter=counter, alg=tf.constant(_PHILOX), dtype=dtype
+    )
+
+
+_DRAW = {"uniform": (_uniform, _uniform_by_kernel), "normal": (_normal, _normal_by_kernel)}
+"""For each distribution: how XLA draws its numbers, and how TensorFlow's kernels draw the same numbers."""
+
+_KERNELS: dict[str, Any] = {}
+"""By name of a function that replaces a random op: the function that draws the same numbers by TensorFlow's kernel."""
 
 
 def _bits(shape: Any, key: Any, counter: Any) -> Any:

@@ -10,24 +10,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tidemill_tensorflow.compiler.machine_settings import MachineSettings
     from tidemill_tensorflow.compiler.shared_steps import SharedStep
     from tidemill_tensorflow.compiler.steps import Shape, Step
     from tidemill_tensorflow.compiler.trials import Trial
 
-__all__ = ["as_dict", "brief", "summary", "write"]
+__all__ = ["as_dict", "brief", "setting", "summary", "write"]
 
 MAX_SHAPES = 20
 """Number of shapes that the report lists for one function; it only counts further ones."""
 
 
-def as_dict(steps: Sequence[Step | SharedStep], *, advice: Sequence[str], deterministic: bool) -> dict[str, Any]:
+def as_dict(
+    steps: Sequence[Step | SharedStep],
+    *,
+    advice: Sequence[str],
+    deterministic: bool,
+    settings: MachineSettings | None = None,
+) -> dict[str, Any]:
     """Return the content of ``report.json``."""
     return {
         "version": 1,
         "deterministic": deterministic,
+        "machine_setting": None if settings is None else _setting(settings),
         "functions": [_function(step) for step in steps],
         "advice": list(advice),
     }
+
+
+def setting(settings: MachineSettings) -> str:
+    """Return the machine setting of this job and the step times of earlier jobs, in one line."""
+    times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in settings.earlier_s.items())
+    return f"machine setting of this job: {settings.name}" + (f" (steps of earlier jobs: {times})" if times else "")
 
 
 def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str:
@@ -55,6 +69,11 @@ def brief(shapes: Sequence[Any]) -> str:
     """Return the first four shapes as text, without those of scalars."""
     texts = [str(list(shape)) if shape.rank is not None else "?" for shape in shapes if shape.rank != 0]
     return " ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
+
+
+def _setting(settings: MachineSettings) -> dict[str, Any]:
+    earlier = {name: round(1e3 * seconds, 4) for name, seconds in settings.earlier_s.items()}
+    return {"name": settings.name, "earlier_step_ms": earlier}
 
 
 def _function(step: Step | SharedStep) -> dict[str, Any]:

@@ -16,16 +16,20 @@ from tensorflow.python.framework import config
 from tidemill_tensorflow.compiler import jit, job, report
 from tidemill_tensorflow.compiler.agreement import Agreement
 from tidemill_tensorflow.compiler.decisions import DecisionStore
+from tidemill_tensorflow.compiler.fingerprints import machine
 from tidemill_tensorflow.compiler.groups import communicates, group_of
 from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
+from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
 from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
 from tidemill_tensorflow.compiler.shared_steps import SharedStep
+from tidemill_tensorflow.compiler.step_times import StepTimes
 from tidemill_tensorflow.compiler.steps import XLA, Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidemill_tensorflow.compiler.machine_settings import MachineSettings
     from tidemill_tensorflow.compiler.steps import Shape
 
 __all__ = ["Options", "Session"]
@@ -40,12 +44,14 @@ class Options:
         report_dir: Directory of the report; None writes no report.
         cache_dir: Directory of the decisions that later jobs reuse; None stores no decisions.
         debug: Whether XLA's dumps are written beside the report.
+        machine_settings: The setting that this process tries or uses; None if the job did not ask for one.
     """
 
     deterministic: bool = False
     report_dir: Path | None = None
     cache_dir: Path | None = None
     debug: bool = False
+    machine_settings: MachineSettings | None = None
 
 
 class Session:
@@ -55,7 +61,10 @@ class Session:
         self.options = options
         self.steps: list[Step | SharedStep] = []
         self.advice: list[str] = []
-        self._store = DecisionStore(options.cache_dir) if options.cache_dir is not None else None
+        settings = options.machine_settings
+        # Another setting may make another variant the fastest.
+        setting = settings.name if settings is not None and settings.name != DEFAULTS else ""
+        self._store = DecisionStore(options.cache_dir, setting=setting) if options.cache_dir is not None else None
         self._known: weakref.WeakKeyDictionary[Any, Step | SharedStep | None] = weakref.WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill-compiler")
         self._lock = threading.Lock()
@@ -65,6 +74,8 @@ class Session:
         self._waiting = 0
         self._ended = False
         atexit.register(self.end)
+        if settings is not None:
+            self.note(report.setting(settings))
 
     @property
     def is_compiling(self) -> bool:
@@ -91,7 +102,9 @@ class Session:
 
     def _new_step(self, concrete: Any) -> Step | SharedStep:
         if not job.has_several_processes():
-            return Step(concrete, self)
+            step = Step(concrete, self)
+            step.times = StepTimes() if self.options.machine_settings is not None else None
+            return step
         nodes = [node for node in nodes_of(concrete) if communicates(node)]
         if nodes and not job.uses_model_parallelism():
             group = self._agreement.group if self._agreement is not None else group_of(nodes)
@@ -169,9 +182,14 @@ class Session:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``."""
-        return report.as_dict(self.steps, advice=self.advice, deterministic=self.is_deterministic)
+        return report.as_dict(
+            self.steps,
+            advice=self.advice,
+            deterministic=self.is_deterministic,
+            settings=self.options.machine_settings,
+        )
 
-    def settle(self) -> None:
+    def wait_for_background(self) -> None:
         """Wait until the background thread has finished all work submitted so far."""
         self._pool.submit(lambda: None).result()
 
@@ -182,6 +200,7 @@ class Session:
                 return
             self._ended = True
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._record_setting()
         self.note(report.summary(self.steps, advice=self.advice))
         self._write_report()
 
@@ -204,6 +223,24 @@ class Session:
         done = self._pool.submit(run)
         if self.is_deterministic:
             done.result()
+
+    def _record_setting(self) -> None:
+        """Keep the step time of the function that took the most time, for the choice of a setting in later jobs."""
+        settings = self.options.machine_settings
+        timed = {}
+        for step in self.steps:
+            if not isinstance(step, Step) or step.times is None:
+                continue
+            shape, step_s = step.main_shape(), step.times.median_s()
+            if step_s is not None and shape is not None:
+                timed[f"{machine()} {shape.key}"] = (step_s * step.runs, step_s)
+        if settings is None or not timed:
+            return
+        function = max(timed, key=lambda key: timed[key])
+        try:
+            settings.finish(function, timed[function][1])
+        except OSError as error:
+            self.note(f"the step time of this job cannot be kept: {error}")
 
     def _write_report(self) -> None:
         if self.options.report_dir is None:

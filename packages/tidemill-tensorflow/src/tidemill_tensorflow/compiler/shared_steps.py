@@ -9,7 +9,7 @@ not only XLA's part. The processes switch together (`agreement`), and the times 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -24,33 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.agreement import Agreement
+    from tidemill_tensorflow.compiler.coordinator import Coordinator
     from tidemill_tensorflow.compiler.parts import Parts
 
-__all__ = ["SharedCoordinator", "SharedStep"]
+__all__ = ["SharedStep"]
 
 LATE = "the processes of the job had decided already when this function was first called"
 REFUSED = "another process of the job cannot compile it, or did not in time"
-
-
-class SharedCoordinator(Protocol):
-    """Methods of the session that a shared step uses."""
-
-    @property
-    def is_deterministic(self) -> bool:
-        """Whether no decision may depend on times."""
-        ...
-
-    def run_in_background(self, step: SharedStep, work: Callable[[], None]) -> None:
-        """Run work in the background thread."""
-
-    def stored_decision(self, key: str) -> str | None:
-        """Return the variant that an earlier job chose."""
-
-    def note_decision(self, step: Any, shape: Shape, key: str) -> None:
-        """Store a decision and log it."""
-
-    def note_fallback(self, step: Any, reason: str) -> None:
-        """Log that a function runs plain, and why."""
 
 
 class SharedStep:
@@ -65,7 +45,7 @@ class SharedStep:
         argument_names: Names of the arguments whose shapes count.
     """
 
-    def __init__(self, concrete: Any, session: SharedCoordinator, agreement: Agreement) -> None:
+    def __init__(self, concrete: Any, session: Coordinator, agreement: Agreement) -> None:
         self.name: str = concrete.graph.name
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         self.reason: str | None = None
@@ -79,7 +59,7 @@ class SharedStep:
         self._parts: Parts | None = None
         self._shape: Shape | None = None
         self._turns = 0
-        self._told = False
+        self._has_adopted = False
         if self._ballot is None:
             self._give_up(LATE)
 
@@ -90,8 +70,8 @@ class SharedStep:
         ballot = self._ballot
         if ballot is None:
             return original(concrete, inputs, captured)
-        if ballot.decision is not None and not self._told:
-            self._tell(ballot.decision)
+        if ballot.decision is not None and not self._has_adopted:
+            self._adopt(ballot.decision)
         if self.runs == 1:
             self._session.run_in_background(self, lambda: self._prepare(concrete))
         parts = self._parts
@@ -209,9 +189,10 @@ class SharedStep:
         shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
         return list(outputs)
 
-    def _tell(self, decision: str) -> None:
+    def _adopt(self, decision: str) -> None:
+        """Run the variant that all processes agreed on from now on."""
         assert self._ballot is not None
-        self._told = True
+        self._has_adopted = True
         shape = self._shape
         if self._ballot.is_refused or shape is None or shape.trial is None:
             if self.reason is None and (shape is None or shape.reason is None):

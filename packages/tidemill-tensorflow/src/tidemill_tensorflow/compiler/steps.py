@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, several_runs
+from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import Parts, take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.several_runs import SeveralRuns
+    from tidemill_tensorflow.compiler.step_times import StepTimes
 
-__all__ = ["XLA", "Coordinator", "Shape", "Step", "first_lines", "names_of", "shapes_of"]
+__all__ = ["XLA", "Shape", "Step", "StepCoordinator", "first_lines", "names_of", "shapes_of"]
 
 XLA = "xla"
 
@@ -69,13 +71,8 @@ class Shape:
         return self.trial.decision if self.trial is not None else None
 
 
-class Coordinator(Protocol):
+class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
-
-    @property
-    def is_compiling(self) -> bool:
-        """Whether the background thread is compiling."""
-        ...
 
     def prepare(self, step: Step, concrete: Any) -> None:
         """Split a function into parts in the background."""
@@ -83,15 +80,9 @@ class Coordinator(Protocol):
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background."""
 
-    def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
-        """Run work in the background thread."""
-
     def runs_wanted(self, step: Step) -> int:
         """Return how many runs this call of a step must do."""
         ...
-
-    def stored_decision(self, key: str) -> str | None:
-        """Return the variant that an earlier job chose."""
 
     def decision_of_replica(self, key: str) -> str | None:
         """Return the variant that another trace of the same step chose in this process."""
@@ -100,12 +91,6 @@ class Coordinator(Protocol):
     def decision_of_first(self, key: str) -> str | None:
         """Return the variant that rank 0 chose. None on rank 0 itself, or if no decision of rank 0 can be read."""
         ...
-
-    def note_decision(self, step: Step, shape: Shape, key: str) -> None:
-        """Store a decision and log it."""
-
-    def note_fallback(self, step: Step, reason: str) -> None:
-        """Log that a function runs plain, and why."""
 
 
 class Step:
@@ -120,9 +105,10 @@ class Step:
         argument_names: Names of the arguments whose shapes count.
         is_of_keras_3: Whether the function is the step of Keras 3's `fit`.
         at_once: The trial of single runs against several runs per call; None before the trial begins.
+        times: Steady step times, if the job compares machine settings; else None.
     """
 
-    def __init__(self, concrete: Any, session: Coordinator) -> None:
+    def __init__(self, concrete: Any, session: StepCoordinator) -> None:
         self.name: str = concrete.graph.name
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         self.reason: str | None = None
@@ -131,6 +117,7 @@ class Step:
         self.argument_names: tuple[str, ...] = ()
         self.is_of_keras_3 = "multi_step_on_iterator" in self.name
         self.at_once: Trial | None = None
+        self.times: StepTimes | None = None
         self._several: SeveralRuns | None = None
         self._several_asked = 0
         self._session = session
@@ -143,6 +130,8 @@ class Step:
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
         count = self._session.runs_wanted(self)
+        if self.times is not None:
+            self.times.begin(count, is_steady=self._is_steady())
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
         if count > 1 and self._several is not None and self._several.count == count:
@@ -154,6 +143,12 @@ class Step:
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls, or None before the first call."""
         return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
+
+    def _is_steady(self) -> bool:
+        """Return whether all trials of the main shape have ended, and nothing is compiled in the background."""
+        shape = self.main_shape()
+        has_decided = shape is not None and shape.decision is not None
+        return has_decided and not self._session.is_compiling and (not self.at_once or bool(self.at_once.decision))
 
     def prepare_several(self, count: int) -> bool:
         """Request the compilation of several runs per call for the main shape; return whether it has finished."""

@@ -18,10 +18,11 @@ MIN_ROUNDS = 6
 MAX_ROUNDS = 24
 MIN_GAIN = 0.02
 """Fraction by which a variant must be faster than plain. Plain wins ties, because it needs no compilation."""
-_CERTAIN = 2.5
-"""Distance between a mean gain and the required gain, in standard errors, for a decision before the last round."""
-_LIKELY = 1.5
-"""The same distance after the last round. A variant with a smaller distance loses to plain."""
+_EARLY = 2.5
+"""Half-width of a gain's interval in standard errors, for a decision before the last round."""
+_LAST = 1.5
+"""The same half-width after the last round. A variant whose interval is not above `MIN_GAIN` loses to plain."""
+_MIN_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,27 @@ class Times:
     cpu_s: float
 
 
+@dataclass(frozen=True)
+class _Gain:
+    """Gain of a variant over plain, as the logarithm of (plain time / variant time).
+
+    Attributes:
+        mean: Trimmed mean over the rounds; positive if the variant is faster.
+        error: Standard error of the mean.
+    """
+
+    mean: float
+    error: float
+
+    def low(self, errors: float) -> float:
+        """Return the lower end of the interval with a half-width of `errors` standard errors."""
+        return self.mean - errors * self.error
+
+    def high(self, errors: float) -> float:
+        """Return the upper end of the interval with a half-width of `errors` standard errors."""
+        return self.mean + errors * self.error
+
+
 @dataclass
 class Trial:
     """Rounds in which every variant runs one step. The order of variants is reversed in every other round.
@@ -40,7 +62,8 @@ class Trial:
         variants: Names of the variants, plain first.
         times: Times of the finished rounds, by variant.
         decision: Name of the chosen variant, or None while undecided.
-        is_busy: Returns whether other processes used the CPUs during the trial. If so, CPU times decide.
+        is_busy: Returns whether other processes used the CPUs during the trial. If so, CPU times decide, but a variant
+            whose wall times are clearly longer than plain's does not win.
     """
 
     variants: tuple[str, ...]
@@ -49,7 +72,6 @@ class Trial:
     is_busy: Callable[[], bool] = lambda: False
     _waiting: list[str] = field(default_factory=list)
     _round: int = 0
-    _busy: bool = False
 
     def next(self) -> str:
         """Return the variant that runs the next step."""
@@ -79,26 +101,31 @@ class Trial:
         rounds = self._round - 1
         if rounds < MIN_ROUNDS:
             return
-        self._busy = self.is_busy()
-        known = {name: self._gain(name) for name in self.variants[1:]}
+        is_last = rounds >= MAX_ROUNDS
+        walls = self._gains(lambda times: times.wall_s)
+        gains = walls
+        if self.is_busy():
+            # A compiled step may use less CPU time on fewer cores, and so take longer.
+            cpus = self._gains(lambda times: times.cpu_s)
+            gains = {name: cpus[name] for name in cpus if walls[name].high(_LAST if is_last else _EARLY) >= 0}
         margin = -math.log1p(-MIN_GAIN)
-        best = max(known, key=lambda name: known[name][0], default=PLAIN)
-        last = rounds >= MAX_ROUNDS
-        if all(gain + _CERTAIN * error < margin for gain, error in known.values()):
+        best = max(gains, key=lambda name: gains[name].mean, default=PLAIN)
+        if all(gain.high(_EARLY) < margin for gain in gains.values()):
             self.decision = PLAIN
-        elif last or all(
-            known[best][0] - _CERTAIN * known[best][1] > margin
-            and (name == best or gain + _CERTAIN * error < known[best][0])
-            for name, (gain, error) in known.items()
+        elif is_last:
+            self.decision = best if gains[best].low(_LAST) > margin else PLAIN
+        elif walls[best].mean >= 0 and all(
+            gain.low(_EARLY) > margin if name == best else gain.high(_EARLY) < gains[best].mean
+            for name, gain in gains.items()
         ):
-            self.decision = best if known[best][0] - _LIKELY * known[best][1] > margin else PLAIN
+            self.decision = best
 
-    def _gain(self, name: str) -> tuple[float, float]:
-        """Return the mean logarithm of (plain time / variant time) over the rounds, and its standard error."""
+    def _gains(self, seconds: Callable[[Times], float]) -> dict[str, _Gain]:
+        """Return the gain of each variant except plain, by wall time or by CPU time."""
+        return {name: self._gain(name, seconds) for name in self.variants[1:]}
+
+    def _gain(self, name: str, seconds: Callable[[Times], float]) -> _Gain:
         pairs = zip(self.times[PLAIN], self.times[name])  # noqa: B905 - Python 3.9 has no strict
-        logs = sorted(math.log(self._seconds(plain) / self._seconds(other)) for plain, other in pairs)
+        logs = sorted(math.log(max(seconds(plain), _MIN_S) / max(seconds(other), _MIN_S)) for plain, other in pairs)
         trimmed = logs[len(logs) // 6 : len(logs) - len(logs) // 6]
-        return statistics.fmean(trimmed), statistics.stdev(trimmed) / math.sqrt(len(trimmed))
-
-    def _seconds(self, times: Times) -> float:
-        return max(times.cpu_s if self._busy else times.wall_s, 1e-9)
+        return _Gain(statistics.fmean(trimmed), statistics.stdev(trimmed) / math.sqrt(len(trimmed)))

@@ -73,6 +73,7 @@ def _compiler(values: Mapping[str, Any]) -> TrainingCompilerConfig | None:
     return TrainingCompilerConfig(
         enabled=values["sagemaker_training_compiler_enabled"],
         debug=values.get("sagemaker_training_compiler_debug_mode", False),
+        machine_settings=values.get("sagemaker_training_compiler_machine_settings", False),
     )
 
 

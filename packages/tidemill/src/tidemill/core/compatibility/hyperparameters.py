@@ -77,6 +77,9 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         " plain, with a line in the log"
     ),
     "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
+    "sagemaker_training_compiler_machine_settings": Honoured(
+        "tries threads, oneDNN and the allocator, one setting per job; later jobs use the fastest. Not a name of AWS's"
+    ),
     "sagemaker_pytorch_ddp_enabled": Refused(_NO_TORCH),
     "sagemaker_pytorch_xla_multi_worker_enabled": Refused(_NO_TORCH),
     "sagemaker_torch_distributed_enabled": Refused(_NO_TORCH),

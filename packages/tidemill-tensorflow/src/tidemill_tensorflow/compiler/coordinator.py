@@ -1,0 +1,39 @@
+"""Interface of the session for traced functions: compilation in the background, stored decisions and notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator(Protocol):
+    """Methods of the session that all kinds of traced functions use.
+
+    A step is a `Step` or a `SharedStep`, and a shape is a `Shape`; their modules import this one.
+    """
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the background thread is compiling. Times that are measured meanwhile must not count."""
+        ...
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether no decision may depend on times."""
+        ...
+
+    def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
+        """Run work in the background thread. If the work fails, the step runs plain."""
+
+    def stored_decision(self, key: str) -> str | None:
+        """Return the variant that an earlier job chose."""
+
+    def note_decision(self, step: Any, shape: Any, key: str) -> None:
+        """Store a decision and log it."""
+
+    def note_fallback(self, step: Any, reason: str) -> None:
+        """Log that a function runs plain, and why."""
