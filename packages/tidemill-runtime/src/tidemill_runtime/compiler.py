@@ -35,7 +35,7 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
     variables = {"TIDEMILL_COMPILER": "1", "TIDEMILL_COMPILER_REPORT": str(report)}
     if _is_true(framework.get(DEBUG)):
         variables["TIDEMILL_COMPILER_DEBUG"] = "1"
-    if _truth(framework.get(MACHINE_SETTINGS)):
+    if _is_true(framework.get(MACHINE_SETTINGS)):
         variables["TIDEMILL_COMPILER_MACHINE_SETTINGS"] = "1"
     return variables
 

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smdistributed.modelparallel.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
-
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
 from smdistributed.modelparallel.tensorflow.world.encryption import encrypts
 from smdistributed.modelparallel.tensorflow.world.stores import DirectoryStore, MPIStore, Store, TCPStore
 
