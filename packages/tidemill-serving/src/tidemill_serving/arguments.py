@@ -1,13 +1,13 @@
 """The command line of the server. TF Serving's options also accept its spelling: underscores and ``=true``."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
 from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.engine import ENGINE_NAMES
 from tidemill_serving.handlers.wire import KINDS, TENSORFLOW_SERVING
+from tidemill_serving.processors import num_processors
 
 __all__ = ["ENGINE_VARIABLE", "command_line"]
 
@@ -43,7 +43,7 @@ def command_line() -> argparse.ArgumentParser:
     grpc = "listen for gRPC on this port; 0 takes a free one (default: none, or the variable TIDEMILL_GRPC_PORT)"
     _add(parser, "--grpc-port", type=int, help=grpc)
     threads = "threads for calls of gRPC; small predict calls need none"
-    _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * (os.cpu_count() or 1), help=threads)
+    _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * num_processors(), help=threads)
     content = "answer Predict of gRPC with tensor_content instead of typed values"
     _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)
     inter = "operations of a model that run at the same time; 0: TensorFlow chooses (default: the container's variable)"

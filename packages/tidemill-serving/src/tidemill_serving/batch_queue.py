@@ -7,7 +7,6 @@ allowed are padded with copies of the first row; the padding's outputs are dropp
 
 import asyncio
 import itertools
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.metrics import Metrics
+from tidemill_serving.processors import num_processors
 
 __all__ = ["BatchQueue", "BatchingParameters"]
 
@@ -44,7 +44,7 @@ class BatchingParameters:
     max_batch_size: int = 1000
     timeout_s: float = 0.0
     max_enqueued_batches: int = 10
-    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    threads: int = field(default_factory=num_processors)
     allowed_sizes: tuple[int, ...] = ()
     pad_variable_length: bool = False
     split_large: bool = False

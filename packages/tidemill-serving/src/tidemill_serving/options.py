@@ -15,6 +15,7 @@ from tidemill_serving.engine import Parallelism
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.pool import PoolSize
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
+from tidemill_serving.processors import num_processors
 
 __all__ = ["ManagedModels", "Options", "read_options"]
 
@@ -247,7 +248,7 @@ def _grpc_port(given: int | None, environment: Mapping[str, str]) -> int | None:
 
 
 def _pool_size(environment: Mapping[str, str], *, multi_model: bool, kind: str) -> PoolSize:
-    processes = 1 if multi_model else min(os.cpu_count() or 1, _MOST_WORKERS)  # each model has its own
+    processes = 1 if multi_model else min(num_processors(), _MOST_WORKERS)  # each model has its own
     if kind == PYTHON:
         return PoolSize(
             workers=_number(environment, "SAGEMAKER_MODEL_SERVER_WORKERS", default=processes, minimum=1),
@@ -293,7 +294,7 @@ def _batching(environment: Mapping[str, str]) -> BatchingParameters | None:
     """Return the container's batching parameters, or None if batching is off."""
     if not _switch(environment, _BATCHING):
         return None
-    cpus = os.cpu_count() or 1
+    cpus = num_processors()
     enqueued = _TRANSFORM_ENQUEUED if environment.get("SAGEMAKER_BATCH") else cpus
     micros = _number(environment, "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", default=1000, minimum=0)
     return BatchingParameters(

@@ -29,6 +29,7 @@ from tidemill_serving.models import DEFAULT_MODEL_VARIABLE, ModelVersion, defaul
 from tidemill_serving.multi_model.api import MultiModelApi
 from tidemill_serving.multi_model.host import ModelHost
 from tidemill_serving.options import Options
+from tidemill_serving.processors import num_processors
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.api import Api
 from tidemill_serving.rest.native_library import load_native_json
@@ -71,7 +72,7 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
     _report_json()
     _event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))
     batching = options.batching if options.batching_file is None else read_batching_file(options.batching_file)
-    slots = max(1, (os.cpu_count() or 1) // _CORES_PER_SLOT) if batching is None else batching.threads
+    slots = max(1, num_processors() // _CORES_PER_SLOT) if batching is None else batching.threads
     threads = BatchThreads(slots=min(slots, _MAX_SLOTS))
     if batching is not None:
         _print_batching(batching)
