@@ -245,7 +245,7 @@ def rig(
                 state_dir=service,
                 environments_dir=environments_dir,
                 isolation="plain",
-                content_file=objects.contents.path,
+                content_file=objects.contents.location,
                 logs=logs,
             )
 
