@@ -187,17 +187,17 @@ def jobs_of() -> type[Jobs]:
 
 
 @pytest.fixture(scope="session")
-def build_environment() -> Callable[[str], Environment]:
-    """Return a function that builds the environment of a TensorFlow version.
+def build_environment() -> Callable[..., Environment]:
+    """Return a function that builds the environment of a TensorFlow version, on its newest Python unless told.
 
     A test calls it before it creates a job, because the build takes longer than the test waits for the job. If the
     version's Python is not on this machine, the test is skipped.
     """
     environments = Environments(Settings().environments_dir)
 
-    def build(version: str) -> Environment:
+    def build(version: str, *, python: str | None = None) -> Environment:
         try:
-            return environments.ensure(FRAMEWORKS[version].environment, log=print)
+            return environments.ensure(FRAMEWORKS[version].environment, python=python, log=print)
         except MissingInterpreterError as error:
             pytest.skip(str(error))
 

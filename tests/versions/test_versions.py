@@ -210,15 +210,16 @@ def test_an_estimator_trains_from_pipes_and_evaluates(jobs, build_environment, v
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("version", list(reversed(FRAMEWORKS)))
-def test_tensorflow_reads_and_writes_s3_and_pipes_on_every_version(jobs, build_environment, version):
-    build_environment(version)
+@pytest.mark.parametrize(("version", "python"), [*((each, None) for each in reversed(FRAMEWORKS)), ("2.6", "3.7")])
+def test_tensorflow_reads_and_writes_s3_and_pipes_on_every_version(jobs, build_environment, version, python):
+    build_environment(version, python=python)
     data = recordio([b"%d" % number for number in range(100)])
     jobs.s3.put_object(Bucket=BUCKET, Key=f"piped-{version}/a.rec", Body=data)
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/piped-{version}/"}}
     channels = [{"ChannelName": "training", "InputMode": "Pipe", "DataSource": source}]
     root = {"root": f"s3://{BUCKET}/out"}
-    job = jobs.run(FILES, InputDataConfig=channels, HyperParameters=root, **image(version))
+    tag = f"py{(python or '3').replace('.', '')}"
+    job = jobs.run(FILES, InputDataConfig=channels, HyperParameters=root, **image(version, tag))
     lines = jobs.log(job["TrainingJobName"])
     assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
     assert logged(lines, "FILES ") == FRAMEWORKS[version].release

@@ -88,7 +88,7 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
 
 
 def _old_s3_variables(container: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that direct the S3 client inside TensorFlow (before 2.12) to the service."""
+    """Return variables that direct the S3 client inside TensorFlow (before 2.6) to the service."""
     endpoint = urlsplit(container.get("AWS_ENDPOINT_URL", ""))
     if not endpoint.netloc or importlib.util.find_spec("tidemill_tensorflow") is not None:
         return {}

@@ -176,7 +176,7 @@ def _check_steps(steps_per_execution: Any) -> None:
         )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def _announce() -> None:
     import keras
 

@@ -106,6 +106,8 @@ def test_a_python_that_the_environment_is_not_locked_for_is_refused(tmp_path):
         ("2.21", set()),
         ("2.16", {"tidemill-serving"}),
         ("2.15", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
+        ("2.6", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
+        ("2.4", {"tidemill-serving", "tidemill-smp", "tidemill-horovod", "tidemill-tensorflow"}),
     ],
 )
 def test_an_environment_gets_the_distributions_that_run_on_its_version(version, without):

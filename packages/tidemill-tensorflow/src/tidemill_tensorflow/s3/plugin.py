@@ -140,7 +140,9 @@ def register() -> None:
     """
     import tensorflow as tf
 
-    if SCHEME in tf.io.gfile.get_registered_schemes():
+    # TensorFlow 2.6 cannot list its schemes, and has no s3:// of its own.
+    schemes = getattr(tf.io.gfile, "get_registered_schemes", None)
+    if schemes is not None and SCHEME in schemes():
         return
 
     path, _ = find_library(SOURCES)

@@ -26,7 +26,7 @@ DISTRIBUTIONS = (
 _EVERYWHERE = ("tidemill-runtime", "tidemill-pipemode")
 _WITH_MODEL_PARALLELISM = ("tidemill-smp", "tidemill-horovod")
 _OF_ENDPOINTS = ("tidemill-serving",)
-_FROM_2_12 = ("tidemill-tensorflow",)
+_FROM_2_6 = ("tidemill-tensorflow",)
 
 _WHEELS = Path(__file__).parent / "payload"
 _PACKAGES = Path(__file__).parents[4]
@@ -74,14 +74,14 @@ class Payload:
         """Return the part of the payload for the environment of a framework version, with the same identity.
 
         The runtime and Pipe mode run with all versions. Model parallelism and Horovod need a recent TensorFlow, the S3
-        file system needs TensorFlow 2.12 or later, and the model server needs packages that only the lock of
+        file system needs TensorFlow 2.6 or later, and the model server needs packages that only the lock of
         `DEFAULT_TENSORFLOW` has.
         """
         names = set(_EVERYWHERE)
         if framework.has_model_parallelism:
             names.update(_WITH_MODEL_PARALLELISM)
-        if framework.number >= (2, 12):
-            names.update(_FROM_2_12)
+        if framework.number >= (2, 6):
+            names.update(_FROM_2_6)
         if framework.version == DEFAULT_TENSORFLOW:
             names.update(_OF_ENDPOINTS)
         wheels = tuple(wheel for wheel in self.wheels if wheel.name.partition("-")[0].replace("_", "-") in names)
