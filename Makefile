@@ -285,7 +285,8 @@ matrix: setup
 # What runs inside of jobs on old TensorFlow versions uses nothing that Python 3.7 lacks. Warm processes need 3.10.
 VERMIN := -q --no-tips --violations -t=3.7- --backport typing --exclude typing.Protocol --exclude fcntl.F_SETPIPE_SZ \
   --exclude signal.raise_signal
-PYTHON_37 := $(filter-out %/warm,$(wildcard packages/tidemill-runtime/src/tidemill_runtime/*)) packages/tidemill-pipemode/src
+PYTHON_37 := $(filter-out %/warm,$(wildcard packages/tidemill-runtime/src/tidemill_runtime/*)) packages/tidemill-pipemode/src \
+  $(filter-out %/compiler %/_compiled %/native,$(wildcard packages/tidemill-tensorflow/src/tidemill_tensorflow/*))
 
 check: .venv/ready
 	$(BIN)/ruff check .
