@@ -36,7 +36,6 @@ def groups() -> Callable[[], list[Path]]:
     return lambda: [path for path in parent.iterdir() if path.name.startswith("tidemill-instance-")]
 
 
-
 @pytest.mark.parametrize("script", [BURST, LOSES_CHILD], ids=["the-script", "a-child"])
 def test_the_kernel_stops_a_burst_at_the_limit(any_stage: Stage, groups: Callable[[], list[Path]], script: str) -> None:
     before = groups()
@@ -66,6 +65,36 @@ def test_a_group_left_by_a_killed_shim_is_removed_with_the_next_instance(
     _, ended = stage.run("pass", limits=limits)
     assert ended.outcome is Outcome.COMPLETED, ended.failure
     assert left not in groups()
+
+
+@pytest.mark.usefixtures("groups")
+def test_the_service_moves_into_a_leaf_of_its_group(tmp_path: Path) -> None:
+    layout, parent = cgroup._parent()
+    if layout == 1:
+        pytest.skip("groups of layout v1 need no leaf")
+    own = parent / "service-of-a-test"
+    own.mkdir()
+    service = subprocess.Popen(
+        [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--state-dir", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: _enter(own),
+    )
+    try:
+        assert service.stdout is not None
+        assert any("service.started" in line for line in service.stdout)
+        assert Path(f"/proc/{service.pid}/cgroup").read_text().endswith(f"/{own.name}/tidemill-service\n")
+        assert "memory" in (own / "cgroup.subtree_control").read_text().split()
+    finally:
+        service.terminate()
+        service.communicate()
+        (own / "tidemill-service").rmdir()
+        own.rmdir()
+
+
+def _enter(group: Path) -> None:
+    (group / "cgroup.procs").write_text("0")
 
 
 MEASURED = """

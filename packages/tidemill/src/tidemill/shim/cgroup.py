@@ -32,7 +32,7 @@ _OPTIONS = {
 _numbers = itertools.count()
 
 
-class CgroupUnavailable(Exception):  # noqa: N818 - a state of the machine, not a fault
+class CgroupUnavailable(Exception):
     """Control groups cannot be used. The message is the reason."""
 
 
@@ -84,7 +84,7 @@ class Cgroup:
         return self._event("memory.events", "oom") > 0 and self._event("memory.events", "oom_kill") > 0
 
     def peak_bytes(self) -> int:
-        """Return the peak of the group's memory; the limit if the kernel, older than 5.19, has no peak of a v2 group."""
+        """Return the peak of the group's memory; the limit if the kernel has no peak of a v2 group (before 5.19)."""
         name = "memory.max_usage_in_bytes" if self.layout == 1 else "memory.peak"
         try:
             return int((self._directory / name).read_text())
@@ -138,28 +138,31 @@ def available_layout() -> int:
     Raises:
         CgroupUnavailable: It could use none.
     """
-    layout, own = _own()
-    if own is None:
-        raise CgroupUnavailable("no control groups for memory are mounted")
-    place = own.parent if layout == 2 and own.name == _SERVICE else own
-    refusal = _refusal(place)
-    if refusal:
-        raise CgroupUnavailable(refusal)
-    if layout == 2 and own.name != _SERVICE and len((own / "cgroup.procs").read_text().split()) > 1:
-        raise CgroupUnavailable(f"the group {own} contains other processes")
+    layout, group, prepared = _usable_group()
+    if not prepared and len((group / "cgroup.procs").read_text().split()) > 1:
+        raise CgroupUnavailable(f"the group {group} contains other processes")
     return layout
 
 
 def _parent() -> tuple[int, Path]:
     """Return the layout, and the group in which groups of instances are created."""
-    layout = available_layout()
-    _, own = _own()
-    assert own is not None  # noqa: S101 - available_layout has raised otherwise
-    if layout == 1:
-        return layout, own
-    if own.name != _SERVICE:
-        raise CgroupUnavailable(f"the service is not alone in its group {own}")
-    return layout, own.parent
+    layout, group, prepared = _usable_group()
+    if not prepared:
+        raise CgroupUnavailable(f"the service shares the group {group} with processes that are not its own")
+    return layout, group
+
+
+def _usable_group() -> tuple[int, Path, bool]:
+    """Return the layout, the group for groups of instances, and whether it needs no preparation by `delegate`."""
+    layout, own = _own()
+    if own is None:
+        raise CgroupUnavailable("no control groups for memory are mounted")
+    in_leaf = layout == 2 and own.name == _SERVICE
+    group = own.parent if in_leaf else own
+    refusal = _refusal(group)
+    if refusal:
+        raise CgroupUnavailable(refusal)
+    return layout, group, layout == 1 or in_leaf
 
 
 def _own() -> tuple[int, Path | None]:

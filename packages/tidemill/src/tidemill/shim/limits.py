@@ -114,24 +114,26 @@ class LimitWatch:
                         f" {limits.processes} ({limits.source})"
                     )
                 )
-            elif self.cgroup is None and limits.memory_bytes is not None:
-                if self._uses_more_than(limits.memory_bytes, pids):
-                    self._end(self._out_of_memory(limits.memory_bytes, self._peak_bytes))
+            elif self.cgroup is None and self._uses_too_much_memory(pids):
+                self._end(self._out_of_memory(self._peak_bytes))
 
     def _check_cgroup(self, cgroup: Cgroup) -> None:
         """Kill all processes if the kernel has killed one: layout v1 kills only the largest."""
-        limit_bytes = self._limits.memory_bytes
-        if self.failure is None and limit_bytes is not None and cgroup.exceeded():
-            self._end(self._out_of_memory(limit_bytes, cgroup.peak_bytes()))
+        if self.failure is None and cgroup.exceeded():
+            self._end(self._out_of_memory(cgroup.peak_bytes()))
 
-    def _out_of_memory(self, limit_bytes: int, peak_bytes: int) -> InstanceFailure:
+    def _out_of_memory(self, peak_bytes: int) -> InstanceFailure:
+        limit_bytes = self._limits.memory_bytes or 0
         return AlgorithmFailure(
             "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of"
             f" {limit_bytes // _MIB} MiB ({self._limits.source}), and its peak was"
             f" {peak_bytes // _MIB} MiB. Use less memory, or choose a larger limit or instance type"
         )
 
-    def _uses_more_than(self, limit_bytes: int, pids: list[int]) -> bool:
+    def _uses_too_much_memory(self, pids: list[int]) -> bool:
+        limit_bytes = self._limits.memory_bytes
+        if limit_bytes is None:
+            return False
         # Read the resident size first: it is never below the counted size, and takes a hundredth of the time to read.
         used_bytes = sum(map(_resident_bytes, pids))
         if used_bytes > limit_bytes:
