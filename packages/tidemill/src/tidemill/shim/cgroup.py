@@ -167,14 +167,17 @@ def _usable_group() -> tuple[int, Path, bool]:
 
 def _own() -> tuple[int, Path | None]:
     """Return the layout for memory, and the directory of this process's group; None if it is not mounted."""
-    groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    try:
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except FileNotFoundError:
+        return 2, None  # a kernel without control groups
     path = next((path for _, controllers, path in groups if "memory" in controllers.split(",")), None)
     layout = 1 if path is not None else 2
     if path is None:
         path = next((path for number, _, path in groups if number == "0"), None)
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
-        (_, _, _, root, mount, *_), (kind, _, options, *_) = left.split(), right.split()
+        (_, _, _, root, mount, *_), (kind, _, options, *_) = left.split(" "), right.split(" ")
         if path is None or kind != ("cgroup" if layout == 1 else "cgroup2"):
             continue
         if (layout == 2 or "memory" in options.split(",")) and Path(path).is_relative_to(root):
