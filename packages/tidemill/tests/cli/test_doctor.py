@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.shim.cgroup import CgroupUnavailable, available_layout
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -22,6 +24,11 @@ def test_a_fit_machine_passes(tidemill: Run) -> None:
     assert "fail" not in {finding["level"] for finding in found.values()}
     assert found["keys"]["text"] == "made at the first start"
     assert found["isolation"]["text"].startswith(("mount", "plain"))
+    try:
+        expected = f"enforced by the kernel (control group v{available_layout()})"
+    except CgroupUnavailable:
+        expected = "measured four times a second: "
+    assert found["memory limits"]["text"].startswith(expected)
 
 
 def test_gpus_are_shown_with_their_driver(tidemill: Run, variables: dict[str, str], tmp_path: Path) -> None:

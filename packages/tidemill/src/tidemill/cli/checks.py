@@ -61,6 +61,7 @@ def examine(settings: "Settings") -> Iterator[Finding]:
         _uv,
         _frameworks,
         _isolation,
+        _memory_limits,
         _processors,
         _gpus,
         _state_directory,
@@ -125,6 +126,16 @@ def _isolation(settings: "Settings") -> Finding:
     if found.sandbox.isolation is not Isolation.PLAIN or asked_for:
         return Finding("isolation", Level.OK, text)
     return Finding("isolation", Level.WARN, text, remedy)
+
+
+def _memory_limits(_settings: "Settings") -> Finding:
+    from tidemill.shim.cgroup import CgroupUnavailable, available_layout
+
+    try:
+        text = f"enforced by the kernel (control group v{available_layout()})"
+    except CgroupUnavailable as reason:
+        text = f"measured four times a second: {reason}"
+    return Finding("memory limits", Level.OK, text)
 
 
 def _processors(settings: "Settings") -> Finding:

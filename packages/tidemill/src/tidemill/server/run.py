@@ -33,6 +33,7 @@ from tidemill.server.public_address import PublicAddress
 from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
+from tidemill.shim.cgroup import delegate
 
 __all__ = ["AppFactory", "ServiceApp", "serve"]
 
@@ -91,6 +92,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         os.umask(0o077)
         if settings.executor != "local":
             make_room_for_agents()
+        delegate()
         public = PublicAddress.of(settings)
         state = StateDirectory(settings.state_dir.absolute())
         state.create()

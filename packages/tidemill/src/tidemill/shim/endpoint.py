@@ -13,6 +13,7 @@ from tidemill.environments.builder import Environment
 from tidemill.environments.overlays import Overlay
 from tidemill.instance.spec import Isolation, ObjectFile
 from tidemill.instance.status import InstanceExit, Outcome
+from tidemill.shim.cgroup import Cgroup
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure, of_os_error
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.packages import NEEDS_OVERLAY, NEEDS_OVERLAY_FILE, Packages, with_overlay
@@ -206,9 +207,9 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
     crashes: deque[float] = deque(maxlen=serving.most_ends)
     overlay: Overlay | None = None
     while True:
-        watch = LimitWatch(session.spec.limits, session.directory)
+        watch = LimitWatch(session.spec.limits, session.directory, session.log.note)
         with watch.watching():
-            ended = _serve_once(session, environment, overlay, serving)
+            ended = _serve_once(session, environment, overlay, serving, watch.cgroup)
         if ended.stop:
             return overlay
         if ended.exit_code == NEEDS_OVERLAY and overlay is None:
@@ -229,7 +230,9 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         session.log.note("tidemill: starting the model server again")
 
 
-def _serve_once(session: Session, environment: Environment, overlay: Overlay | None, serving: Serving) -> Ended:
+def _serve_once(
+    session: Session, environment: Environment, overlay: Overlay | None, serving: Serving, cgroup: Cgroup | None
+) -> Ended:
     (session.directory.private / _SOCKET).unlink(missing_ok=True)
     base, view = session.base_dir, with_overlay(session.view(environment), overlay)
     address, inherited = _address(session, f"{base}/.tidemill/{_SOCKET}")
@@ -254,6 +257,7 @@ def _serve_once(session: Session, environment: Environment, overlay: Overlay | N
         ask=Running.terminate_command,
         started=lambda: faults.point("shim.launched"),
         cpus=chosen_cpus(session.spec),
+        cgroup=cgroup,
     )
 
 

@@ -1,12 +1,12 @@
 """Enforce the limits of an instance: measure its processes and files while it runs, and kill it if it exceeds a limit.
 
-Measuring needs neither root nor control groups. It happens four times a second, so an instance may exceed a limit for a
-moment. Memory is the anonymous and shared memory of all processes, as control groups count it: memory that several
-processes share counts once. The page cache is not counted.
+If the service may create control groups (`tidemill.shim.cgroup`), the kernel enforces the limit of memory. Else memory
+is measured, as processes and files always are. That needs no rights, and happens four times a second, so an instance
+may exceed a limit for a moment. Measured memory is the anonymous and shared memory of all processes: memory that
+several processes share counts once. The page cache is not counted.
 
-Control groups are not used, because a service that a user starts in a terminal may not create any: the group of a login
-session belongs to root, and a group with processes cannot pass its controllers to groups below it. Resource limits
-(``setrlimit``) apply to each process, not to an instance, and the limit of processes counts all processes of the user.
+Resource limits (``setrlimit``) are no substitute: they apply to each process, not to an instance, and the limit of
+processes counts all processes of the user.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidemill.core.limits import InstanceLimits
@@ -22,6 +22,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import descendants
 from tidemill.instance.spec import InstanceSpec
 from tidemill.sandbox import Overlay
+from tidemill.shim.cgroup import Cgroup, CgroupUnavailable
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InstanceFailure
 
 __all__ = ["LimitWatch", "chosen_cpus"]
@@ -43,14 +44,18 @@ class LimitWatch:
     Args:
         limits: The limits.
         directory: The directory of the instance.
+        note: Logs how the limit of memory is enforced.
 
     Attributes:
+        cgroup: The control group that the processes must enter when they start; None without one.
         failure: The failure for the first exceeded limit; None if no limit was exceeded.
     """
 
-    def __init__(self, limits: InstanceLimits, directory: InstanceDirectory) -> None:
+    def __init__(self, limits: InstanceLimits, directory: InstanceDirectory, note: Callable[[str], None]) -> None:
         self._limits = limits
         self._directory = directory
+        self._note = note
+        self.cgroup: Cgroup | None = None
         self._ended = threading.Event()
         self._peak_bytes = 0
         self.failure: InstanceFailure | None = None
@@ -60,6 +65,8 @@ class LimitWatch:
         """Watch during the context, and set ``failure`` if a limit is exceeded. May be entered again afterwards."""
         limits = self._limits
         self._ended.clear()
+        if limits.memory_bytes is not None:
+            self.cgroup = self._created_cgroup(limits.memory_bytes)
         threads: list[threading.Thread] = []
         if limits.memory_bytes is not None or limits.processes is not None:
             threads.append(threading.Thread(target=self._watch_processes, name="limits", daemon=True))
@@ -73,11 +80,29 @@ class LimitWatch:
             self._ended.set()
             for thread in threads:
                 thread.join()
+            if self.cgroup is not None:
+                # The script may have ended since the last measurement because the kernel killed a process.
+                self._check_cgroup(self.cgroup)
+                self.cgroup.remove()
+                self.cgroup = None
+
+    def _created_cgroup(self, memory_bytes: int) -> Cgroup | None:
+        try:
+            cgroup = Cgroup(memory_bytes=memory_bytes)
+        except CgroupUnavailable as reason:
+            self._note(f"tidemill: the memory of this instance is measured four times a second: {reason}")
+            return None
+        self._note(f"tidemill: the kernel limits the memory of this instance (control group v{cgroup.layout})")
+        return cgroup
 
     def _watch_processes(self) -> None:
         pids: list[int] = []
         search_s = 0.0
         while not self._ended.wait(_MEASURED_EVERY_S):
+            if self.cgroup is not None:
+                self._check_cgroup(self.cgroup)
+                if self._limits.processes is None:
+                    continue
             if time.monotonic() >= search_s:
                 pids = descendants(os.getpid())
                 search_s = time.monotonic() + _SEARCHED_EVERY_S
@@ -89,16 +114,26 @@ class LimitWatch:
                         f" {limits.processes} ({limits.source})"
                     )
                 )
-            elif limits.memory_bytes is not None and self._uses_more_than(limits.memory_bytes, pids):
-                self._end(
-                    AlgorithmFailure(
-                        "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of"
-                        f" {limits.memory_bytes // _MIB} MiB ({limits.source}), and its peak was"
-                        f" {self._peak_bytes // _MIB} MiB. Use less memory, or choose a larger limit or instance type"
-                    )
-                )
+            elif self.cgroup is None and self._uses_too_much_memory(pids):
+                self._end(self._out_of_memory(self._peak_bytes))
 
-    def _uses_more_than(self, limit_bytes: int, pids: list[int]) -> bool:
+    def _check_cgroup(self, cgroup: Cgroup) -> None:
+        """Kill all processes if the kernel has killed one: layout v1 kills only the largest."""
+        if self.failure is None and cgroup.exceeded():
+            self._end(self._out_of_memory(cgroup.peak_bytes()))
+
+    def _out_of_memory(self, peak_bytes: int) -> InstanceFailure:
+        limit_bytes = self._limits.memory_bytes or 0
+        return AlgorithmFailure(
+            "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of"
+            f" {limit_bytes // _MIB} MiB ({self._limits.source}), and its peak was"
+            f" {peak_bytes // _MIB} MiB. Use less memory, or choose a larger limit or instance type"
+        )
+
+    def _uses_too_much_memory(self, pids: list[int]) -> bool:
+        limit_bytes = self._limits.memory_bytes
+        if limit_bytes is None:
+            return False
         # Read the resident size first: it is never below the counted size, and takes a hundredth of the time to read.
         used_bytes = sum(map(_resident_bytes, pids))
         if used_bytes > limit_bytes:

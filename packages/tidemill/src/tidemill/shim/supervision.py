@@ -17,6 +17,7 @@ from tidemill.instance.process_tree import namespace_init
 from tidemill.instance.status import StopReason
 from tidemill.sandbox import Launch
 from tidemill.sandbox.network import enter
+from tidemill.shim.cgroup import Cgroup
 from tidemill.shim.lines import LineSplitter
 from tidemill.shim.report import Log
 from tidemill.shim.stopping import StopRequest
@@ -123,6 +124,7 @@ def supervise(
     started: Callable[[], None] = lambda: None,
     needs: int | None = None,
     cpus: frozenset[int] | None = None,
+    cgroup: Cgroup | None = None,
 ) -> Ended:
     """Start a command and wait for its end; then kill and reap all descendants of the shim.
 
@@ -140,6 +142,7 @@ def supervise(
         needs: A pidfd of a process that the command needs. When that process ends, the command is killed. Default:
             none.
         cpus: Processors that the command may use. Default: those of this process.
+        cgroup: The control group of the command. Default: that of this process.
 
     Raises:
         OSError: The command cannot be started.
@@ -147,7 +150,7 @@ def supervise(
     read_fd, write_fd = control or (-1, -1)
     try:
         try:
-            process = _spawn(launch, inherit=read_fd, dies_with_shim=dies_with_shim, cpus=cpus)
+            process = _spawn(launch, inherit=read_fd, dies_with_shim=dies_with_shim, cpus=cpus, cgroup=cgroup)
         finally:
             if read_fd >= 0:
                 os.close(read_fd)
@@ -255,11 +258,13 @@ class _Supervision:
 
 
 def _spawn(
-    launch: Launch, *, inherit: int, dies_with_shim: bool, cpus: frozenset[int] | None
+    launch: Launch, *, inherit: int, dies_with_shim: bool, cpus: frozenset[int] | None, cgroup: Cgroup | None
 ) -> subprocess.Popen[bytes]:
     shim = os.getpid()
 
     def prepare() -> None:
+        if cgroup is not None:
+            cgroup.enter()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))

@@ -103,7 +103,7 @@ class _Run:
         self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
         if spec.entrypoint:
             self.command += ["--", *spec.entrypoint]
-        self._watch = LimitWatch(spec.limits, session.directory)
+        self._watch = LimitWatch(spec.limits, session.directory, session.log.note)
         self._deadline_s: float | None = None
         self._started_ms = 0
 
@@ -179,6 +179,7 @@ class _Run:
                     started=started,
                     needs=needed,
                     cpus=chosen_cpus(session.spec),
+                    cgroup=self._watch.cgroup,
                 )
         except OSError as error:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
