@@ -11,8 +11,10 @@ import pytest
 
 from tidemill.core.limits import InstanceLimits
 from tidemill.instance.status import Outcome
+from tidemill.sandbox import Launch
 from tidemill.shim import cgroup
 from tidemill.shim.cgroup import CgroupUnavailable
+from tidemill.shim.supervision import _spawn
 
 from .conftest import Stage
 
@@ -67,6 +69,15 @@ def test_a_group_left_by_a_killed_shim_is_removed_with_the_next_instance(
     _, ended = stage.run("pass", limits=limits)
     assert ended.outcome is Outcome.COMPLETED, ended.failure
     assert not left.exists()
+
+
+@pytest.mark.usefixtures("group_in")
+def test_a_process_that_cannot_enter_its_group_is_an_error() -> None:
+    group = cgroup.Cgroup(memory_bytes=150 * MIB)
+    group.remove()
+    launch = Launch(argv=(sys.executable, "-c", "pass"), variables={})
+    with pytest.raises(OSError, match="could not enter its control group"):
+        _spawn(launch, inherit=-1, dies_with_shim=True, cpus=None, cgroup=group)
 
 
 @pytest.mark.usefixtures("group_in")

@@ -276,14 +276,18 @@ def _spawn(
             if os.getppid() != shim:
                 os._exit(1)
 
-    return subprocess.Popen(
-        launch.argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={name: value.encode("utf-8", "surrogateescape") for name, value in launch.variables.items()},
-        pass_fds=(*launch.descriptors, *((inherit,) if inherit >= 0 else ())),
-        cwd=launch.directory,
-        start_new_session=True,
-        preexec_fn=prepare,
-    )
+    try:
+        return subprocess.Popen(
+            launch.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={name: value.encode("utf-8", "surrogateescape") for name, value in launch.variables.items()},
+            pass_fds=(*launch.descriptors, *((inherit,) if inherit >= 0 else ())),
+            cwd=launch.directory,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+    except subprocess.SubprocessError as error:
+        # Python reports any error of `prepare` as this one, without its text.
+        raise OSError("the process could not enter its control group, processors or namespaces") from error
