@@ -264,7 +264,8 @@ def checkpoint() -> list[float]:
     """Save after steps with the compiler, load without it."""
     directory = sys.argv[2]
     model = model_of(keras, "float64")
-    model.compile(keras.optimizers.Adam(1e-3), loss_of(keras))
+    # The step of `train_on_batch` has Adam; an equal step would adopt its decision, without a trial.
+    model.compile(keras.optimizers.AdamW(1e-3), loss_of(keras))
     model.optimizer.build(model.trainable_variables)
     saved = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     if sys.argv[1] == "on":
