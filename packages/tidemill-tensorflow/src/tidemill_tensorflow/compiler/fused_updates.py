@@ -25,7 +25,7 @@ from tensorflow.python.ops import handle_data_util
 from tidemill_tensorflow.compiler.flat_graphs import node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["fuse_updates"]
 
@@ -67,11 +67,6 @@ class _Update:
     epsilon: str
     nodes: tuple[Any, ...]
 
-    @property
-    def names(self) -> set[str]:
-        """Names of `nodes`."""
-        return {node.name for node in self.nodes}
-
 
 def fuse_updates(graph_def: Any, tensor_of: Callable[[str], Any]) -> tuple[Any, int]:
     """Return a graph in which `ResourceApplyAdam` replaces Adam's updates, and the number of replaced updates.
@@ -90,11 +85,12 @@ def fuse_updates(graph_def: Any, tensor_of: Callable[[str], Any]) -> tuple[Any, 
         nodes.update((node.name, node) for node in _kernel(update))
         replaced_by.update((node.name, update.write.name) for node in update.nodes)
     kept = _kept(nodes, replaced_by)
-    read_by = _same_reads(kept)
+    targets = {name: update for name, update in replaced_by.items() if name not in kept}
+    targets.update(_same_reads(kept.values()))
     fused = graph_pb2.GraphDef(library=graph_def.library, versions=graph_def.versions)
-    for node in kept:
-        if node.name not in read_by:
-            _redirect(fused.node.add(), node, replaced_by, read_by)
+    for node in kept.values():
+        if node.name not in targets:
+            _redirect(fused.node.add(), node, targets)
     return (fused, len(found)) if _has_order(fused) else (graph_def, 0)
 
 
@@ -195,7 +191,7 @@ def _kernel(update: _Update) -> Iterator[Any]:
     kernel = graph_pb2.GraphDef().node.add(name=name, op="ResourceApplyAdam", device=update.write.device)
     kernel.attr["T"].type = update.write.attr["dtype"].type
     variables = (update.write.input[0], update.first.handle, update.second.handle)
-    waited = [each for node in update.nodes for each in _controls(node) if node_of(each) not in update.names]
+    waited = [each for node in update.nodes for each in _controls(node)]
     kernel.input.extend([*variables, power.name, power.name, update.rate, beta_1.name, beta_2.name])
     kernel.input.extend([update.epsilon, update.first.added, *dict.fromkeys(waited)])
     yield kernel
@@ -208,7 +204,7 @@ def _constant(name: str, value: Any) -> Any:
     return node
 
 
-def _kept(nodes: Mapping[str, Any], replaced_by: Mapping[str, str]) -> list[Any]:
+def _kept(nodes: Mapping[str, Any], replaced_by: Mapping[str, str]) -> dict[str, Any]:
     """Return the nodes without the parts of replaced updates that no other node needs."""
     names = {name for name, node in nodes.items() if name not in replaced_by or node.op == "ResourceApplyAdam"}
     waiting = list(names)
@@ -217,10 +213,10 @@ def _kept(nodes: Mapping[str, Any], replaced_by: Mapping[str, str]) -> list[Any]
         new = (needed & nodes.keys()) - names
         names |= new
         waiting += new
-    return [node for name, node in nodes.items() if name in names]
+    return {name: node for name, node in nodes.items() if name in names}
 
 
-def _same_reads(nodes: Sequence[Any]) -> dict[str, str]:
+def _same_reads(nodes: Iterable[Any]) -> dict[str, str]:
     """Return, by name of a read, an earlier read of the same variable with the same value.
 
     Writes wait for all earlier reads, and reads for the last write. So two reads that wait for the same nodes have no
@@ -237,19 +233,19 @@ def _same_reads(nodes: Sequence[Any]) -> dict[str, str]:
     return same
 
 
-def _redirect(target: Any, node: Any, replaced_by: Mapping[str, str], read_by: Mapping[str, str]) -> None:
-    """Copy a node, which then waits for kernels instead of the nodes that they replace."""
-    target.CopyFrom(node)
-    del target.input[:]
+def _redirect(copy: Any, node: Any, targets: Mapping[str, str]) -> None:
+    """Copy a node. The copy uses and waits for the targets of removed nodes, and does not wait for itself."""
+    copy.CopyFrom(node)
+    del copy.input[:]
     waited = {}
-    for each in node.input:
-        name = node_of(each)
-        name = read_by.get(name, name)
-        if not each.startswith("^"):
-            target.input.append(name + each[len(node_of(each)) :])
-        elif replaced_by.get(name, name) != node.name:
-            waited[f"^{replaced_by.get(name, name)}"] = None
-    target.input.extend(waited)
+    for reference in node.input:
+        name = node_of(reference)
+        target = targets.get(name, name)
+        if not reference.startswith("^"):
+            copy.input.append(target + reference[len(name) :])
+        elif target != node.name:
+            waited[f"^{target}"] = None
+    copy.input.extend(waited)
 
 
 def _has_order(graph_def: Any) -> bool:

@@ -16,6 +16,10 @@ PLAIN = "plain"
 
 MIN_ROUNDS = 6
 MAX_ROUNDS = 24
+MAX_SHORT_ROUNDS = 48
+SHORT_S = 1.0
+"""While plain's steps of a trial took less than `SHORT_S` seconds in sum, `MAX_SHORT_ROUNDS` rounds are allowed: the times
+of short steps vary more, and more of them cost little."""
 MIN_GAIN = 0.02
 """Fraction by which a variant must be faster than plain. Plain wins ties, because it needs no compilation."""
 _EARLY = 2.5
@@ -105,7 +109,8 @@ class Trial:
         rounds = self._round - 1
         if rounds < MIN_ROUNDS:
             return
-        is_last = rounds >= MAX_ROUNDS
+        is_short = sum(times.wall_s for times in self.times[PLAIN]) < SHORT_S
+        is_last = rounds >= (MAX_SHORT_ROUNDS if is_short else MAX_ROUNDS)
         walls = self._gains(lambda times: times.wall_s)
         gains = walls
         if self.is_busy():
