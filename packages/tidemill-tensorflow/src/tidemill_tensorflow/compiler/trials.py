@@ -18,8 +18,9 @@ MIN_ROUNDS = 6
 MAX_ROUNDS = 24
 MAX_SHORT_ROUNDS = 48
 SHORT_S = 1.0
-"""While plain's steps of a trial took less than `SHORT_S` seconds in sum, `MAX_SHORT_ROUNDS` rounds are allowed: the times
-of short steps vary more, and more of them cost little."""
+"""Limit of rounds while the plain steps of a trial took less than `SHORT_S` seconds in sum. The times of
+short steps vary more, and more of them cost little.
+"""
 MIN_GAIN = 0.02
 """Fraction by which a variant must be faster than plain. Plain wins ties, because it needs no compilation."""
 _EARLY = 2.5
