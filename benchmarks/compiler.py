@@ -198,10 +198,11 @@ def is_decided(since: int) -> bool:
 
 
 def has_decided_on_batches(since: int) -> bool:
-    """Return whether no trial of several batches per call is running or can still start for short XLA steps."""
+    """Return whether no trial of several batches per call is running or can still start for short steps."""
     for function in _functions()[since:]:
         found, shapes = function["batches_at_once"], function["shapes"]
-        is_tried = shapes and shapes[0]["decision"] == "xla" and shapes[0]["median_ms"].get("xla", 0) < MAX_STEP_MS
+        decision = shapes[0]["decision"] if shapes else None
+        is_tried = decision not in (None, "plain") and shapes[0]["median_ms"].get(decision, 0) < MAX_STEP_MS
         if function["name"] == FIT_STEP and is_tried and (found is None or found["decision"] is None):
             return False
     return True

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tidemill_tensorflow.compiler.trials import MAX_ROUNDS, MIN_ROUNDS, PLAIN, Times, Trial
+from tidemill_tensorflow.compiler.trials import MAX_ROUNDS, MAX_SHORT_ROUNDS, MIN_ROUNDS, PLAIN, Times, Trial
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,44 @@ def test_on_a_busy_machine_a_variant_with_clearly_longer_wall_times_loses(
         trial, steps = run(factor, noise=noise, seed=seed, cpu_factor=0.5)
         assert trial.decision == PLAIN
         assert steps <= 2 * (rounds + 1)
+
+
+def test_a_clear_loser_runs_no_more_steps_while_the_others_are_compared() -> None:
+    ended_late = 0
+    for seed in range(20):
+        steps = {PLAIN: 0, "slow": 0, "near": 0}
+        generator = random.Random(seed)
+        trial = Trial(tuple(steps))
+        while trial.decision is None:
+            name = trial.next()
+            steps[name] += 1
+            seconds = {PLAIN: 1.0, "slow": 3.0, "near": 0.97}[name] * (1.0 + 0.1 * generator.random())
+            trial.record(name, Times(seconds, seconds))
+        assert trial.decision in (PLAIN, "near")
+        assert steps["slow"] == MIN_ROUNDS + 1
+        assert steps[PLAIN] == steps["near"] >= steps["slow"]
+        ended_late += steps["near"] > steps["slow"]
+    assert ended_late >= 10
+
+
+def test_the_fastest_of_several_variants_wins() -> None:
+    trial = Trial((PLAIN, "one", "two"))
+    while trial.decision is None:
+        seconds = {PLAIN: 1.0, "one": 0.9, "two": 0.7}[trial.next()]
+        trial.record(trial.next(), Times(seconds, seconds))
+    assert trial.decision == "two"
+
+
+def test_short_steps_have_more_rounds() -> None:
+    for plain_s, rounds in ((0.001, MAX_SHORT_ROUNDS), (1.0, MAX_ROUNDS)):
+        trial = Trial((PLAIN, "xla"))
+        steps = 0
+        while trial.decision is None:
+            # Means of 1.0 and 0.95 with rounds of different signs never decide early.
+            factor = 1.0 if trial.next() == PLAIN else (0.5, 1.4)[steps // 2 % 2]
+            trial.record(trial.next(), Times(plain_s * factor, plain_s * factor))
+            steps += 1
+        assert steps == 2 * (rounds + 1)
 
 
 def run(factor: float, *, noise: float, seed: int, cpu_factor: float | None = None) -> tuple[Trial, int]:

@@ -16,7 +16,7 @@ from tidemill_tensorflow.compiler.fingerprints import machine
 
 __all__ = ["DecisionStore"]
 
-VARIANTS = ("plain", "xla", "at_once")
+VARIANTS = ("plain", "xla", "fused", "at_once")
 MAX_FILES = 2000
 
 

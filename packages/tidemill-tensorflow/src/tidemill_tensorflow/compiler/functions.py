@@ -58,6 +58,14 @@ class Part:
         self._kept = (traced, traced.get_concrete_function())
         self._run = self._kept[1]._inference_function.call_flat
 
+    def tensor_of(self, reference: str) -> Any:
+        """Return the symbolic tensor of an input reference of the region's graph."""
+        name, _, index = reference.partition(":")
+        concrete = self._kept[1]
+        if name.startswith("input_") and name[6:].isdigit():
+            return concrete.inputs[int(name[6:])]
+        return concrete.graph.get_tensor_by_name(f"{name}:{index or 0}")
+
     def __call__(self, *arguments: Any) -> list[Any]:
         """Run the function."""
         return list(self._run(*arguments) or ())

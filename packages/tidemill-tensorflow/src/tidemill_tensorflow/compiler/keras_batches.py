@@ -18,7 +18,7 @@ from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.imports import when_imported
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.several_runs import AT_ONCE
-from tidemill_tensorflow.compiler.steps import XLA, Step
+from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ class KerasBatches:
         if step.at_once is not None:
             return step.at_once
         shape = step.main_shape()
-        if shape is None or shape.decision != XLA or shape.reason is not None or shape.trial is None:
+        if shape is None or shape.trial is None or shape.decision not in shape.functions:
             return None
-        if shape.trial.medians_s().get(XLA, 0.0) > MAX_STEP_S or not step.prepare_several(COUNT):
+        if shape.trial.medians_s().get(shape.decision, 0.0) > MAX_STEP_S or not step.prepare_several(COUNT):
             return None
         decision = self._session.stored_decision(_key(step))
         if decision is None and self._session.is_deterministic:

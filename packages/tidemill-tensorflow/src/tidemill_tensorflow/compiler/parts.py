@@ -10,6 +10,7 @@ import tensorflow as tf
 from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import flatten, node_of
+from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops, with_kernels
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
 
@@ -42,7 +43,7 @@ class Parts:
     """
 
     before: Callable[..., list[Any]]
-    plain: Callable[..., list[Any]]
+    plain: functions.Part
     after: Callable[..., list[Any]]
     reads: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     results: tuple[int, ...]
@@ -57,6 +58,13 @@ class Parts:
     def compiled(self) -> Any:
         """Return the step as a callable that XLA compiles."""
         return functions.build(self.step, self.sources, xla=True, name=f"{self.name}_xla")
+
+    def fused(self) -> Any | None:
+        """Return the plain step with updates in one kernel each, or None if the step has no such update."""
+        graph_def, number = fuse_updates(self.step.graph_def, self.plain.tensor_of)
+        if number == 0:
+            return None
+        return _plain(replace(self.step, graph_def=graph_def), self.sources, name=f"{self.name}_fused")
 
 
 def is_training_step(concrete: Any) -> bool:

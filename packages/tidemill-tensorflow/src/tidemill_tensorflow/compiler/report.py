@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tidemill_tensorflow.compiler.machine_settings import MachineSettings
+    from tidemill_tensorflow.compiler.shapes import Shape
     from tidemill_tensorflow.compiler.shared_steps import SharedStep
-    from tidemill_tensorflow.compiler.steps import Shape, Step
+    from tidemill_tensorflow.compiler.steps import Step
     from tidemill_tensorflow.compiler.trials import Trial
 
 __all__ = ["as_dict", "brief", "setting", "summary", "write"]

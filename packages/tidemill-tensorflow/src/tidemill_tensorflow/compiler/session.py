@@ -21,16 +21,17 @@ from tidemill_tensorflow.compiler.groups import communicates, group_of
 from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
 from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
+from tidemill_tensorflow.compiler.shapes import XLA
 from tidemill_tensorflow.compiler.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.step_times import StepTimes
-from tidemill_tensorflow.compiler.steps import XLA, Step
+from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.machine_settings import MachineSettings
-    from tidemill_tensorflow.compiler.steps import Shape
+    from tidemill_tensorflow.compiler.shapes import Shape
 
 __all__ = ["Options", "Session"]
 

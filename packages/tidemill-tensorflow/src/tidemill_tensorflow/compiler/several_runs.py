@@ -1,4 +1,4 @@
-"""Run a compiled step several times in one call of TensorFlow."""
+"""Run a step several times in one call of TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ AT_ONCE = "at_once"
 
 @dataclass(frozen=True)
 class SeveralRuns:
-    """Compiled function that runs a step several times.
+    """Function that runs a step several times.
 
     Attributes:
         count: Number of runs per call.
         shapes: Argument shapes of each run.
+        variant: The variant of the step that each run uses.
     """
 
     count: int
     shapes: tuple[Any, ...]
+    variant: str
     _function: functions.Part
     _is_common: tuple[bool, ...]
 
@@ -37,15 +39,23 @@ class SeveralRuns:
 
 
 def build(
-    step: Any, arguments: Sequence[Any], is_common: Sequence[bool], shapes: tuple[Any, ...], *, count: int, name: str
+    step: Any,
+    arguments: Sequence[Any],
+    is_common: Sequence[bool],
+    shapes: tuple[Any, ...],
+    variant: str,
+    *,
+    count: int,
+    name: str,
 ) -> SeveralRuns:
-    """Compile several runs, on copies of the variables.
+    """Build a function of several runs, and run it once on copies of the variables.
 
     Args:
-        step: The compiled step.
+        step: The step.
         arguments: The arguments of one run.
         is_common: For each argument, whether it is the same in all runs, as variables are.
         shapes: Shapes of the arguments.
+        variant: Name of the step's variant.
         count: Number of runs.
         name: Name of the function.
 
@@ -56,4 +66,4 @@ def build(
     function = functions.repeat(step, arguments, is_common, count=count, name=name)
     copied, kept = functions.copies(functions.distinct([arguments] * count, is_common))
     functions.warm_up(function, copied, kept)
-    return SeveralRuns(count, shapes, function, tuple(is_common))
+    return SeveralRuns(count, shapes, variant, function, tuple(is_common))

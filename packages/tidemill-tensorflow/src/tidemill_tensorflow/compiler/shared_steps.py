@@ -17,7 +17,8 @@ from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
-from tidemill_tensorflow.compiler.steps import XLA, Shape, first_lines, names_of, shapes_of
+from tidemill_tensorflow.compiler.shapes import XLA, Shape, names_of, shapes_of
+from tidemill_tensorflow.compiler.steps import first_lines
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
@@ -127,16 +128,17 @@ class SharedStep:
                 self._ballot.choice = PLAIN
                 shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
         self._session.run_in_background(self, lambda: self._compile(parts, shape, arguments))
-        shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1
+        shape.count(PLAIN)
         return parts.plain(*arguments)
 
     def _compile(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> None:
         assert self._ballot is not None
         if PLAIN not in (self._ballot.choice, self._ballot.decision):
             try:
-                shape.function = parts.compiled()
+                compiled = parts.compiled()
                 copied, kept = functions.copies(arguments)
-                shape.compile_s = functions.warm_up(shape.function, copied, kept)
+                shape.compile_s = functions.warm_up(compiled, copied, kept)
+                shape.functions[XLA] = compiled
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 shape.reason = f"XLA does not compile it: {first_lines(error)}"
                 self._ballot.is_failed = True
@@ -162,7 +164,7 @@ class SharedStep:
     def _run_plain(self, original: Any, concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         if self._shape is not None:
             self._shape.calls += 1
-            self._shape.steps[PLAIN] = self._shape.steps.get(PLAIN, 0) + 1
+            self._shape.count(PLAIN)
         return original(concrete, inputs, captured)
 
     def _run_parts(self, parts: Parts, slots: list[Any], run_step: Callable[[Parts, list[Any]], list[Any]]) -> Any:
@@ -176,17 +178,17 @@ class SharedStep:
     def _run_compiled(self, parts: Parts, arguments: list[Any]) -> list[Any]:
         shape = self._shape
         assert shape is not None
-        if shape.function is None or shapes_of(arguments) != shape.shapes:
+        if XLA not in shape.functions or shapes_of(arguments) != shape.shapes:
             return parts.plain(*arguments)
         shape.calls += 1
         try:
-            outputs = shape.function(*arguments)
+            outputs = shape.functions[XLA](*arguments)
         except tf.errors.OpError as error:
             # XLA writes variables only after its whole part has succeeded, so the part can run again.
             shape.reason = f"XLA failed: {first_lines(error)}"
             self._session.note_fallback(self, shape.reason)
             return parts.plain(*arguments)
-        shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
+        shape.count(XLA)
         return list(outputs)
 
     def _adopt(self, decision: str) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, several_runs
 from tidemill_tensorflow.compiler.coordinator import Coordinator
-from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import Parts, take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
+from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of, shapes_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.several_runs import SeveralRuns
     from tidemill_tensorflow.compiler.step_times import StepTimes
 
-__all__ = ["XLA", "Shape", "Step", "StepCoordinator", "first_lines", "names_of", "shapes_of"]
-
-XLA = "xla"
+__all__ = ["Step", "StepCoordinator", "first_lines"]
 
 MAX_SHAPES = 4
 """Number of shapes that are compiled for one function."""
@@ -35,40 +32,6 @@ SLOW_FACTOR = 10
 MAX_SLOW = 3
 """A compiled step slower than `SLOW_S` seconds and `SLOW_FACTOR` medians was compiled again. After `MAX_SLOW` such
 steps, its shape runs plain."""
-
-
-@dataclass
-class Shape:
-    """State of one combination of argument shapes.
-
-    Attributes:
-        key: Key of the step with these shapes in the store of decisions.
-        calls: Number of calls with these shapes.
-        trial: The trial of the variants; None before the compilation has finished.
-        function: The compiled step.
-        compile_s: Duration of the compiled step's first run, in seconds.
-        stored: Whether the decision came from an earlier job.
-        reason: Why these shapes always run plain, unless plain was faster; else None.
-    """
-
-    shapes: tuple[Any, ...]
-    key: str
-    calls: int = 0
-    trial: Trial | None = None
-    function: Callable[..., list[Any]] | None = None
-    compile_s: float | None = None
-    stored: bool = False
-    reason: str | None = None
-    asked: bool = False
-    slow: int = 0
-    steps: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def decision(self) -> str | None:
-        """The chosen variant, or None."""
-        if self.reason is not None:
-            return PLAIN
-        return self.trial.decision if self.trial is not None else None
 
 
 class StepCoordinator(Coordinator, Protocol):
@@ -125,7 +88,7 @@ class Step:
         self._asked = False
         self._whole = False
         self._pack = concrete.function_type.pack_output
-        self._compiled: Callable[..., list[Any]] | None = None
+        self._functions: dict[str, Callable[..., list[Any]] | None] = {}
 
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
@@ -186,24 +149,29 @@ class Step:
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
         """Compile the step for a shape, on copies of its variables. Called in the background thread."""
-        assert self._parts is not None
         stored = self._session.stored_decision(shape.key)
         shape.stored = stored is not None
-        if stored == PLAIN:
-            shape.trial = Trial((PLAIN,), decision=PLAIN)
+        if stored != PLAIN:
+            self._add_variants(shape, arguments, wanted=(XLA, FUSED) if stored is None else (stored,))
+        shape.begin_trial(stored)
+        if shape.decision is not None:
             self._stay_whole(shape)
-            return
-        try:
-            if self._compiled is None:
-                self._compiled = self._parts.compiled()
-            copied, kept = functions.copies(arguments)
-            shape.compile_s = functions.warm_up(self._compiled, copied, kept)
-        except (ValueError, TypeError, tf.errors.OpError) as error:
-            shape.reason = f"XLA does not compile it: {first_lines(error)}"
-            return
-        trial = Trial((PLAIN, XLA), decision=stored, is_busy=Load().is_high)
-        shape.function = self._compiled
-        shape.trial = trial
+
+    def _add_variants(self, shape: Shape, arguments: Sequence[Any], *, wanted: Sequence[str]) -> None:
+        """Build variants, and run each of them once on copies of the variables."""
+        assert self._parts is not None
+        shape.compile_s = 0.0
+        for variant in wanted:
+            try:
+                if variant not in self._functions:
+                    self._functions[variant] = self._parts.compiled() if variant == XLA else self._parts.fused()
+                function = self._functions[variant]
+                if function is not None:
+                    copied, kept = functions.copies(arguments)
+                    shape.compile_s += functions.warm_up(function, copied, kept)
+                    shape.functions[variant] = function
+            except (ValueError, TypeError, tf.errors.OpError) as error:
+                shape.reason = shape.reason or f"XLA does not compile it: {first_lines(error)}"
 
     def give_up(self, reason: str) -> None:
         """Run the function plain from now on."""
@@ -232,15 +200,16 @@ class Step:
     def _compile_several(self, parts: Parts, arguments: list[Any]) -> None:
         """Compile several runs per call in the background, if the arguments of this run have the main shape."""
         shape = self.main_shape()
-        if shape is None or shapes_of(arguments) != shape.shapes or shape.function is None:
+        if shape is None or shapes_of(arguments) != shape.shapes or shape.decision not in shape.functions:
             return
-        step, count, self._several_asked = shape.function, self._several_asked, -1
+        variant, count, self._several_asked = shape.decision, self._several_asked, -1
+        step = shape.functions[variant]
 
         def compile() -> None:
             is_common = [index < parts.common_slots for index in parts.reads[1]]
             try:
                 self._several = several_runs.build(
-                    step, arguments, is_common, shape.shapes, count=count, name=f"{parts.name}_several"
+                    step, arguments, is_common, shape.shapes, variant, count=count, name=f"{parts.name}_several"
                 )
             except (ValueError, TypeError, tf.errors.OpError):
                 return  # each call keeps running one batch, as in the script
@@ -262,10 +231,10 @@ class Step:
         arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
         shape = self.shapes[several.shapes]
         is_whole = ended is None and all(shapes_of(each) == several.shapes for each in arguments)
-        if is_whole and shape.reason is None:
+        if is_whole and shape.decision == several.variant:
             results = several(arguments)
             shape.calls += several.count
-            shape.steps[several_runs.AT_ONCE] = shape.steps.get(several_runs.AT_ONCE, 0) + several.count
+            shape.count(several_runs.AT_ONCE, several.count)
         else:
             results = [self._run_variant(parts, each) for each in arguments]
         self.runs += len(runs)
@@ -278,7 +247,7 @@ class Step:
         shape = self._shape(arguments)
         shape.calls += 1
         trial = shape.trial
-        if shape.reason is not None or trial is None:
+        if trial is None:
             self._ask(shape, arguments)
             return self._run_plain(parts, shape, arguments)
         if trial.decision is None:
@@ -289,52 +258,57 @@ class Step:
         undecided = trial.decision is None
         cpu = time.process_time() if undecided else 0.0
         begin = time.perf_counter()
-        if variant == PLAIN:
-            outputs = self._run_plain(parts, shape, arguments)
-        else:
+        if variant == XLA:
             outputs = self._run_compiled(parts, shape, arguments)
+        elif variant == FUSED:
+            outputs = shape.functions[FUSED](*arguments)
+            shape.count(FUSED)
+        else:
+            outputs = self._run_plain(parts, shape, arguments)
         wall = time.perf_counter() - begin
         if undecided:
             trial.record(variant, Times(wall, time.process_time() - cpu))
-            if trial.decision is not None:
+            if trial.decision is not None and shape.trial is trial:
                 self._stay_whole(shape)
                 self._session.note_decision(self, shape, shape.key)
-        elif variant != PLAIN and wall > SLOW_S:
+        elif variant == XLA and wall > SLOW_S:
             self._watch(shape, wall)
         return outputs
 
     def _adopt_decision(self, shape: Shape, trial: Trial) -> None:
         """Adopt the decision of another replica: a strategy traces a function once per device."""
-        trial.decision = self._session.decision_of_replica(shape.key)
-        if trial.decision is not None:
+        decision = self._session.decision_of_replica(shape.key)
+        if decision in trial.variants:
+            trial.decision = decision
             self._stay_whole(shape)
 
     def _follow_first(self) -> None:
         """Adopt newer decisions of rank 0 if they can be read, because all ranks wait for the slowest one."""
         for shape in list(self.shapes.values()):
-            if shape.decision is None or shape.reason is not None:
+            if shape.decision is None or shape.trial is None:
                 continue
             chosen = self._session.decision_of_first(shape.key)
-            if chosen is not None and chosen != shape.decision and shape.function is not None:
-                assert shape.trial is not None
+            if chosen != shape.decision and chosen in (PLAIN, *shape.functions):
                 shape.trial.decision = chosen
                 self._stay_whole(shape)
 
     def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
-        shape.steps[PLAIN] = shape.steps.get(PLAIN, 0) + 1
+        shape.count(PLAIN)
         return parts.plain(*arguments)
 
     def _run_compiled(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
-        assert shape.function is not None
         try:
-            outputs = shape.function(*arguments)
+            outputs = shape.functions[XLA](*arguments)
         except tf.errors.OpError as error:
             # XLA writes variables only after the whole step has succeeded, so the step can run again.
-            shape.reason = f"XLA failed: {first_lines(error)}"
-            self._session.note_fallback(self, shape.reason)
+            self._drop_xla(shape, f"XLA failed: {first_lines(error)}")
             return self._run_plain(parts, shape, arguments)
-        shape.steps[XLA] = shape.steps.get(XLA, 0) + 1
+        shape.count(XLA)
         return outputs
+
+    def _drop_xla(self, shape: Shape, reason: str) -> None:
+        shape.drop(XLA, reason)
+        self._session.note_fallback(self, reason)
 
     def _shape(self, arguments: Sequence[Any]) -> Shape:
         key = shapes_of(arguments)
@@ -371,22 +345,11 @@ class Step:
         if wall_s > SLOW_FACTOR * usual and usual:
             shape.slow += 1
         if shape.slow >= MAX_SLOW:
-            shape.reason = (
+            self._drop_xla(
+                shape,
                 f"XLA compiled it again in {shape.slow} steps: a shape inside of it depends on a value; pad it"
-                " to a fixed length"
+                " to a fixed length",
             )
-            self._session.note_fallback(self, shape.reason)
-
-
-def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the shapes of all arguments except variables and iterators."""
-    return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
-
-
-def names_of(parts: Parts, arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Return the tensor names ``node:k`` of the arguments that `shapes_of` includes."""
-    named = zip(parts.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
-    return tuple(name for name, argument in named if argument.dtype != tf.resource)
 
 
 def first_lines(error: Exception) -> str:

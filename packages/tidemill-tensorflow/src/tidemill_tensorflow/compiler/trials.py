@@ -16,6 +16,11 @@ PLAIN = "plain"
 
 MIN_ROUNDS = 6
 MAX_ROUNDS = 24
+MAX_SHORT_ROUNDS = 48
+SHORT_S = 1.0
+"""Limit of rounds while the plain steps of a trial took less than `SHORT_S` seconds in sum. The times of
+short steps vary more, and more of them cost little.
+"""
 MIN_GAIN = 0.02
 """Fraction by which a variant must be faster than plain. Plain wins ties, because it needs no compilation."""
 _EARLY = 2.5
@@ -58,6 +63,8 @@ class _Gain:
 class Trial:
     """Rounds in which every variant runs one step. The order of variants is reversed in every other round.
 
+    A variant that is clearly slower than plain runs no further steps.
+
     Attributes:
         variants: Names of the variants, plain first.
         times: Times of the finished rounds, by variant.
@@ -72,6 +79,7 @@ class Trial:
     is_busy: Callable[[], bool] = lambda: False
     _waiting: list[str] = field(default_factory=list)
     _round: int = 0
+    _lost: set[str] = field(default_factory=set)
 
     def next(self) -> str:
         """Return the variant that runs the next step."""
@@ -79,7 +87,8 @@ class Trial:
             return self.decision
         if not self._waiting:
             # The first round does not count, because caches are cold.
-            self._waiting = list(self.variants if self._round % 2 else reversed(self.variants))
+            left = [name for name in self.variants if name not in self._lost]
+            self._waiting = left if self._round % 2 else left[::-1]
             self._round += 1
         return self._waiting[0]
 
@@ -101,7 +110,8 @@ class Trial:
         rounds = self._round - 1
         if rounds < MIN_ROUNDS:
             return
-        is_last = rounds >= MAX_ROUNDS
+        is_short = sum(times.wall_s for times in self.times[PLAIN]) < SHORT_S
+        is_last = rounds >= (MAX_SHORT_ROUNDS if is_short else MAX_ROUNDS)
         walls = self._gains(lambda times: times.wall_s)
         gains = walls
         if self.is_busy():
@@ -119,10 +129,12 @@ class Trial:
             for name, gain in gains.items()
         ):
             self.decision = best
+        else:
+            self._lost |= {name for name, gain in walls.items() if gain.high(_EARLY) < 0}
 
     def _gains(self, seconds: Callable[[Times], float]) -> dict[str, _Gain]:
-        """Return the gain of each variant except plain, by wall time or by CPU time."""
-        return {name: self._gain(name, seconds) for name in self.variants[1:]}
+        """Return the gain over plain of each variant that has not lost yet, by wall time or by CPU time."""
+        return {name: self._gain(name, seconds) for name in self.variants[1:] if name not in self._lost}
 
     def _gain(self, name: str, seconds: Callable[[Times], float]) -> _Gain:
         pairs = zip(self.times[PLAIN], self.times[name])  # noqa: B905 - Python 3.9 has no strict

@@ -1,0 +1,88 @@
+"""Combinations of argument shapes of a training function, each with variants of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tidemill_tensorflow.compiler.load import Load
+from tidemill_tensorflow.compiler.trials import PLAIN, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidemill_tensorflow.compiler.parts import Parts
+
+__all__ = ["FUSED", "XLA", "Shape", "names_of", "shapes_of"]
+
+XLA = "xla"
+FUSED = "fused"
+"""Variants besides plain: XLA compiles the step; TensorFlow runs it, with each update of Adam in one kernel."""
+
+
+@dataclass
+class Shape:
+    """State of one combination of argument shapes.
+
+    Attributes:
+        key: Key of the step with these shapes in the store of decisions.
+        calls: Number of calls with these shapes.
+        trial: The trial of the variants; None before the compilation has finished.
+        functions: By variant except plain: the step.
+        compile_s: Duration of the first runs of `functions`, in seconds.
+        stored: Whether the decision came from an earlier job.
+        reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
+    """
+
+    shapes: tuple[Any, ...]
+    key: str
+    calls: int = 0
+    trial: Trial | None = None
+    functions: dict[str, Callable[..., list[Any]]] = field(default_factory=dict)
+    compile_s: float | None = None
+    stored: bool = False
+    reason: str | None = None
+    asked: bool = False
+    slow: int = 0
+    steps: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def decision(self) -> str | None:
+        """The chosen variant, or None."""
+        if self.trial is not None:
+            return self.trial.decision
+        return PLAIN if self.reason is not None else None
+
+    def begin_trial(self, decision: str | None = None) -> None:
+        """Let the variants that exist take turns until their times decide.
+
+        Args:
+            decision: A variant that an earlier job chose. It is used without a trial, if it exists.
+        """
+        variants = (PLAIN, *self.functions)
+        if decision not in variants:
+            decision = None if self.functions else PLAIN
+        self.trial = Trial(variants, decision=decision, is_busy=Load().is_high)
+
+    def drop(self, variant: str, reason: str) -> None:
+        """Stop using a variant. If others are left, they are compared anew."""
+        self.reason = reason
+        del self.functions[variant]
+        self.begin_trial()
+
+    def count(self, variant: str, steps: int = 1) -> None:
+        """Count steps that a variant ran."""
+        self.steps[variant] = self.steps.get(variant, 0) + steps
+
+
+def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the shapes of all arguments except variables and iterators."""
+    return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
+
+
+def names_of(parts: Parts, arguments: Sequence[Any]) -> tuple[str, ...]:
+    """Return the tensor names ``node:k`` of the arguments that `shapes_of` includes."""
+    named = zip(parts.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
+    return tuple(name for name, argument in named if argument.dtype != tf.resource)
