@@ -4,7 +4,8 @@
 
 The data is in the service's own S3. The large object is a sparse file, which the store adopts in the same way as a
 job's model. The benchmark prints medians of interleaved rounds, ratios to the channel of 1 MB, and the time per file:
-for the first job with these files, which links them, and for later jobs, which share its links.
+for the first job with these files, which links them, and for later jobs, which share its links. In one further round,
+which is not timed, it measures the peak memory (RSS) of the service and of the largest of the instance's processes.
 """
 
 import argparse
@@ -14,8 +15,11 @@ import hashlib
 import io
 import statistics
 import tempfile
+import threading
 import time
 from pathlib import Path
+
+import psutil
 
 from tidemill.core.clock import SystemClock
 from tidemill.sdk import Session, TensorFlow
@@ -69,6 +73,44 @@ def by_fit(service: Service, script: Path, name: str) -> float:
     return float(next(line.split()[-1] for line in output.getvalue().splitlines() if "AT " in line)) - begun
 
 
+class Peaks:
+    """Context that measures peak memory (RSS, in MiB) of a service, and of the largest process below it.
+
+    Attributes:
+        service_mib: Peak of the service.
+        instance_mib: Largest peak of the processes that the service started, except those that end within 10 ms.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self.service_mib = self.instance_mib = 0.0
+
+    def __enter__(self) -> "Peaks":
+        Path(f"/proc/{self._pid}/clear_refs").write_text("5")  # sets the peak to the present size
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.service_mib = self.peak_mib(self._pid)
+
+    def _sample(self) -> None:
+        service = psutil.Process(self._pid)
+        while not self._ended.wait(0.01):
+            for process in service.children(recursive=True):
+                with contextlib.suppress(OSError, StopIteration):
+                    self.instance_mib = max(self.instance_mib, self.peak_mib(process.pid))
+
+    @staticmethod
+    def peak_mib(pid: int) -> float:
+        """Return the peak memory of a process since it began or its peak was reset."""
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
@@ -88,11 +130,19 @@ def main() -> None:
         with Service(state_dir=state_dir) as service:
             names = [*sizes, "files"]
             measured: dict[str, list[float]] = {name: [] for name in names}
+            assert service.pid is not None
             by_fit(service, script, "1MB")
+            before_mib = Peaks.peak_mib(service.pid)
             first_s = by_fit(service, script, "files")
+            first_mib = Peaks.peak_mib(service.pid)
+            print(f"peak of the service: {before_mib:.0f} MiB, {first_mib:.0f} MiB after the first job with many files")
             for _ in range(arguments.rounds):
                 for name in names:
                     measured[name].append(by_fit(service, script, name))
+            for name in names:
+                with Peaks(service.pid) as peaks:
+                    by_fit(service, script, name)
+                print(f"{name:6} peak: service {peaks.service_mib:.0f} MiB, instance {peaks.instance_mib:.0f} MiB")
     medians = {name: statistics.median(values) for name, values in measured.items()}
     for name, values in measured.items():
         ratio = medians[name] / medians["1MB"]
