@@ -1,13 +1,17 @@
 """FastFile mode with a remote S3: real shims and sandboxes, real FUSE mounts, and a second service as the remote S3."""
 
+import hashlib
+import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidemill.instance.assignment import SERVICE
 from tidemill.instance.spec import ChannelSpec, RemoteObject
 from tidemill.instance.status import Outcome, StopReason
 from tidemill.sandbox import detect, fuse_fault
@@ -100,9 +104,6 @@ def test_whole_files_are_equal_and_each_byte_is_fetched_once(stage: Any, remote:
     )
     ref, ended = stage.run(script, channels=(channel(*objects),), remotes=remote.remotes)
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
-    import hashlib
-    import json
-
     sums = {name: hashlib.md5(data).hexdigest() for name, data in contents.items()}
     assert stage.lines(ref)[-1] == f"{json.dumps(sums)} True"
     bounds = [list(map(int, each.split("-"))) for each in ranges(remote) if each.split("-")[1]]
@@ -138,8 +139,6 @@ def test_files_are_whole_although_connections_break(stage: Any, remote: Any) -> 
     ref, ended = stage.run(
         BASE + "print(digest('a'))", channels=(channel(remote.put("a", content)),), remotes=remote.remotes
     )
-    import hashlib
-
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == hashlib.md5(content).hexdigest()
 
@@ -287,3 +286,56 @@ def test_no_secret_is_written(stage: Any, remote: Any) -> None:
     for path in stage.state_dir.rglob("*"):
         if path.is_file():
             assert not any(secret in path.read_bytes() for secret in secrets), path
+
+
+def test_objects_of_the_service_alone_are_downloaded_on_another_machine(stage: Any, remote: Any) -> None:
+    own = replace(remote.put("a", b"own"), remote=SERVICE)
+    keys = {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    remotes = {SERVICE: remote.remotes[remote.bucket]}
+    ref, ended = stage.run(
+        BASE + "(data / 'a').write_text('changed')", channels=(channel(own),), remotes=remotes, variables=keys
+    )
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert len(gets(remote)) == 1
+
+
+def test_objects_of_the_service_and_of_a_remote_store_are_in_one_channel_on_another_machine(
+    stage: Any, remote: Any
+) -> None:
+    own = replace(remote.put("a", b"own"), remote=SERVICE)
+    keys = {name: os.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    remotes = {SERVICE: remote.remotes[remote.bucket], **remote.remotes}
+    script = BASE + "print((data / 'a').read_bytes(), (data / 'b').read_bytes())"
+    ref, ended = stage.run(script, channels=(channel(own, remote.put("b", b"far")),), remotes=remotes, variables=keys)
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.lines(ref)[-1] == "b'own' b'far'"
+
+
+def test_several_channels_and_a_second_start_of_the_script(stage: Any, remote: Any) -> None:
+    first = channel(remote.put("a", b"first"))
+    second = replace(channel(remote.put("b", b"second")), name="eval")
+    script = BASE + (
+        "print((data / 'a').read_bytes(), (data / '../eval/b').read_bytes(), flush=True)\n"
+        "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
+        "    path = Path('/opt/ml/code/requirements.txt'); path.write_text('one==1')\n"
+        "    request = {'requirements': str(path), 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
+        "    Path('/opt/ml/.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
+    )
+    ref, ended = stage.run(script, channels=(first, second), remotes=remote.remotes)
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.lines(ref).count("b'first' b'second'") == 2
+    assert_nothing_is_left(stage, ref)
+
+
+def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+
+    cache = BlockCache(tmp_path, 3)
+    for number in range(3):
+        cache.write((0, number), bytes([number]) * 10)
+    assert cache.read((0, 0), 2, 3) == b"\0\0\0"
+    cache.write((1, 0), b"new")
+    assert [(0, number) in cache for number in range(3)] == [True, False, True]
+    assert (cache.read((1, 0), 0, 3), cache.read((0, 1), 0, 1)) == (b"new", None)
+    assert list(tmp_path.iterdir()) == []
+    cache.close()

@@ -47,6 +47,10 @@ class BlockCache:
         self._capacity, self._taken = capacity, 0
         self._unused: list[int] = []
 
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
     def __contains__(self, block: Block) -> bool:
         with self._lock:
             return block in self._slots

@@ -1,6 +1,7 @@
 """Read ranges of remote objects: fetch the missing blocks, and read ahead for a reader that reads in order."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
@@ -17,6 +18,8 @@ _MAX_AHEAD = 32
 _RUN = 8
 """Maximum number of blocks of one GET."""
 _LOOK_S = 0.2
+_FAULT_S = 2.0
+"""Time for which an object counts as unreadable after a fault. The kernel repeats a failed read with a smaller size."""
 
 
 class Position:
@@ -47,6 +50,7 @@ class ObjectReader:
         self._cache = cache
         self._lock = threading.Lock()
         self._coming: dict[tuple[int, int], Future[bytes]] = {}
+        self._faults: dict[int, tuple[float, BaseException]] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
 
     def read(
@@ -95,6 +99,7 @@ class ObjectReader:
         found = self._cache.read((number, block), start, length)
         waits_for = None
         if found is None:
+            self._raise_recent_fault(number)
             # Ask for the block itself first, in one request with those behind it.
             waits_for = self._request(number, entry, range(block, max(block + 1, wanted.stop)), needed=block)
         elif wanted:
@@ -108,6 +113,11 @@ class ObjectReader:
                 if waits_for.done():  # the fault itself is a TimeoutError
                     raise
                 check()
+
+    def _raise_recent_fault(self, number: int) -> None:
+        at_s, fault = self._faults.get(number, (0.0, None))
+        if fault is not None and time.monotonic() - at_s < _FAULT_S:
+            raise fault
 
     def _ahead_of(self, position: Position, block: int, blocks: int) -> range:
         """Return the blocks to request ahead, now that ``block`` is read."""
@@ -160,6 +170,7 @@ class ObjectReader:
                         del data[:BLOCK_BYTES]
                         block += 1
         except BaseException as error:  # noqa: BLE001 - it must reach those who wait, whatever it is
+            self._faults[number] = (time.monotonic(), error)
             for missing in range(block, end):
                 self._take(number, missing).set_exception(error)
 
