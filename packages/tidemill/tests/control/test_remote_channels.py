@@ -154,8 +154,8 @@ def test_fast_file_mode_reads_remote_objects_unless_the_machine_cannot_mount_the
     assert resolve("S3Prefix", "s3://near/n", mode="FastFile", fuse=missing).input_mode == "FastFile"
     assert fault(resolve, "S3Prefix", "s3://far-away/", mode="FastFile", fuse=missing) == (
         "ClientError: channel 'train': input mode FastFile cannot read s3://far-away/, which is in a remote S3:"
-        " libfuse3 is missing; run `apt install fuse3` as root. Or use File, which downloads the objects before the script"
-        " starts, or Pipe, which streams them"
+        " libfuse3 is missing; run `apt install fuse3` as root. Or use File, which downloads the objects before the"
+        " script starts, or Pipe, which streams them"
     )
 
 
