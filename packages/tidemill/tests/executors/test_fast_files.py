@@ -327,6 +327,31 @@ def test_several_channels_and_a_second_start_of_the_script(stage: Any, remote: A
     assert_nothing_is_left(stage, ref)
 
 
+def test_the_process_of_the_files_reaches_the_store_from_a_private_network(make_stage: Any, remote: Any) -> None:
+    stage = make_stage("auto")
+    if stage.executor.no_network:
+        pytest.skip(f"networks: {stage.executor.no_network}")
+    stage = make_stage("full")
+    script = BASE + "print((data / 'a').read_bytes())"
+    made = channel(remote.put("a", b"far"))
+    ref, ended = stage.run(script, channels=(made,), remotes=remote.remotes, hosts=("algo-1",))
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.lines(ref)[-1] == "b'far'"
+    assert any("isolation=full" in line for line in stage.lines(ref))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("FUSE_DEVICE", Path("/dev/none"), "/dev/none is missing; run `modprobe fuse` as root"),
+        ("_LIBRARIES", ("libnone.so.1",), "libfuse3 is missing; run `apt install fuse3` as root"),
+    ],
+)
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: Any, reason: str) -> None:
+    monkeypatch.setattr(f"tidemill.sandbox.fuse.{name}", value)
+    assert fuse_fault(detect("auto").sandbox).startswith(reason)
+
+
 def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
     from tidemill.shim.fast_files.cache import BlockCache
 
