@@ -24,11 +24,15 @@ from tidemill.shim.transfers import Transfers
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
+_SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
+that fetch (`docs/performance.md`)."""
 _UNCHANGED_S = 1 << 20  # the files never change
 
 
 def main(arguments: list[str]) -> int:
     """Serve one mount to its end."""
+    sys.setswitchinterval(_SWITCH_S)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     directory, channel = InstanceDirectory(Path(arguments[0])), arguments[1]
     sock, report_fd = socket.socket(fileno=int(arguments[2])), int(arguments[3])

@@ -166,7 +166,7 @@ class ObjectReader:
                 for piece in body:
                     data += piece
                     while len(data) >= BLOCK_BYTES or (data and block * BLOCK_BYTES + len(data) == end_byte):
-                        self._came(number, block, bytes(data[:BLOCK_BYTES]))
+                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]))
                         del data[:BLOCK_BYTES]
                         block += 1
         except BaseException as error:  # noqa: BLE001 - it must reach those who wait, whatever it is
