@@ -96,23 +96,16 @@ class ObjectReader:
         check: Callable[[], None],
     ) -> bytes:
         wanted = self._ahead_of(position, block, -(-entry.size_bytes // BLOCK_BYTES))
-        found = self._cache.read((number, block), start, length)
-        waits_for = None
-        if found is None:
+        while True:
+            found = self._cache.read((number, block), start, length)
+            if found is not None:
+                self._request(number, entry, wanted)
+                return found
             self._raise_recent_fault(number)
             # Ask for the block itself first, in one request with those behind it.
-            waits_for = self._request(number, entry, range(block, max(block + 1, wanted.stop)), needed=block)
-        elif wanted:
-            self._request(number, entry, wanted)
-        if waits_for is None:
-            return found or b""
-        while True:
-            try:
-                return waits_for.result(_LOOK_S)[start : start + length]
-            except NotYet:
-                if waits_for.done():  # the fault itself is a TimeoutError
-                    raise
-                check()
+            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)))
+            if coming is not None:  # else it has come since the look into the cache
+                return _awaited(coming, check)[start : start + length]
 
     def _raise_recent_fault(self, number: int) -> None:
         at_s, fault = self._faults.get(number, (0.0, None))
@@ -139,23 +132,23 @@ class ObjectReader:
             position.fetched_to = max(first, end)
             return range(first, end)
 
-    def _request(self, number: int, entry: RemoteObject, blocks: range, *, needed: int = -1) -> "Future[bytes] | None":
-        """Request the missing blocks of ``blocks``; return the future of the block ``needed``, which is missing."""
+    def _request(self, number: int, entry: RemoteObject, blocks: range) -> "Future[bytes] | None":
+        """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing."""
         runs: list[list[int]] = []
         with self._lock:
             for block in blocks:
                 key = (number, block)
-                if key in self._coming or (block != needed and key in self._cache):
+                if key in self._coming or key in self._cache:
                     continue
                 self._coming[key] = Future()
                 if runs and runs[-1][-1] == block - 1 and len(runs[-1]) < _RUN:
                     runs[-1].append(block)
                 else:
                     runs.append([block])
-            future = self._coming.get((number, needed))
+            first = self._coming.get((number, blocks.start))
         for run in runs:
             self._pool.submit(self._fetch, number, entry, run[0], run[-1] + 1)
-        return future
+        return first
 
     def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:
         block, data = first, bytearray()
@@ -181,3 +174,14 @@ class ObjectReader:
     def _take(self, number: int, block: int) -> "Future[bytes]":
         with self._lock:
             return self._coming.pop((number, block))
+
+
+def _awaited(coming: "Future[bytes]", check: Callable[[], None]) -> bytes:
+    """Wait for a block; call ``check`` several times a second."""
+    while True:
+        try:
+            return coming.result(_LOOK_S)
+        except NotYet:
+            if coming.done():  # the fault itself is a TimeoutError
+                raise
+            check()
