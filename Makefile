@@ -345,6 +345,7 @@ bench: setup
 	$(BIN)/python benchmarks/s3_throughput.py
 	$(BIN)/python benchmarks/start_latency.py
 	$(BIN)/python benchmarks/channels.py
+	$(BIN)/python benchmarks/fast_files.py
 	$(BIN)/python benchmarks/pipe_feed.py
 	$(IN_JOB) benchmarks/pipe_read.py
 	$(IN_JOB) benchmarks/serving.py

@@ -1,6 +1,7 @@
 """Training data in another S3, for which the test uses a second service with other keys."""
 
 import gzip
+import os
 import struct
 import textwrap
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tidemill.sandbox import detect, fuse_fault
 from tidemill.testing import Service
 
 BUCKET = "far-away"
+NO_FUSE = fuse_fault(detect("auto").sandbox)
 COUNT = """
     import os
     import tensorflow as tf
@@ -83,6 +86,26 @@ def test_a_job_copies_remote_files(far: Far) -> None:
     job = far.jobs.run(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/files/", mode="File")])
     assert job["TrainingJobStatus"] == "Completed", job
     assert "FILES 20 190 True" in far.jobs.log(job["TrainingJobName"])
+
+
+@pytest.mark.skipif(bool(NO_FUSE), reason=f"FUSE: {NO_FUSE}")
+def test_tensorflow_reads_remote_files_on_demand(far: Far) -> None:
+    content = os.urandom(3_000_000)
+    for part in range(3):
+        far.put(f"lazy/{part}", content)
+    script = """
+    import os
+    import tensorflow as tf
+
+    names = sorted(tf.io.gfile.glob(os.environ["SM_CHANNEL_TRAIN"] + "/*"))
+    print("SIZES", [tf.io.gfile.stat(name).length for name in names], flush=True)
+    records = tf.data.FixedLengthRecordDataset(names, 1000)
+    print("RECORDS", len(list(records.as_numpy_iterator())), flush=True)
+    """
+    job = far.jobs.run(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/lazy/", mode="FastFile")])
+    assert job["TrainingJobStatus"] == "Completed", job
+    log = far.jobs.log(job["TrainingJobName"])
+    assert {"SIZES [3000000, 3000000, 3000000]", "RECORDS 9000"} < set(log)
 
 
 def test_a_job_reads_on_while_the_service_is_dead(far: Far) -> None:

@@ -37,6 +37,18 @@ def test_a_fit_machine_passes(tidemill: Run) -> None:
     assert found["memory limits"]["text"].startswith(expected)
 
 
+def test_a_machine_without_mounts_reads_only_the_services_own_s3_on_demand(
+    tidemill: Run, variables: dict[str, str], tmp_path: Path
+) -> None:
+    variables["TIDEMILL_CONFIG"] = str(tmp_path / "config.toml")
+    found = findings(tidemill("doctor", "--json", TIDEMILL_ISOLATION="plain"))["fast file mode"]
+    text = "for the service's own S3 only: isolation plain has no mounts of its own"
+    assert (found["level"], found["text"], found["remedy"]) == ("ok", text, "set isolation to mount")
+    (tmp_path / "config.toml").write_text('[remote_s3."far-*"]\nendpoint_url = "http://minio.lan:9000"\n')
+    found = findings(tidemill("doctor", "--json", TIDEMILL_ISOLATION="plain"))["fast file mode"]
+    assert (found["level"], found["text"]) == ("warn", text)
+
+
 def test_gpus_are_shown_with_their_driver(tidemill: Run, variables: dict[str, str], tmp_path: Path) -> None:
     found = findings(tidemill("doctor", "--json", TIDEMILL_GPUS="[]"))["gpus"]
     assert found["level"] == "ok"

@@ -52,7 +52,13 @@ def resolve(tmp_path: Path, service: Service) -> Resolve:
     """Yield a function that resolves a channel; the service's own store has a bucket ``near`` with an object ``n``."""
 
     def make(
-        kind: str, uri: str, *, remotes: dict[str, RemoteS3] | None = None, mode: str = "Pipe", **source: Any
+        kind: str,
+        uri: str,
+        *,
+        remotes: dict[str, RemoteS3] | None = None,
+        mode: str = "Pipe",
+        fuse: str = "",
+        **source: Any,
     ) -> ChannelSpec:
         named = {"far-*": RemoteS3(endpoint_url=service.url)} if remotes is None else remotes
 
@@ -62,7 +68,7 @@ def resolve(tmp_path: Path, service: Service) -> Resolve:
                 await store.ensure_bucket("near")
                 await store.put_bytes("near", "n", b"near")
                 await store.put_bytes("near", "m", b'[{"prefix": "s3://far-away/"}, "a"]')
-                channels = Channels(store, named)
+                channels = Channels(store, named, fast_file_fault=lambda: fuse)
                 source.update(S3DataType=kind, S3Uri=uri)
                 request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
                 spec, _ = await asyncio.to_thread(channels.resolve, request, job_mode=mode)
@@ -141,12 +147,14 @@ def test_the_error_names_what_does_not_exist(resolve: Resolve, s3: Any, service:
     )
 
 
-def test_fast_file_mode_reads_the_services_own_objects_and_refuses_remote_ones(resolve: Resolve, s3: Any) -> None:
+def test_fast_file_mode_reads_remote_objects_unless_the_machine_cannot_mount_them(resolve: Resolve, s3: Any) -> None:
     s3.put_object(Bucket="far-away", Key="a", Body=b"a")
-    assert resolve("S3Prefix", "s3://near/n", mode="FastFile").input_mode == "FastFile"
-    assert fault(resolve, "S3Prefix", "s3://far-away/", mode="FastFile") == (
+    assert resolve("S3Prefix", "s3://far-away/", mode="FastFile").input_mode == "FastFile"
+    missing = "libfuse3 is missing; run `apt install fuse3` as root"
+    assert resolve("S3Prefix", "s3://near/n", mode="FastFile", fuse=missing).input_mode == "FastFile"
+    assert fault(resolve, "S3Prefix", "s3://far-away/", mode="FastFile", fuse=missing) == (
         "ClientError: channel 'train': input mode FastFile cannot read s3://far-away/, which is in a remote S3:"
-        " objects of a remote S3 are not fetched when the script opens them. Use File, which downloads them before the"
+        " libfuse3 is missing; run `apt install fuse3` as root. Or use File, which downloads the objects before the"
         " script starts, or Pipe, which streams them"
     )
 

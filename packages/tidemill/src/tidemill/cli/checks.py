@@ -61,6 +61,7 @@ def examine(settings: "Settings") -> Iterator[Finding]:
         _uv,
         _frameworks,
         _isolation,
+        _fast_files,
         _memory_limits,
         _processors,
         _gpus,
@@ -126,6 +127,21 @@ def _isolation(settings: "Settings") -> Finding:
     if found.sandbox.isolation is not Isolation.PLAIN or asked_for:
         return Finding("isolation", Level.OK, text)
     return Finding("isolation", Level.WARN, text, remedy)
+
+
+def _fast_files(settings: "Settings") -> Finding:
+    from tidemill.sandbox import detect, fuse_fault
+
+    name = "fast file mode"
+    try:
+        fault = fuse_fault(detect(settings.isolation).sandbox)
+    except ConfigurationError as error:
+        fault = f"no sandbox: {error}"
+    if not fault:
+        return Finding(name, Level.OK, "jobs can read a remote S3 on demand (FUSE)")
+    level = Level.WARN if settings.remote_s3 else Level.OK
+    what, _, remedy = fault.rpartition("; ")
+    return Finding(name, level, f"for the service's own S3 only: {what or fault}", remedy if what else "")
 
 
 def _memory_limits(_settings: "Settings") -> Finding:

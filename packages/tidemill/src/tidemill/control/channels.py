@@ -123,10 +123,19 @@ class Channels:
     Args:
         objects: Holds data and manifests.
         remotes: Remote stores of buckets that ``objects`` does not hold, by bucket name or pattern.
+        fast_file_fault: Returns why instances cannot read a remote S3 in FastFile mode, and what to do about it; empty
+            if they can, or if only their own machine knows. Default: empty.
     """
 
-    def __init__(self, objects: ObjectStore, remotes: Mapping[str, RemoteS3] | None = None) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        remotes: Mapping[str, RemoteS3] | None = None,
+        *,
+        fast_file_fault: Callable[[], str] = str,
+    ) -> None:
         self._objects = objects
+        self._fast_file_fault = fast_file_fault
         self._remotes = remotes or {}
 
     def resolve(self, channel: Mapping[str, Any], *, job_mode: str) -> tuple[ChannelSpec, dict[str, Any]]:
@@ -145,11 +154,12 @@ class Channels:
         name = channel["ChannelName"]
         listing = self.listing(source, what=f"channel {name!r}")
         input_mode = channel.get("InputMode") or job_mode
-        if input_mode == _FAST_FILE and listing.remotes:
+        fault = self._fast_file_fault() if input_mode == _FAST_FILE and listing.remotes else ""
+        if fault:
             raise DataMissing(
                 f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which is in a"
-                " remote S3: objects of a remote S3 are not fetched when the script opens them. Use File, which"
-                " downloads them before the script starts, or Pipe, which streams them"
+                f" remote S3: {fault}. Or use File, which downloads the objects before the script starts, or Pipe,"
+                " which streams them"
             )
         spec = ChannelSpec(
             name=name,

@@ -61,6 +61,7 @@ class InstancePlanner:
         remotes: Remote S3 stores by bucket name or pattern. Default: none.
         capacity: Returns the executor's capacity, whose GPUs are planned. Default: no GPUs.
         limits: Determines the limits of all instances. Default: no limits.
+        fast_file_fault: As in `Channels`. Default: empty.
     """
 
     def __init__(
@@ -74,10 +75,11 @@ class InstancePlanner:
         remotes: Mapping[str, RemoteS3] | None = None,
         capacity: Callable[[], Capacity] | None = None,
         limits: LimitPolicy | None = None,
+        fast_file_fault: Callable[[], str] = str,
     ) -> None:
         self._objects = objects
         self._remotes = remotes or {}
-        self._channels = Channels(objects, self._remotes)
+        self._channels = Channels(objects, self._remotes, fast_file_fault=fast_file_fault)
         self._logs = logs
         self._region = region
         self._grace_s = grace_s

@@ -32,6 +32,7 @@ from tidemill.executors.networks import JobNetworks
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.executors.shim_watch import ShimWatch
 from tidemill.executors.warm import WarmProcesses
+from tidemill.instance.assignment import SERVICE
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
@@ -45,9 +46,10 @@ from tidemill.instance.spec import (
     Isolation,
     ObjectFile,
     ObjectReference,
+    RemoteObject,
 )
 from tidemill.instance.status import InstanceStatus, StopReason
-from tidemill.sandbox import detect
+from tidemill.sandbox import detect, fuse_fault
 from tidemill.shim.failures import InstanceFailure
 from tidemill.shim.objects import copy_object
 from tidemill.shim.shared_links import LinkDirectories
@@ -56,6 +58,7 @@ __all__ = ["LocalExecutor"]
 
 _log = structlog.get_logger("tidemill.executor")
 _WITHDRAWN = ".withdrawn"
+_FAST_FILE = "FastFile"
 
 
 class LocalExecutor:
@@ -130,6 +133,10 @@ class LocalExecutor:
     @property
     def no_network(self) -> str:
         return self._detection.no_network
+
+    def fast_file_fault(self) -> str:
+        """Return why jobs cannot read a remote S3 in FastFile mode here, and what to do; empty if they can."""
+        return fuse_fault(self._detection.sandbox)
 
     def capacity(self) -> Capacity:
         return self._capacity
@@ -367,13 +374,15 @@ class LocalExecutor:
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
         remotes = dict(spec.remotes)
-        shared = {channel.name: self._list(directory, channel, remotes) for channel in spec.channels}
+        lazy: set[str] = set()
+        shared = {channel.name: self._list(directory, channel, remotes, lazy) for channel in spec.channels}
         directory.write_channel(RESTORED, self._entries(spec.restored, remotes))
         code = self._file(spec.code, remotes) if spec.code else None
         model = self._file(spec.model, remotes) if spec.model else None
         record = SpecRecord(
             spec=replace(spec, channels=(), restored=(), code=None, model=None, remotes=remotes),
-            channels=tuple(channel.name for channel in spec.channels if channel.input_mode != "Pipe"),
+            channels=tuple(each.name for each in spec.channels if each.input_mode != "Pipe" and each.name not in lazy),
+            fast_files=tuple(channel.name for channel in spec.channels if channel.name in lazy),
             pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
             code=code,
             model=model,
@@ -394,8 +403,13 @@ class LocalExecutor:
         )
         write_json(directory.spec_file, record.to_json())
 
-    def _list(self, directory: InstanceDirectory, channel: ChannelSpec, remotes: dict[str, RemoteS3]) -> str:
-        """Write the listing of a channel; return the name of the directory of links that it shares, if any."""
+    def _list(
+        self, directory: InstanceDirectory, channel: ChannelSpec, remotes: dict[str, RemoteS3], lazy: set[str]
+    ) -> str:
+        """Write the listing of a channel; return the name of the directory of links that it shares, if any.
+
+        Add the name of the channel to ``lazy`` if its objects are to be read on demand.
+        """
         streamed = channel.input_mode == "Pipe"
         if channel.digest and not streamed and self._detection.sandbox.isolation is not Isolation.PLAIN:
             name = self._links.name_of(channel.digest)
@@ -404,7 +418,10 @@ class LocalExecutor:
                 directory.write_shared_channel(channel.name, self._files(channel.objects))
                 self._links.keep_listing(name, directory.channel_file(channel.name))
             return name
-        directory.write_channel(channel.name, self._entries(channel.objects, remotes, streamed=streamed))
+        entries = self._entries(channel.objects, remotes, streamed=streamed)
+        if channel.input_mode == _FAST_FILE:
+            entries = _noting(entries, lambda: lazy.add(channel.name))
+        directory.write_channel(channel.name, entries)
         return ""
 
     def _files(self, objects: Iterable[Input]) -> Iterator[list[FileRow]]:
@@ -466,3 +483,14 @@ class LocalExecutor:
 def _capacity(instances: int | None, *, gpus: int, shares_gpus: bool) -> Capacity:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus, shares_gpus=shares_gpus)
+
+
+def _noting(entries: Iterable[Entry], note: Callable[[], None]) -> Iterator[Entry]:
+    """Yield the entries; call ``note`` for each object of a remote S3.
+
+    The service's own objects, which are remote for another machine, do not count: they can always be downloaded.
+    """
+    for each in entries:
+        if isinstance(each, RemoteObject) and each.remote != SERVICE:
+            note()
+        yield each

@@ -81,6 +81,7 @@ class SpecRecord:
         code: The spec's code.
         model: The spec's model.
         pipes: The channels in Pipe mode; their ``objects`` are empty here.
+        fast_files: Names of the channels in FastFile mode with objects of a remote S3, which are read on demand.
         shared: By name of a channel in File mode: the directory of links that it shares with other instances, if any
             (`tidemill.shim.shared_links`).
         devices: What CUDA_VISIBLE_DEVICES names the GPUs of the instance by; None on a machine without GPUs.
@@ -93,6 +94,7 @@ class SpecRecord:
     code: ObjectFile | None = None
     model: ObjectFile | None = None
     pipes: tuple[ChannelSpec, ...] = ()
+    fast_files: tuple[str, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] | None = None
 
@@ -105,6 +107,7 @@ class SpecRecord:
             "model": self.model and object_to_json(self.model),
             "channels": list(self.channels),
             "pipes": [channel_to_json(pipe) for pipe in self.pipes],
+            "fast_files": list(self.fast_files),
             "shared": dict(self.shared),
             "devices": self.devices,
             "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
@@ -125,6 +128,7 @@ class SpecRecord:
             code=object_from_json(code) if code else None,
             model=object_from_json(model) if model else None,
             pipes=tuple(channel_from_json(pipe) for pipe in value.get("pipes", ())),
+            fast_files=tuple(value.get("fast_files", ())),
             shared=value.get("shared", {}),
             devices=None if value.get("devices") is None else tuple(value["devices"]),
             site=Site(

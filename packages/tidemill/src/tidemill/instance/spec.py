@@ -154,8 +154,8 @@ class ChannelSpec:
 
     Attributes:
         objects: The inputs, in order. `InlineText` is for Pipe mode only.
-        input_mode: ``File``, ``Pipe``, or ``FastFile``, which is the same as ``File`` for objects of the service's
-            store.
+        input_mode: ``File``, ``Pipe``, or ``FastFile``. ``FastFile`` reads the objects of a channel on demand if one of
+            them is in a remote S3; else it is the same as ``File``.
         compression: ``Gzip`` decompresses objects while they are streamed; else ``None``.
         record_wrapper: ``RecordIO`` makes each entry one record; else ``None``.
         share: ``(i, n)`` for item ``i`` and every ``n``-th after it: one of the ``n`` parts into which the instances

@@ -5,8 +5,22 @@ separate user, mount, pid, uts and ipc namespaces, and the machine's network. ``
 out by trials which backend works, since a kernel, a container or AppArmor may forbid an installed one.
 """
 
-from tidemill.sandbox.base import Launch, Overlay, Sandbox, View
+from tidemill.sandbox.base import FuseMount, Launch, Overlay, Sandbox, View
 from tidemill.sandbox.detection import BACKENDS, Detection, detect, sandbox_named
+from tidemill.sandbox.fuse import fuse_fault, fuse_library
 from tidemill.sandbox.overlays import overlay_fault
 
-__all__ = ["BACKENDS", "Detection", "Launch", "Overlay", "Sandbox", "View", "detect", "overlay_fault", "sandbox_named"]
+__all__ = [
+    "BACKENDS",
+    "Detection",
+    "FuseMount",
+    "Launch",
+    "Overlay",
+    "Sandbox",
+    "View",
+    "detect",
+    "fuse_fault",
+    "fuse_library",
+    "overlay_fault",
+    "sandbox_named",
+]

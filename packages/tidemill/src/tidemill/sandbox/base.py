@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from tidemill.instance.spec import Isolation
 
-__all__ = ["Launch", "Overlay", "Sandbox", "View", "existing", "secret_file"]
+__all__ = ["FuseMount", "Launch", "Overlay", "Sandbox", "View", "existing", "secret_file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,19 @@ class Overlay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FuseMount:
+    """A file system that a process outside the sandbox serves (FUSE).
+
+    Attributes:
+        target: An existing directory below ``ml`` of the view, over which the file system is mounted.
+        socket: Descriptor of a Unix socket to the serving process, which gets the descriptor of the mount through it.
+    """
+
+    target: Path
+    socket: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The job's view of the machine. All paths are absolute paths outside the sandbox.
 
@@ -43,6 +56,7 @@ class View:
         read_only: Paths that stay visible although they are in a hidden directory.
         writable: Writable paths in addition to ``/opt/ml``, HOME and the temporary directories.
         overlays: Overlays below ``ml``; only sandboxes of the isolation ``mount`` support them.
+        fuse: FUSE mounts below ``ml``; like overlays, only sandboxes of the isolation ``mount`` support them.
         mounted: Further writable directories, and their paths inside the job.
         covers: Paths mounted read-only over directories of ``/opt/ml``: outside path, path below ``/opt/ml``.
     """
@@ -56,6 +70,7 @@ class View:
     read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     overlays: tuple[Overlay, ...] = ()
+    fuse: tuple[FuseMount, ...] = ()
     mounted: tuple[tuple[Path, str], ...] = ()
     covers: tuple[tuple[Path, str], ...] = ()
 

@@ -39,7 +39,7 @@ class BubblewrapSandbox:
         fd = secret_file(b"".join(option.encode(errors="surrogateescape") + b"\0" for option in options))
         program = shutil.which("bwrap") or "/usr/bin/bwrap"
         launch = Launch(argv=(program, "--args", str(fd), "--", *argv), variables={}, descriptors=(fd,))
-        return overlaid(launch, view.overlays)
+        return overlaid(launch, view.overlays, view.fuse)
 
 
 def _namespaces(view: View) -> list[str]:

@@ -1,4 +1,8 @@
-"""Overlay mounts around a sandbox: directories that a command may change without changing the underlying files."""
+"""Mounts around a sandbox, which the sandbox inherits: overlays and FUSE file systems.
+
+An overlay is a directory that a command may change without changing the underlying files. The mounts exist only in the
+namespaces of the command, so the kernel removes them when the command has ended, however it ends.
+"""
 
 import json
 import os
@@ -8,39 +12,46 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tidemill.sandbox.base import Launch, Overlay, secret_file
+from tidemill.sandbox.base import FuseMount, Launch, Overlay, secret_file
 
-__all__ = ["overlaid", "overlay_fault"]
+__all__ = ["overlaid", "overlay_fault", "trial_fault"]
 
 _TRIAL_TIMEOUT_S = 30
 
 
-def overlaid(launch: Launch, overlays: Sequence[Overlay]) -> Launch:
-    """Return ``launch`` with ``overlays`` mounted around it; the sandbox that it starts inherits the mounts."""
-    if not overlays:
+def overlaid(launch: Launch, overlays: Sequence[Overlay], fuse: Sequence[FuseMount] = ()) -> Launch:
+    """Return ``launch`` with ``overlays`` and ``fuse`` mounted around it; the sandbox inherits the mounts."""
+    if not overlays and not fuse:
         return launch
-    plan = [
-        {
-            "directory": str(overlay.directory),
-            "files": Overlay.FILES,
-            "writes": Overlay.WRITES,
-            "work": Overlay.WORK,
-            "target": str(overlay.target),
-        }
-        for overlay in overlays
-    ]
+    plan = {
+        "overlays": [
+            {
+                "directory": str(overlay.directory),
+                "files": Overlay.FILES,
+                "writes": Overlay.WRITES,
+                "work": Overlay.WORK,
+                "target": str(overlay.target),
+            }
+            for overlay in overlays
+        ],
+        "fuse": [{"target": str(mount.target), "socket": mount.socket} for mount in fuse],
+    }
     fd = secret_file(json.dumps(plan).encode())
     script = str(Path(__file__).with_name("lay_over.py"))
     return replace(
         launch,
         argv=(sys.executable, "-I", "-S", script, str(fd), *launch.argv),
-        descriptors=(*launch.descriptors, fd),
+        descriptors=(*launch.descriptors, fd, *(mount.socket for mount in fuse)),
     )
 
 
 def overlay_fault(overlay: Overlay) -> str:
     """Return why ``overlay`` cannot be mounted here, found out by mounting it; empty if it can be."""
-    launch = overlaid(Launch(argv=("/bin/true",), variables={}), [overlay])
+    return trial_fault(overlaid(Launch(argv=("/bin/true",), variables={}), [overlay]))
+
+
+def trial_fault(launch: Launch) -> str:
+    """Run a launch of `overlaid` to its end; return its error, or an empty text. Closes its descriptors."""
     try:
         tried = subprocess.run(
             launch.argv,

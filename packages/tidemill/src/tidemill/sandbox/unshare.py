@@ -42,4 +42,4 @@ class UnshareSandbox:
             variables={"LANG": "C.UTF-8"},
             descriptors=(fd,),
         )
-        return overlaid(launch, view.overlays)
+        return overlaid(launch, view.overlays, view.fuse)

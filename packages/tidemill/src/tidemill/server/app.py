@@ -147,6 +147,8 @@ class Application:
             remotes=settings.remote_s3,
             capacity=executor.capacity,
             limits=settings.limit_policy,
+            # With a cluster, only the machine of an instance knows; its shim refuses.
+            fast_file_fault=str if cluster else local.fast_file_fault,
         )
         tags = Tags(records, clock=clock)
         user = Credential(

@@ -28,11 +28,15 @@ class InstanceFailure(Exception):
 
     Args:
         text: The reason, to which the class adds its prefix. The message is cut at 1,024 characters.
+
+    Attributes:
+        reason: The reason without prefix, not cut.
     """
 
     head = "InternalServerError"
 
     def __init__(self, text: str) -> None:
+        self.reason = text
         super().__init__(_limit(f"{type(self).head}: {text}"))
 
 

@@ -21,6 +21,8 @@ __all__ = [
     "Cloner",
     "Download",
     "Placer",
+    "check_key",
+    "clash",
     "copy_channel",
     "copy_object",
     "is_segment",
@@ -153,7 +155,7 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
     try:
         os.link(source.file, target)
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-        raise _clash(source.uri, place) from error
+        raise clash(source.uri, place) from error
     except OSError as error:
         if error.errno not in _NOT_LINKABLE:
             raise _key_error(error, source.uri, place) from error
@@ -189,7 +191,7 @@ def link_channel(
                 try:
                     os.link(file, last, dst_dir_fd=fd)
                 except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-                    raise _clash(uri, place) from error
+                    raise clash(uri, place) from error
                 except OSError as error:
                     if error.errno not in _NOT_LINKABLE:
                         raise _key_error(error, uri, place) from error
@@ -313,9 +315,22 @@ def new_file(target: Path, *, uri: str, place: str) -> Iterator[Callable[[bytes]
 
             yield write
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-        raise _clash(uri, place) from error
+        raise clash(uri, place) from error
     except OSError as error:
         raise _key_error(error, uri, place) from error
+
+
+def check_key(path: str, uri: str) -> None:
+    """Check that ``path`` can be the path of a file below a channel.
+
+    Args:
+        path: Path from the key of an object.
+        uri: URI of the object, for messages.
+
+    Raises:
+        ClientFailure: A segment of the path cannot be a file name.
+    """
+    _check_segments(path.split("/"), uri)
 
 
 def _check_segments(segments: Sequence[str], uri: str) -> None:
@@ -334,7 +349,7 @@ def _make_directory(path: str, uri: str, directory: Path, made: set[str], *, pla
     try:
         (directory / path).mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise _clash(uri, place) from error
+        raise clash(uri, place) from error
     except OSError as error:
         raise _key_error(error, uri, place) from error
     made.add(path)
@@ -360,7 +375,8 @@ def _key_error(error: OSError, uri: str, place: str) -> InstanceFailure:
     return of_os_error(error, place=place)
 
 
-def _clash(uri: str, place: str) -> ClientFailure:
+def clash(uri: str, place: str) -> ClientFailure:
+    """Return the failure for an object whose name another object or directory below ``place`` has."""
     return ClientFailure(
         f"{uri} clashes with another object below {place}: one name cannot be both a file and a directory, nor two"
         " files. Rename one of them"

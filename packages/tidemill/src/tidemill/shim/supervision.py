@@ -122,6 +122,7 @@ def supervise(
     control: tuple[int, int] | None = None,
     dies_with_shim: bool = True,
     started: Callable[[], None] = lambda: None,
+    ended: Callable[[], None] = lambda: None,
     needs: int | None = None,
     cpus: frozenset[int] | None = None,
     cgroup: Cgroup | None = None,
@@ -139,6 +140,7 @@ def supervise(
         dies_with_shim: Whether the kernel kills the command when the shim dies. False if the command detects that
             through the control pipe, and ends its children. Default: true.
         started: Called when the command runs.
+        ended: Called when the command has ended, before the other descendants of the shim are killed.
         needs: A pidfd of a process that the command needs. When that process ends, the command is killed. Default:
             none.
         cpus: Processors that the command may use. Default: those of this process.
@@ -155,7 +157,8 @@ def supervise(
             if read_fd >= 0:
                 os.close(read_fd)
         started()
-        return _Supervision(process, Running(process.pid, write_fd), log=log, clock=clock).run(stop, limits, ask, needs)
+        supervision = _Supervision(process, Running(process.pid, write_fd), log=log, clock=clock, ended=ended)
+        return supervision.run(stop, limits, ask, needs)
     finally:
         for fd in (*launch.descriptors, *launch.namespaces):
             os.close(fd)
@@ -166,7 +169,16 @@ def supervise(
 class _Supervision:
     """The loop around one process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], running: Running, *, log: Log, clock: Clock) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        running: Running,
+        *,
+        log: Log,
+        clock: Clock,
+        ended: Callable[[], None],
+    ) -> None:
+        self._ended = ended
         self._process = process
         self._running = running
         self._log = log
@@ -227,6 +239,7 @@ class _Supervision:
     def _end(self, reason: StopReason | None) -> Ended:
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._ended()
         kill_descendants()
         for fd, splitter in self._splitters.items():
             while self._read(fd):  # until end of file, or until an unrelated process keeps an empty pipe open

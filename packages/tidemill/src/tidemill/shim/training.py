@@ -15,6 +15,7 @@ from tidemill.shim.failures import (
     InternalFailure,
     of_os_error,
 )
+from tidemill.shim.fast_files.servers import FastFiles, Serving, prepare_fast_files
 from tidemill.shim.feeder import Feeder
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.objects import is_segment
@@ -67,9 +68,9 @@ def run_training(session: Session) -> InstanceExit:
         Stopped: A stop was requested before the script ran.
     """
     environment = session.prepare()
-    feeder, channels = _download(session)
+    feeder, channels, fast_files = _download(session)
     faults.point("shim.downloaded")
-    run = _Run(session, environment, feeder, channels)
+    run = _Run(session, environment, feeder, channels, fast_files)
     with synced(session):
         trained = run.train()
     channels.note_use()
@@ -94,11 +95,19 @@ def run_training(session: Session) -> InstanceExit:
 class _Run:
     """Runs the runtime; if the user's code needs packages, installs them and runs the runtime again."""
 
-    def __init__(self, session: Session, environment: Environment, feeder: Feeder, channels: Channels) -> None:
+    def __init__(
+        self,
+        session: Session,
+        environment: Environment,
+        feeder: Feeder,
+        channels: Channels,
+        fast_files: FastFiles,
+    ) -> None:
         self._session = session
         self._environment = environment
         self._feeder = feeder
         self._channels = channels
+        self._fast_files = fast_files
         spec = session.spec
         self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
         if spec.entrypoint:
@@ -128,11 +137,18 @@ class _Run:
         return self._trained(ended, overlay_key)
 
     def _runtime(self, *, overlay: Overlay | None) -> Ended:
+        try:
+            with self._fast_files.running() as serving:
+                return self._run(overlay, serving)
+        except OSError as error:
+            raise InternalFailure(f"the runtime cannot be started: {error}") from error
+
+    def _run(self, overlay: Overlay | None, serving: Serving) -> Ended:
         session = self._session
         view = session.view(self._environment)
         # A script with its own packages starts cold: they may replace modules that the warm process has imported.
         warm_socket = None if overlay else session.warm_socket
-        view = self._channels.added_to(with_overlay(view, overlay))
+        view = serving.added_to(self._channels.added_to(with_overlay(view, overlay)))
         if warm_socket:
             view = replace(view, read_only=(*view.read_only, warm_socket))
         cache = session.compiler_cache()
@@ -155,34 +171,33 @@ class _Run:
             session.log.note(_TERMINATION_NOTE[reason].format(grace_s=limits.grace_of(reason)))
             running.ask_runtime()
 
-        try:
-            with (
-                session.needed_process() as needed,
-                self._feeder.running() as start_feeding,
-                self._watch.watching(),
-            ):
+        with (
+            session.needed_process() as needed,
+            self._feeder.running() as start_feeding,
+            self._watch.watching(),
+        ):
 
-                def started() -> None:
-                    faults.point("shim.launched")
-                    start_feeding()
+            def started() -> None:
+                faults.point("shim.launched")
+                start_feeding()
+                serving.start()
 
-                return supervise(
-                    launch,
-                    log=session.log,
-                    stop=session.stop,
-                    clock=session.clock,
-                    limits=limits,
-                    ask=ask,
-                    control=(read_fd, write_fd),
-                    # In plain mode only the runtime can end the script's processes, so it must outlive the shim.
-                    dies_with_shim=session.sandbox.name != "plain",
-                    started=started,
-                    needs=needed,
-                    cpus=chosen_cpus(session.spec),
-                    cgroup=self._watch.cgroup,
-                )
-        except OSError as error:
-            raise InternalFailure(f"the runtime cannot be started: {error}") from error
+            return supervise(
+                launch,
+                log=session.log,
+                stop=session.stop,
+                clock=session.clock,
+                limits=limits,
+                ask=ask,
+                control=(read_fd, write_fd),
+                # In plain mode only the runtime can end the script's processes, so it must outlive the shim.
+                dies_with_shim=session.sandbox.name != "plain",
+                started=started,
+                ended=serving.ended,
+                needs=needed,
+                cpus=chosen_cpus(session.spec),
+                cgroup=self._watch.cgroup,
+            )
 
     def _overlay(self) -> Overlay:
         code = self._session.task.code
@@ -201,6 +216,7 @@ class _Run:
         elif failure is not None or ended.exit_code:
             outcome = Outcome.FAILED
             failure = failure or reported_failure(self._session, ended, command=" ".join(self.command[1:]))
+            failure = self._fast_files.cause_of(failure)
         return _Trained(
             outcome=outcome,
             failure=failure,
@@ -211,17 +227,17 @@ class _Run:
         )
 
 
-def _download(session: Session) -> tuple[Feeder, Channels]:
+def _download(session: Session) -> tuple[Feeder, Channels, FastFiles]:
     """Provide code, checkpoints and channels: files for channels in File mode, the first FIFO for Pipe mode."""
     spec = session.spec
     session.report.enter("Downloading", "Downloading input data")
     if session.task.code:
         session.fetch(session.task.code, "sourcedir.tar.gz")
     pipes, stores = session.task.pipes, RemoteStores(spec.remotes, spec.variables)
-    for name in (*session.task.channels, *(f"{pipe.name}_0" for pipe in pipes)):
+    for name in (*session.task.channels, *session.task.fast_files, *(f"{pipe.name}_0" for pipe in pipes)):
         if not is_segment(name):
             raise ClientFailure(f"channel name {name[:80]!r} cannot name a directory")
-    channels = bring_channels(session, stores)
+    channels, fast_files = bring_channels(session, stores), prepare_fast_files(session)
     restore(session, stores)
     faults.point("shim.restored")
     session.stop.check()
@@ -235,7 +251,7 @@ def _download(session: Session) -> tuple[Feeder, Channels]:
         )
     except OSError as error:
         raise of_os_error(error, place=f"{session.base_dir}/input/data") from error
-    return feeder, channels
+    return feeder, channels, fast_files
 
 
 def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:

@@ -146,23 +146,29 @@ class RemoteBody:
         self._transfers = transfers
         self._etag = entry.etag
 
-    def pieces(self, piece_bytes: int) -> Generator[bytes]:
-        """Yield the whole object in pieces of at most ``piece_bytes``.
+    def pieces(self, piece_bytes: int, *, start: int = 0, end: int | None = None) -> Generator[bytes]:
+        """Yield the object in pieces of at most ``piece_bytes``.
+
+        Args:
+            piece_bytes: Maximum length of a piece.
+            start: Offset of the first byte. Default: the start of the object.
+            end: Offset after the last byte. Default: the end of the object.
 
         Raises:
             RemoteFault: The object cannot be read completely, or has changed since the job was planned.
             TransfersClosed: The group was closed.
         """
-        offset, failures = 0, 0
+        offset, failures = start, 0
+        end = self._entry.size_bytes if end is None else end
         while True:
             before = offset
             try:
-                with self._response(offset) as response:
+                with self._response(offset, end) as response:
                     while piece := response.read1(piece_bytes):
                         offset += len(piece)
                         yield piece
-                    if offset < self._entry.size_bytes:
-                        raise _Broken(f"the connection ended at byte {offset} of {self._entry.size_bytes}")
+                    if offset < end:
+                        raise _Broken(f"the connection ended at byte {offset} of {end}")
                     return
             except (OSError, HTTPException, _Broken) as error:
                 self._transfers.check()
@@ -173,8 +179,8 @@ class RemoteBody:
             self._transfers.pause(_FIRST_PAUSE_S * 2 ** (failures - 1))
 
     @contextlib.contextmanager
-    def _response(self, offset: int) -> Iterator[HTTPResponse]:
-        """Yield the answer to a request for all bytes from ``offset`` on."""
+    def _response(self, offset: int, end: int) -> Iterator[HTTPResponse]:
+        """Yield the answer to a request for the bytes from ``offset`` to ``end``."""
         try:
             url = urlsplit(self._transfers.stores.link(self._entry))
         except RemoteUnusable as error:
@@ -183,16 +189,18 @@ class RemoteBody:
         headers = {"Accept-Encoding": "identity"}
         if self._etag:
             headers["If-Match"] = self._etag
-        if offset:
+        if end < self._entry.size_bytes:
+            headers["Range"] = f"bytes={offset}-{end - 1}"
+        elif offset:
             headers["Range"] = f"bytes={offset}-"
         with self._transfers.connection(url.scheme, url.netloc) as connection:
             connection.request("GET", target, headers=headers)
             with connection.getresponse() as response:
-                self._check(response, offset)
+                self._check(response, offset, end)
                 yield response
                 connection.reusable = response.length == 0 and not response.will_close
 
-    def _check(self, response: HTTPResponse, offset: int) -> None:
+    def _check(self, response: HTTPResponse, offset: int, end: int) -> None:
         entry, status = self._entry, response.status
         if status == _TOO_MANY or status in _SERVER_FAULTS:
             raise _Broken(f"HTTP {status} {_code(response)}".rstrip())
@@ -203,9 +211,10 @@ class RemoteBody:
         self._etag = self._etag or etag or ""
         if etag != self._etag and self._etag:  # from a store that ignores If-Match
             raise self._fault(f"its ETag is {etag}, and was {self._etag}; {_ADVICE[412]}")
-        if offset and not (response.headers.get("Content-Range") or "").startswith(f"bytes {offset}-"):
-            raise self._fault(f"the connection broke at byte {offset}, and the store does not answer ranges")
-        if response.length != entry.size_bytes - offset:
+        partial = offset or end < entry.size_bytes
+        if partial and not (response.headers.get("Content-Range") or "").startswith(f"bytes {offset}-"):
+            raise self._fault(f"it is read from byte {offset}, and the store does not answer ranges")
+        if response.length != end - offset:
             raise self._fault(f"its length is not {entry.size_bytes} bytes any more; {_ADVICE[412]}")
 
     def _fault(self, reason: str) -> RemoteFault:

@@ -8,8 +8,9 @@ __all__ = ["OPERATIONS"]
 
 _NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
 _FAST_FILE = (
-    "FastFile is File mode: in isolation `mount`, neither copies objects of the service's own S3. With data of a remote"
-    " S3 a job in FastFile mode fails: File downloads the data, Pipe streams it"
+    "with data of the service's own S3, FastFile is File mode: in isolation `mount`, neither copies objects. Objects of"
+    " a remote S3 are read-only files, whose bytes are fetched when the script reads them (FUSE). A job fails if its"
+    " machine cannot mount them, and the error says what is missing"
 )
 _NO_DEBUGGER = "there is no debugger"
 _NO_PROFILER = "there is no profiler; SDK v2 sends it by default"

@@ -1,0 +1,71 @@
+"""``python -I -m tidemill.shim.fast_files DIRECTORY CHANNEL SOCKET REPORT``: serve the files of one channel.
+
+``SOCKET`` is the descriptor of a socket through which the descriptor of the mount comes, and ``REPORT`` that of a pipe
+for lines about objects that cannot be read. The process ends when the mount does, that is, with the job.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from tidemill.core.files import read_json
+from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.records import SpecRecord
+from tidemill.sandbox import fuse_library
+from tidemill.shim.fast_files.cache import BlockCache, capacity_of
+from tidemill.shim.fast_files.reader import ObjectReader
+from tidemill.shim.fast_files.tree import Tree
+from tidemill.shim.remote_stores import RemoteStores
+from tidemill.shim.transfers import Transfers
+
+__all__ = ["main"]
+
+_PR_SET_PDEATHSIG = 1
+_SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
+that fetch (`docs/performance.md`)."""
+_UNCHANGED_S = 1 << 20  # the files never change
+
+
+def main(arguments: list[str]) -> int:
+    """Serve one mount to its end."""
+    sys.setswitchinterval(_SWITCH_S)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    directory, channel = InstanceDirectory(Path(arguments[0])), arguments[1]
+    sock, report_fd = socket.socket(fileno=int(arguments[2])), int(arguments[3])
+    os.environ["FUSE_LIBRARY_PATH"] = fuse_library()
+    task = SpecRecord.from_json(read_json(directory.spec_file) or {})
+    tree = Tree(directory.read_channel(channel), place=channel)
+    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files))
+    stores = RemoteStores(task.spec.remotes, task.spec.variables)
+    reader = ObjectReader(Transfers(stores), BlockCache(directory.path, capacity))
+
+    import mfusepy  # reads FUSE_LIBRARY_PATH
+
+    from tidemill.shim.fast_files.filesystem import ChannelFiles
+
+    def report(text: str) -> None:
+        os.write(report_fd, (" ".join(text.split()) + "\n").encode(errors="replace"))
+
+    with sock:
+        _, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
+    if not descriptors:  # the job was not started
+        return 0
+    mfusepy.FUSE(
+        ChannelFiles(tree, reader, report),
+        f"/dev/fd/{descriptors[0]}",
+        foreground=True,
+        fsname="tidemill",
+        kernel_cache=True,
+        entry_timeout=_UNCHANGED_S,
+        attr_timeout=_UNCHANGED_S,
+        negative_timeout=_UNCHANGED_S,
+    )
+    os._exit(0)  # without waiting for requests of the threads
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""The FUSE file system of a channel: the operations that the kernel asks for."""
+
+import errno
+import itertools
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mfusepy
+
+from tidemill.instance.spec import ObjectFile, RemoteObject
+from tidemill.shim.fast_files.reader import ObjectReader, Position
+from tidemill.shim.fast_files.tree import Tree
+from tidemill.shim.transfers import RemoteFault, TransfersClosed
+
+__all__ = ["ChannelFiles"]
+
+_KILL_BIT = 1 << 8  # signal 9, as /proc shows sets of signals
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open file."""
+
+    entry: ObjectFile | RemoteObject
+    number: int
+    fd: int = -1
+    position: Position = field(default_factory=Position)
+
+
+class ChannelFiles(mfusepy.Operations):
+    """The operations of a read-only file system.
+
+    Args:
+        tree: The files.
+        reader: Reads remote objects.
+        report: Takes one line about each object that cannot be read.
+    """
+
+    use_ns = True
+
+    def __init__(self, tree: Tree, reader: ObjectReader, report: Callable[[str], None]) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._report = report
+        self._numbers = {path: number for number, path in enumerate(tree.files)}
+        self._handles = itertools.count(1)
+        self._open: dict[int, _Open] = {}
+        self._lock = threading.Lock()
+        self._reported: set[str] = set()
+        owner = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
+        now = time.time_ns()
+        self._common = {**owner, "st_mtime": now, "st_ctime": now, "st_atime": now}
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        del fh
+        found = self._tree.files.get(path[1:])
+        if found is not None:
+            size = found.size_bytes
+            return {**self._common, "st_mode": stat.S_IFREG | 0o444, "st_size": size, "st_blocks": -(-size // 512)}
+        if path[1:] in self._tree.directories:
+            return {**self._common, "st_mode": stat.S_IFDIR | 0o555, "st_size": 0}
+        raise mfusepy.FuseOSError(errno.ENOENT)
+
+    def readdir(self, path: str, fh: int) -> list[str]:
+        del fh
+        return [".", "..", *self._tree.directories[path[1:]]]
+
+    def open(self, path: str, flags: int) -> int:
+        del flags
+        entry = self._tree.files[path[1:]]
+        if isinstance(entry, ObjectFile) and entry.origin is not None:
+            entry = entry.origin
+        opened = _Open(entry, self._numbers[path[1:]])
+        if isinstance(entry, ObjectFile):
+            opened.fd = os.open(entry.file, os.O_RDONLY | os.O_CLOEXEC)
+        handle = next(self._handles)
+        self._open[handle] = opened
+        return handle
+
+    def release(self, path: str, fh: int) -> int:
+        del path
+        opened = self._open.pop(fh)
+        if opened.fd >= 0:
+            os.close(opened.fd)
+        return 0
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        del path
+        opened = self._open[fh]
+        entry = opened.entry
+        if isinstance(entry, ObjectFile):
+            return os.pread(opened.fd, size, offset)
+        task = mfusepy.fuse_get_context()[2]
+
+        def check() -> None:
+            if task and _is_killed(task):
+                raise mfusepy.FuseOSError(errno.EINTR)
+
+        try:
+            return self._reader.read(opened.number, entry, opened.position, offset, size, check=check)
+        except (RemoteFault, TransfersClosed) as fault:
+            self._note(entry.uri, str(fault))
+        except mfusepy.FuseOSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the reader must get an error, and the log its cause
+            self._note(entry.uri, f"{entry.uri} cannot be read: {type(error).__name__}: {error}")
+        raise mfusepy.FuseOSError(errno.EIO)
+
+    def _note(self, uri: str, text: str) -> None:
+        with self._lock:
+            if uri in self._reported:
+                return
+            self._reported.add(uri)
+        self._report(text)
+
+
+def _is_killed(task: int) -> bool:
+    """Return whether a thread has ended or has got SIGKILL.
+
+    The kernel lets no process end while it waits for an answer that was requested already. The answer is therefore
+    given up, so that a job ends at once although its store is silent.
+    """
+    try:
+        lines = Path(f"/proc/{task}/status").read_text().splitlines()
+    except OSError:
+        return True
+    pending = [line.split()[1] for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(each, 16) & _KILL_BIT for each in pending)

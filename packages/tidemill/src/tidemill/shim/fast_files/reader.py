@@ -1,0 +1,187 @@
+"""Read ranges of remote objects: fetch the missing blocks, and read ahead for a reader that reads in order."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import closing
+
+from tidemill.instance.spec import RemoteObject
+from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
+from tidemill.shim.transfers import RemoteBody, Transfers
+
+__all__ = ["ObjectReader", "Position"]
+
+_AT_ONCE = 8
+_MAX_AHEAD = 32
+_RUN = 8
+"""Maximum number of blocks of one GET."""
+_LOOK_S = 0.2
+_FAULT_S = 2.0
+"""Time for which an object counts as unreadable after a fault. The kernel repeats a failed read with a smaller size."""
+
+
+class Position:
+    """Where an open file is read, to recognize reading in order.
+
+    Attributes:
+        block: The block that was read last; -1 before the first.
+        fetched_to: The first block that was not requested ahead.
+        ahead: Number of blocks to read ahead; it doubles while the file is read in order.
+    """
+
+    def __init__(self) -> None:
+        self.block = -1
+        self.fetched_to = 0
+        self.ahead = 0
+
+
+class ObjectReader:
+    """Reads the objects of a channel. May be used by several threads.
+
+    Args:
+        transfers: Connections to the stores.
+        cache: Keeps the fetched blocks.
+    """
+
+    def __init__(self, transfers: Transfers, cache: BlockCache) -> None:
+        self._transfers = transfers
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._coming: dict[tuple[int, int], Future[bytes]] = {}
+        self._faults: dict[int, tuple[float, BaseException]] = {}
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
+
+    def read(
+        self,
+        number: int,
+        entry: RemoteObject,
+        position: Position,
+        offset: int,
+        size_bytes: int,
+        *,
+        check: Callable[[], None],
+    ) -> bytes:
+        """Return bytes of an object; fewer at its end.
+
+        Args:
+            number: Number of the object in its channel.
+            entry: The object.
+            position: State of the open file.
+            offset: Offset of the first byte.
+            size_bytes: Maximum number of bytes.
+            check: Called several times a second during waits; an exception ends the wait.
+
+        Raises:
+            RemoteFault: The object cannot be read, or has changed.
+        """
+        end = min(offset + size_bytes, entry.size_bytes)
+        parts = []
+        while offset < end:
+            block, start = divmod(offset, BLOCK_BYTES)
+            length = min(end - offset, BLOCK_BYTES - start)
+            parts.append(self._read_block(number, entry, position, block, start, length, check))
+            offset += length
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read_block(
+        self,
+        number: int,
+        entry: RemoteObject,
+        position: Position,
+        block: int,
+        start: int,
+        length: int,
+        check: Callable[[], None],
+    ) -> bytes:
+        wanted = self._ahead_of(position, block, -(-entry.size_bytes // BLOCK_BYTES))
+        while True:
+            found = self._cache.read((number, block), start, length)
+            if found is not None:
+                self._request(number, entry, wanted)
+                return found
+            self._raise_recent_fault(number)
+            # Ask for the block itself first, in one request with those behind it.
+            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)))
+            if coming is not None:  # else it has come since the look into the cache
+                return _awaited(coming, check)[start : start + length]
+
+    def _raise_recent_fault(self, number: int) -> None:
+        at_s, fault = self._faults.get(number, (0.0, None))
+        if fault is not None and time.monotonic() - at_s < _FAULT_S:
+            raise fault
+
+    def _ahead_of(self, position: Position, block: int, blocks: int) -> range:
+        """Return the blocks to request ahead, now that ``block`` is read."""
+        with self._lock:
+            if block == position.block:
+                return range(0)
+            in_order = block == position.block + 1
+            position.block = block
+            if not in_order:
+                position.ahead, position.fetched_to = 0, block + 1
+                return range(0)
+            if block == 0:  # perhaps only the head of the file is wanted
+                position.fetched_to = 1
+                return range(0)
+            position.ahead = min(max(2, position.ahead * 2), _MAX_AHEAD)
+            first, end = max(position.fetched_to, block + 1), min(block + 1 + position.ahead, blocks)
+            if end - first < position.ahead // 2 and end < blocks:  # ask rarely, and then for much
+                return range(0)
+            position.fetched_to = max(first, end)
+            return range(first, end)
+
+    def _request(self, number: int, entry: RemoteObject, blocks: range) -> "Future[bytes] | None":
+        """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing."""
+        runs: list[list[int]] = []
+        with self._lock:
+            for block in blocks:
+                key = (number, block)
+                if key in self._coming or key in self._cache:
+                    continue
+                self._coming[key] = Future()
+                if runs and runs[-1][-1] == block - 1 and len(runs[-1]) < _RUN:
+                    runs[-1].append(block)
+                else:
+                    runs.append([block])
+            first = self._coming.get((number, blocks.start))
+        for run in runs:
+            self._pool.submit(self._fetch, number, entry, run[0], run[-1] + 1)
+        return first
+
+    def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:
+        block, data = first, bytearray()
+        end_byte = min(end * BLOCK_BYTES, entry.size_bytes)
+        try:
+            body = RemoteBody(entry, self._transfers).pieces(BLOCK_BYTES, start=first * BLOCK_BYTES, end=end_byte)
+            with closing(body):
+                for piece in body:
+                    data += piece
+                    while len(data) >= BLOCK_BYTES or (data and block * BLOCK_BYTES + len(data) == end_byte):
+                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]))
+                        del data[:BLOCK_BYTES]
+                        block += 1
+        except BaseException as error:  # noqa: BLE001 - it must reach those who wait, whatever it is
+            self._faults[number] = (time.monotonic(), error)
+            for missing in range(block, end):
+                self._take(number, missing).set_exception(error)
+
+    def _came(self, number: int, block: int, data: bytes) -> None:
+        self._cache.write((number, block), data)
+        self._take(number, block).set_result(data)
+
+    def _take(self, number: int, block: int) -> "Future[bytes]":
+        with self._lock:
+            return self._coming.pop((number, block))
+
+
+def _awaited(coming: "Future[bytes]", check: Callable[[], None]) -> bytes:
+    """Wait for a block; call ``check`` several times a second."""
+    while True:
+        try:
+            return coming.result(_LOOK_S)
+        except NotYet:
+            if coming.done():  # the fault itself is a TimeoutError
+                raise
+            check()
