@@ -38,7 +38,7 @@ class InstancesService:
         ended, lost = request.get("Exit", ""), request.get("Lost", False)
         try:
             # Renew before waiting for a thread: while many jobs start, a thread may be free only after the lease.
-            stop = self._instances.renew(ref, job_name=job_name)
+            stop = await self._instances.renew(ref, job_name=job_name)
             if phases or ended or lost:
                 stop = await asyncio.to_thread(
                     self._instances.report, ref, job_name=job_name, phases=phases, ended=ended, lost=lost
