@@ -5,7 +5,8 @@
 The benchmark runs the real service with the executor for clusters. Only the placement is simulated: instead of agents
 on machines, one client process keeps a connection per instance and reports like an agent, by a signed request every ten
 seconds that waits for orders. Each instance belongs to a separate job. Meanwhile another client describes and lists
-jobs, one request after the other, and its latencies are printed. Then the service is killed and started again.
+jobs, and its latencies are printed. It sends a request every 10 ms. If the last answer comes later than that, the
+latency of the next request counts from the time at which it was due. Then the service is killed and started again.
 
 Both clients share the machine with the service; the printed CPU time is that of the service's process alone. On a busy
 machine the latencies mostly show its scheduler: compare them with the row of empty requests, and with the CPU time per
@@ -46,6 +47,7 @@ ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 IMAGE = "tensorflow-training:2.21.0-cpu-py311"
 REGION = "us-west-2"
 BEAT_S = 10
+REQUEST_S = 0.01
 LIMIT_MS = 5.0
 BLOCK = 10_000
 STALL_S = 180
@@ -309,7 +311,7 @@ QUESTIONS: dict[str, Callable[[random.Random, argparse.Namespace], tuple[str, di
 
 
 async def send_requests(service: Service, options: argparse.Namespace, *, idle: float) -> None:
-    """Print the latencies of sequential requests, and the service's CPU time per request.
+    """Print the latencies of requests that are due at fixed times, and the service's CPU time per request.
 
     Args:
         idle: Number of cores that the service uses without these requests.
@@ -317,18 +319,22 @@ async def send_requests(service: Service, options: argparse.Namespace, *, idle: 
     client, chance, pid = Client(service), random.Random(0), pid_of(service)
     for name, question in QUESTIONS.items():
         latencies = []
-        begun, used_s = time.monotonic(), cpu_s(pid)
+        due_s = begun = time.monotonic()
+        used_s = cpu_s(pid)
         while (seconds := time.monotonic() - begun) < options.seconds / 2:
             operation, members = question(chance, options)
-            latencies.append((await client.ask(operation, **members))[1])
-            await asyncio.sleep(0.005)
+            late_s = time.monotonic() - due_s
+            if late_s < 0:
+                await asyncio.sleep(-late_s)
+            latencies.append((await client.ask(operation, **members))[1] + max(0.0, late_s) * 1000)
+            due_s += REQUEST_S
         cost_ms = (cpu_s(pid) - used_s - idle * seconds) / len(latencies) * 1000
         latencies.sort()
         p99_ms = latencies[int(len(latencies) * 0.99)]
         print(
             f"{name:24} p50 {statistics.median(latencies):5.1f} ms  p99 {p99_ms:5.1f} ms"
             f"  = {p99_ms / LIMIT_MS:.2f} x the limit of {LIMIT_MS:g} ms; CPU {cost_ms:.2f} ms"
-            f" ({len(latencies)} requests)",
+            f" ({len(latencies)} requests, load {os.getloadavg()[0]:.1f})",
             flush=True,
         )
 

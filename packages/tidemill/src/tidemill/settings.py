@@ -88,7 +88,8 @@ class Settings(BaseSettings):
     machine must have. Instances of other types reserve one CPU."""
     lease_s: float = Field(default=60.0, ge=6.0)
     """Seconds without contact to the service after which an instance on a cluster ends itself, including its time to
-    save. A lost instance is started again when its lease has ended."""
+    save. A lost instance is started again when its lease has ended. A running instance keeps the length with which it
+    was started."""
     max_instances: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Maximum number of training instances at a time; further jobs wait in order."""
     gpus: tuple[str, ...] | None = None

@@ -27,8 +27,10 @@ from tidemill.instance.remote_s3 import upload, upload_client
 from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.instance.status import InstanceExit, Outcome
 from tidemill.node.service import AttemptOver, Service, ServiceAway
+from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.leases import SqlLeaseRecords
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
@@ -59,7 +61,8 @@ class FastClock(SystemClock):
 class Cluster:
     """A service, an executor over it, and directories that simulate machines."""
 
-    def __init__(self, root: Path, objects: ObjectStore, *, lease_s: float) -> None:
+    def __init__(self, root: Path, database: Database, objects: ObjectStore, *, lease_s: float) -> None:
+        self.database = database
         self.objects = objects
         self.logs = root / "logs"
         self.placement = ProcessPlacement(root / "machines")
@@ -77,6 +80,7 @@ class Cluster:
             self.records,
             self.placement,
             logs=SegmentSink(self.logs),
+            leases=SqlLeaseRecords(self.database),
             service_url=lambda: self.service.url,
             lease_s=self.lease_s,
             isolation="plain",
@@ -159,7 +163,7 @@ def cluster(
     monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(environments_dir))
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
-        made = Cluster(tmp_path, objects, lease_s=getattr(request, "param", LEASE_S))
+        made = Cluster(tmp_path, database, objects, lease_s=getattr(request, "param", LEASE_S))
         with made.service.serving():
             try:
                 yield made

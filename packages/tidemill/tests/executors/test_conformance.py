@@ -32,6 +32,7 @@ from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, Objec
 from tidemill.instance.status import InstanceExit, Outcome, StopReason
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.leases import SqlLeaseRecords
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.objects.store import ObjectStore
 
@@ -257,6 +258,7 @@ def rig(
                 service / "cluster",
                 ProcessPlacement(tmp_path / "machines"),
                 logs=SegmentSink(logs),
+                leases=SqlLeaseRecords(database),
                 service_url=lambda: made.service.url if made.service else "",
                 lease_s=30,
                 isolation="plain",

@@ -11,6 +11,9 @@ from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 from tidemill.instance.status import Phase
 from tidemill.services.instances import InstancesService
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.leases import SqlLeaseRecords
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.wire.exchange import Caller, Context
 
@@ -38,7 +41,13 @@ CONTEXT = Context(
 
 
 def test_a_report_in_time_renews_the_lease_although_a_thread_is_free_only_after_the_lease(tmp_path: Path) -> None:
-    instances = ClusterInstances(tmp_path / "cluster", logs=SegmentSink(tmp_path / "logs"), lease_s=LEASE_S)
+    database = SqliteDatabase.open(tmp_path / "state.db", metadata=metadata)
+    instances = ClusterInstances(
+        tmp_path / "cluster",
+        logs=SegmentSink(tmp_path / "logs"),
+        leases=SqlLeaseRecords(database),
+        lease_s=LEASE_S,
+    )
     service = InstancesService(instances)
     report = {
         "JobId": SPEC.ref.job_id,
@@ -60,4 +69,5 @@ def test_a_report_in_time_renews_the_lease_although_a_thread_is_free_only_after_
         return await reported
 
     assert asyncio.run(report_with_busy_threads()) == {"LeaseSeconds": LEASE_S}
+    database.close()
     assert instances.status(SPEC.ref).phases == (Phase("Downloading", 1, "Data"),)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
@@ -69,7 +70,11 @@ def test_such_code_would_be_found(source):
     assert breaches(source)
 
 
-@pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
+@pytest.mark.parametrize(
+    "table",
+    [each for each in metadata.sorted_tables if any(isinstance(column.type, Text) for column in each.columns)],
+    ids=lambda table: table.name,
+)
 def test_text_sorts_by_code_point_in_postgresql_too(table):
     definition = str(CreateTable(table).compile(dialect=postgresql.dialect()))
     columns = [line for line in definition.splitlines() if " TEXT" in line]

@@ -8,18 +8,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from database_contract import TABLES, DatabaseContract, adding, names
 from postgresql_server import PostgresqlServer
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 
 from tidemill.core import faults
 from tidemill.core.clock import SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable
 from tidemill.store.database.postgresql.database import PostgresqlDatabase
 from tidemill.store.database.postgresql.succession import Succession
+from tidemill.store.database.revisions import HEAD
+from tidemill.store.database.schema import leases, metadata, starts
 
 
 @pytest.fixture
@@ -164,6 +167,26 @@ def test_an_unavailable_server_is_an_error_until_it_is_back(url, server):
             server.start()
         database.write_sync(adding("c"))
         assert {"a", "c"} <= set(names(database))
+
+
+def test_a_database_of_an_older_revision_is_migrated_to_the_tables_of_a_new_one(url):
+    tables = [starts.name, leases.name]
+
+    def layout(connection: Connection) -> list[Any]:
+        found = inspect(connection)
+        columns = [column for table in tables for column in found.get_columns(table)]
+        described = [(each["name"], str(each["type"]), each["nullable"], each["default"]) for each in columns]
+        return [*described, *(found.get_pk_constraint(table) for table in tables)]
+
+    with PostgresqlDatabase.open(url, metadata=metadata) as database:
+        new = database.read(layout)
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("DROP TABLE starts, leases")
+        raw.execute("UPDATE alembic_version SET version_num = '0002'")
+    with PostgresqlDatabase.open(url, metadata=metadata) as database:
+        assert database.read(layout) == new
+    with psycopg.connect(url) as raw:
+        assert raw.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
 
 
 def test_one_service_uses_a_database(url, database):

@@ -32,8 +32,8 @@ NEXT = '''
 from alembic import op
 from sqlalchemy import Column, Text
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:
@@ -52,13 +52,13 @@ def version_1(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Add revision 0003 to this release, and return the revision's file."""
+    """Add revision 0004 to this release, and return the revision's file."""
     folder = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, folder)
-    file = folder / "versions" / "r0003_next.py"
+    file = folder / "versions" / "r0004_next.py"
     file.write_text(NEXT)
     monkeypatch.setattr(revisions, "MIGRATIONS", str(folder))
-    monkeypatch.setattr(revisions, "HEAD", "0003")
+    monkeypatch.setattr(revisions, "HEAD", "0004")
     return file
 
 
@@ -127,13 +127,13 @@ def test_a_table_that_was_added_without_a_new_version_is_created(version_1):
 
 def test_an_older_revision_is_migrated_and_keeps_its_rows(tmp_path, version_1, later_release, monkeypatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr(revisions, "HEAD", "0002")
+        earlier.setattr(revisions, "HEAD", "0003")
         opened(tmp_path / "new.db").close()
     run_sql(tmp_path / "new.db", "INSERT INTO buckets VALUES ('data', 1700000000000)")
     for path in (tmp_path / "new.db", version_1):
         opened(path).close()
         assert run_sql(path, "SELECT name, created_ms, region FROM buckets") == [("data", 1700000000000, None)]
-        assert revision_of(path) == [("0003",)]
+        assert revision_of(path) == [("0004",)]
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(version_1, later_release):
@@ -145,7 +145,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(version_1, later_r
     assert run_sql(version_1, "SELECT value FROM meta WHERE key = 'schema_version'") == [("1",)]
     later_release.write_text(NEXT)
     opened(version_1).close()
-    assert revision_of(version_1) == [("0003",)]
+    assert revision_of(version_1) == [("0004",)]
 
 
 def test_a_database_of_a_newer_release_is_refused(tmp_path, version_1):

@@ -51,6 +51,7 @@ from tidemill.settings import Settings
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.backup import Backups
+from tidemill.store.leases import SqlLeaseRecords
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.logs.streams import LogStreams
 from tidemill.store.objects.contents import Elsewhere
@@ -136,7 +137,7 @@ class Application:
         stack.callback(local.close)
         if settings.warm:
             local.warm_up(settings.default_framework)
-        cluster = self._cluster = self._open_cluster(stack)
+        cluster = self._cluster = self._open_cluster(stack, database)
         executor: Executor = SplitExecutor(local, cluster) if cluster else local
         planner = InstancePlanner(
             objects,
@@ -262,7 +263,7 @@ class Application:
         _background(stack, objects.contents.remote.keep_clean(), "clean-up of the other S3")
         return objects
 
-    def _open_cluster(self, stack: AsyncExitStack) -> ClusterExecutor | None:
+    def _open_cluster(self, stack: AsyncExitStack, database: Database) -> ClusterExecutor | None:
         """Return the executor for training jobs on other machines, if the settings request one."""
         settings = self._settings
         if settings.executor == "local":
@@ -281,12 +282,14 @@ class Application:
             self._state.root / "cluster",
             RayPlacement(settings.ray_address),
             logs=SegmentSink(self._state.logs),
+            leases=SqlLeaseRecords(database),
             service_url=lambda: self._public_url or self._url(),
             lease_s=settings.lease_s,
             isolation=settings.isolation,
             shares=settings.ray_instance_types,
         )
         stack.callback(cluster.close)
+        _background(stack, cluster.instances.keep_time(), "time of leases")
         return cluster
 
     def _open_database(self, stack: AsyncExitStack) -> tuple[Database, Clock]:

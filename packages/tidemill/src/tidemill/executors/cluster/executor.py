@@ -17,6 +17,7 @@ from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
 from tidemill.executors.cluster.capacity import KnownCapacity
 from tidemill.executors.cluster.instances import ClusterInstances
+from tidemill.executors.cluster.lease_records import LeaseRecords
 from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.placement import Placement
 from tidemill.instance.assignment import Assignment
@@ -36,6 +37,7 @@ class ClusterExecutor:
         root: Directory of the records of instances.
         placement: Reserves machines, and starts and ends agents on them.
         logs: Stores the log lines of the instances.
+        leases: Stores the leases of the instances for later starts of the service.
         service_url: Returns the URL at which the machines of the cluster reach the service.
         lease_s: Seconds without an answer of the service after which an agent ends its instance.
         isolation: The setting ``isolation`` for the machines. Default: ``auto``.
@@ -56,6 +58,7 @@ class ClusterExecutor:
         placement: Placement,
         *,
         logs: LogSink,
+        leases: LeaseRecords,
         service_url: Callable[[], str],
         lease_s: float,
         isolation: str = "auto",
@@ -70,7 +73,7 @@ class ClusterExecutor:
         self._lock = threading.Lock()
         self._news: set[InstanceRef] = set()
         self._arrived: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
-        self.instances = ClusterInstances(root, logs=logs, lease_s=lease_s, changed=self._note)
+        self.instances = ClusterInstances(root, logs=logs, leases=leases, lease_s=lease_s, changed=self._note)
         self._leases = LeaseWatch(self.instances.lease_end_s)
 
     def capacity(self) -> Capacity:
@@ -116,6 +119,7 @@ class ClusterExecutor:
                 if known is not None:
                     self._leases.add(ref)
                     found.append(known)
+        self.instances.adopt([known.ref for known in found])
         return found
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:

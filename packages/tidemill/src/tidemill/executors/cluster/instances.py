@@ -4,10 +4,13 @@ An agent renews the lease of its instance with every report. An instance whose l
 its agent has ended it, even if the agent could not reach the service. So two attempts of an instance never run at the
 same time.
 
-A later service does not know when an agent last reached the earlier one. It gives each instance a whole lease, from the
-time at which it can be reached: the instance's own end, which its agent counts from an earlier time, comes first.
-Nothing depends on the time of day, which may differ after a restart. The end of a lease is stored before the job can
-start its next attempt, so an instance that was lost stays lost.
+A later start of the service does not know when an agent last reached an earlier one. It knows which start last renewed
+the lease, because the first renewal by each start is stored before it is answered, and for how long agents could reach
+each start since then. A lease ends when these times add up to its length. All of them are later than the last renewal,
+so by then the agent, which counts from an earlier time, has ended the instance. Time without a service does not count,
+because no instance could report, and because the machines have no common clock. Nothing depends on the time of day,
+which may differ after a restart. The end of a lease is stored before the job can start its next attempt, so an instance
+that was lost stays lost.
 """
 
 import asyncio
@@ -18,22 +21,33 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from tidemill.core.files import read_json, write_json
+from tidemill.errors import ServiceUnavailable
 from tidemill.executors.base import KnownInstance, LogSink
+from tidemill.executors.cluster.lease_records import LeaseRecords
 from tidemill.executors.cluster.reports import UnknownInstance
 from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.lease import StoredLease
 from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_json
 from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 from tidemill.instance.status import InstanceExit, InstanceStatus, Phase, StopReason
 
 __all__ = ["ClusterInstances"]
 
+_log = structlog.get_logger("tidemill.cluster")
 _LEASE_FILE = "lease"
 _ENDED_S = 1.0
+_STEP_S = 1.0
+"""How often the time is stored for which agents could reach this start, in seconds.
+
+A start that is killed sooner than this after its beginning does not count.
+"""
 
 
 @dataclass(slots=True)
@@ -47,7 +61,10 @@ class _Attempt:
         phases: Phases that the agent has reported.
         ended: Whether the agent has reported a result.
         stop: Why the instance is to stop, if it is.
-        until_s: End of the lease by the monotonic clock, in seconds; None if this service has not renewed it.
+        lease_s: Length of the lease in seconds, as the agent knows it.
+        silent_s: See `StoredLease.silent_s`.
+        until_s: End of the lease by the monotonic clock, in seconds; None if this start has not renewed it.
+        renewal_is_stored: Whether it is stored that this start has renewed the lease.
         log_begin: Size of the log stream before the attempt, in bytes; None if not read yet.
     """
 
@@ -57,7 +74,10 @@ class _Attempt:
     phases: tuple[Phase, ...]
     ended: bool
     stop: StopReason | None
+    lease_s: float
+    silent_s: float
     until_s: float | None
+    renewal_is_stored: bool = False
     log_begin: int | None = None
 
 
@@ -69,7 +89,8 @@ class ClusterInstances:
     Args:
         root: Directory of the records, on the service's machine.
         logs: Stores the log lines.
-        lease_s: Length of a lease in seconds.
+        leases: Stores the leases for later starts of the service.
+        lease_s: Length of the leases of instances that are launched from now on, in seconds.
         changed: Called with each instance whose status has changed.
         now_s: Returns the monotonic time in seconds.
     """
@@ -79,12 +100,15 @@ class ClusterInstances:
         root: Path,
         *,
         logs: LogSink,
+        leases: LeaseRecords,
         lease_s: float,
         changed: Callable[[InstanceRef], None] = lambda _: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root = root
         self._logs = logs
+        self._leases = leases
+        self._silent = dict(leases.begin())  # the leases that this start has not renewed
         self._lease_s = lease_s
         self._changed = changed
         self._now_s = now_s
@@ -102,6 +126,45 @@ class ClusterInstances:
     def begin_leases(self) -> None:
         """Begin the leases of all instances, because agents can reach the service from now on. No lease ends before."""
         self._reachable_s = self._now_s()
+
+    def adopt(self, refs: Collection[InstanceRef]) -> None:
+        """Store the leases that are not stored yet, and remove stored leases without an instance.
+
+        Args:
+            refs: The instances of all jobs that have not ended.
+        """
+        # A release that did not store leases launched them, or the database was restored from a backup.
+        missing = [ref for ref in refs if ref not in self._silent and self._may_run(ref)]
+        if missing:
+            self._leases.adopt(missing, lease_s=self._lease_s)
+            self._silent |= dict.fromkeys(missing, StoredLease(self._lease_s, 0.0))
+        gone = self._silent.keys() - set(refs)
+        if gone:
+            self._leases.remove(gone)
+            for ref in gone:
+                self._silent.pop(ref, None)
+
+    async def keep_time(self) -> None:
+        """Store each second for how long agents can reach this start, while instances have not reported to it.
+
+        Never returns. Cancel it before the service ends, which stores the time once more.
+        """
+        try:
+            while True:
+                await asyncio.sleep(_STEP_S)
+                await self.store_time()
+        finally:
+            await self.store_time()
+
+    async def store_time(self) -> None:
+        """Store for how long agents could reach this start until now, if a later start may need to know."""
+        reachable_s = self._now_s() - self._reachable_s
+        if reachable_s <= 0 or not any(reachable_s < lease.lease_s for lease in list(self._silent.values())):
+            return
+        try:
+            await self._leases.store_reachable(reachable_s)
+        except ServiceUnavailable as error:
+            _log.warning("leases.time_not_stored", reason=error.message)
 
     def knows(self, ref: InstanceRef) -> bool:
         """Return whether an attempt was launched and not removed."""
@@ -134,19 +197,26 @@ class ClusterInstances:
         directory = self._directory(spec.ref)
         directory.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         (directory.path / _LEASE_FILE).touch()
+        self._leases.add(spec.ref, lease_s=self._lease_s)
         write_json(directory.spec_file, {"version": 1, **spec_to_json(spec)})
+        attempt = self._attempt(spec.ref)
+        attempt.renewal_is_stored = True
         if self._reachable_s < math.inf:
-            self._attempt(spec.ref).until_s = self._now_s() + self._lease_s
+            attempt.until_s = self._now_s() + attempt.lease_s
 
     def remove(self, ref: InstanceRef) -> None:
         """Remove the record of an attempt that never ran."""
         self._attempts.pop(ref, None)
-        shutil.rmtree(self._directory(ref).path, ignore_errors=True)
+        path = self._directory(ref).path
+        if path.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            self._leases.remove([ref])
 
     def end_job(self, job_id: str) -> None:
         """End the leases of all attempts of a job, and drop them from memory. Their files stay."""
-        for ref in list(self.known(job_id)):
-            self.end_lease(ref)
+        refs = list(self.known(job_id))
+        self._end_leases(refs)
+        for ref in refs:
             self._attempts.pop(ref, None)
 
     def identify(self, ref: InstanceRef) -> KnownInstance | None:
@@ -156,9 +226,15 @@ class ClusterInstances:
             return KnownInstance(ref=ref, kind=spec.kind, job_name=spec.job_name)
         return None
 
-    def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
+    async def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
         attempt = self._checked(ref, job_name)
         self._renew(ref, attempt)
+        if not attempt.renewal_is_stored:
+            # The agent counts on a renewal as soon as it is answered, so a later start must know of it.
+            await self._leases.renew(ref)
+            attempt.renewal_is_stored = True
+            self._silent.pop(ref, None)
+            self._checked(ref, job_name)
         return attempt.stop
 
     def report(
@@ -178,8 +254,6 @@ class ClusterInstances:
                 attempt.ended = True
             if lost:
                 self.end_lease(ref)
-            else:
-                self._renew(ref, attempt)
         if news:
             self._changed(ref)
         if lost or ended:
@@ -257,16 +331,33 @@ class ClusterInstances:
             attempt = self._attempt(ref)
         except UnknownInstance:
             return 0.0
-        return 0.0 if attempt.ended else min(self._end_s(attempt), self._now_s() + self._lease_s)
+        if attempt.ended:
+            return 0.0
+        if attempt.until_s is None and self._reachable_s == math.inf:
+            return self._now_s() + max(_STEP_S, attempt.lease_s - attempt.silent_s)
+        return self._end_s(attempt)
 
     def end_lease(self, ref: InstanceRef) -> None:
         """End the lease of an attempt whose processes are gone, for later services, too."""
-        with contextlib.suppress(UnknownInstance, FileNotFoundError):
-            attempt = self._attempt(ref)
-            with self._lease_lock:
+        self._end_leases([ref])
+
+    def _end_leases(self, refs: Sequence[InstanceRef]) -> None:
+        attempts = {}
+        for ref in refs:
+            with contextlib.suppress(UnknownInstance):
+                attempt = self._attempt(ref)
                 if attempt.until_s != 0.0:
-                    attempt.until_s = 0.0
-                    os.utime(attempt.lease_file, (_ENDED_S, _ENDED_S))
+                    attempts[ref] = attempt
+        if not attempts:
+            return
+        # Only the leading service can write to the database. So a service that hung, and does not know yet that another
+        # one leads, fails here, before it marks files that the other one reads.
+        self._leases.remove(attempts.keys())
+        for ref, attempt in attempts.items():
+            with self._lease_lock, contextlib.suppress(FileNotFoundError):
+                attempt.until_s = 0.0
+                os.utime(attempt.lease_file, (_ENDED_S, _ENDED_S))
+            self._silent.pop(ref, None)
 
     def _directory(self, ref: InstanceRef) -> InstanceDirectory:
         return InstanceDirectory.of(self._root, ref)
@@ -287,6 +378,7 @@ class ClusterInstances:
             has_ended = lease_file.stat().st_mtime <= _ENDED_S
         except FileNotFoundError:
             has_ended = True
+        lease = self._silent.get(ref, StoredLease(self._lease_s, 0.0))
         return _Attempt(
             job_name=spec.job_name,
             log=spec.log,
@@ -294,6 +386,8 @@ class ClusterInstances:
             phases=directory.read_phases(),
             ended=directory.read_exit() is not None,
             stop=directory.read_stop(),
+            lease_s=lease.lease_s,
+            silent_s=lease.silent_s,
             until_s=0.0 if has_ended else None,
         )
 
@@ -309,7 +403,16 @@ class ClusterInstances:
         return not attempt.ended and self._end_s(attempt) > self._now_s()
 
     def _end_s(self, attempt: _Attempt) -> float:
-        return self._reachable_s + self._lease_s if attempt.until_s is None else attempt.until_s
+        if attempt.until_s is not None:
+            return attempt.until_s
+        return self._reachable_s + attempt.lease_s - attempt.silent_s
+
+    def _may_run(self, ref: InstanceRef) -> bool:
+        """Return whether no end of an attempt is recorded, or its record cannot be read."""
+        with contextlib.suppress(ValueError, KeyError, TypeError, UnknownInstance):
+            attempt = self._attempt(ref)
+            return attempt.until_s is None and not attempt.ended
+        return True
 
     def _stop(self, ref: InstanceRef) -> StopReason | None:
         found = self._attempts.get(ref)
@@ -324,7 +427,7 @@ class ClusterInstances:
         with self._lease_lock:
             if not attempt.ended and not self._runs(attempt):
                 raise _lease_over(ref, attempt)
-            attempt.until_s = self._now_s() + self._lease_s
+            attempt.until_s = self._now_s() + attempt.lease_s
 
     def _log_begin(self, ref: InstanceRef, attempt: _Attempt) -> int:
         if attempt.log_begin is None:

@@ -21,8 +21,10 @@ class InstanceReports(Protocol):
         """Length of a lease in seconds."""
         ...
 
-    def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
-        """Renew the lease, without waiting for files. Return why the instance is to stop, if it is.
+    async def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
+        """Renew the lease, without waiting for a thread. Return why the instance is to stop, if it is.
+
+        The first renewal by a start of the service returns when it is stored.
 
         Args:
             ref: The attempt.
@@ -30,13 +32,14 @@ class InstanceReports(Protocol):
 
         Raises:
             UnknownInstance: The attempt is over, its lease has ended, or it is not of that job.
+            ServiceUnavailable: The renewal could not be stored.
         """
         ...
 
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
     ) -> StopReason | None:
-        """Record the report of an agent, and renew the lease. Return why the instance is to stop, if it is.
+        """Record the report of an agent whose lease was renewed. Return why the instance is to stop, if it is.
 
         Args:
             ref: The attempt.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.errors import AwsError
+from tidemill.executors.cluster.report_times import wait_of_report_s
 from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Phase
@@ -38,7 +39,7 @@ class InstancesService:
         ended, lost = request.get("Exit", ""), request.get("Lost", False)
         try:
             # Renew before waiting for a thread: while many jobs start, a thread may be free only after the lease.
-            stop = self._instances.renew(ref, job_name=job_name)
+            stop = await self._instances.renew(ref, job_name=job_name)
             if phases or ended or lost:
                 stop = await asyncio.to_thread(
                     self._instances.report, ref, job_name=job_name, phases=phases, ended=ended, lost=lost
@@ -50,7 +51,9 @@ class InstancesService:
                 f"Exit is not the result of an instance: {error}.", code="ValidationException", status=400
             ) from error
         if stop is None and not ended:
-            stop = await self._instances.await_stop(ref, timeout_s=request.get("WaitSeconds", 0))
+            now_s = asyncio.get_running_loop().time()
+            wait_s = wait_of_report_s(ref, now_s=now_s, period_s=request.get("WaitSeconds", 0))
+            stop = await self._instances.await_stop(ref, timeout_s=wait_s)
         return {
             "LeaseSeconds": self._instances.lease_s,
             **({"StopReason": stop.value} if stop else {}),

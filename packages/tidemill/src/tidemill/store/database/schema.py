@@ -3,9 +3,9 @@
 A change of a table, an index or a column also needs a migration (`tidemill.store.database.revisions` says how).
 """
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
-__all__ = ["TEXT", "meta", "metadata", "records"]
+__all__ = ["TEXT", "leases", "meta", "metadata", "records", "starts"]
 
 metadata = MetaData()
 
@@ -36,3 +36,23 @@ records = Table(
     Index("records_by_status", "kind", "status", "created_ms", "name", "modified_ms"),
 )
 """`tidemill.store.records.base.Record`, one a row; the checksum is over all other columns."""
+
+starts = Table(
+    "starts",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("reachable_ms", BigInteger, nullable=False),
+)
+"""Starts of the service, and how long the agents of a cluster could reach each of them; see `tidemill.store.leases`."""
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("job_id", TEXT, primary_key=True),
+    Column("instance_index", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, nullable=False),
+    Column("lease_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Leases of the instances of a cluster that have not ended: the length, and the last start that renewed the lease."""
