@@ -8,18 +8,22 @@ reference cycles wait for a full collection.
 Python collects new objects when 700 more were created than freed since the last collection. In a service with a steady
 load the two numbers are almost equal, so that hundreds of thousands of new objects gathered, for example the requests
 of agents that wait ten seconds for their answers, and the next collection took 0.1 s. So new objects are also collected
-at short intervals.
+at short intervals while the service works, and each second while it is idle.
 """
 
 import asyncio
 import contextlib
 import gc
+import time
 from collections.abc import AsyncGenerator
 
 __all__ = ["short_collections"]
 
 FULL_COLLECTION_S = 600
 YOUNG_COLLECTION_S = 0.02
+IDLE_COLLECTION_S = 1.0
+_IDLE_SHARE = 0.02
+"""The service is idle while it uses less than this share of one processor."""
 # The youngest generation is collected when it has grown by 700 objects. The others stay empty.
 _THRESHOLDS = (700, 1_000_000, 1_000_000)
 
@@ -48,8 +52,12 @@ def _set_aside(phase: str, info: dict[str, int]) -> None:
 
 
 async def _collect_young() -> None:
+    wait_s = YOUNG_COLLECTION_S
     while True:
-        await asyncio.sleep(YOUNG_COLLECTION_S)
+        used_s, since_s = time.process_time(), time.monotonic()
+        await asyncio.sleep(wait_s)
+        is_idle = time.process_time() - used_s < _IDLE_SHARE * (time.monotonic() - since_s)
+        wait_s = IDLE_COLLECTION_S if is_idle else YOUNG_COLLECTION_S
         gc.collect(0)
 
 
