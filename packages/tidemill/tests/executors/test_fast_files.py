@@ -77,6 +77,18 @@ def test_files_are_listed_with_their_sizes_and_without_a_request(make_stage: Any
     assert_nothing_is_left(stage, ref)
 
 
+def test_a_copy_of_the_channel_can_be_changed(stage: Any, remote: Any) -> None:
+    script = BASE + (
+        "import shutil\n"
+        "copy = Path(shutil.copytree(data, '/tmp/copy'))\n"
+        "(copy / 'd/a').write_text('changed'); (copy / 'd/new').write_text('new')\n"
+        "shutil.rmtree(copy); print(copy.exists())"
+    )
+    ref, ended = stage.run(script, channels=(channel(remote.put("d/a", b"a")),), remotes=remote.remotes)
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.lines(ref)[-1] == "False"
+
+
 def test_only_what_is_read_is_fetched(stage: Any, remote: Any) -> None:
     content = os.urandom(50 * MIB)
     big = remote.put("big", content)

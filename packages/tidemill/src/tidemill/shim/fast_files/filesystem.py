@@ -62,9 +62,9 @@ class ChannelFiles(mfusepy.Operations):
         found = self._tree.files.get(path[1:])
         if found is not None:
             size = found.size_bytes
-            return {**self._common, "st_mode": stat.S_IFREG | 0o444, "st_size": size, "st_blocks": -(-size // 512)}
+            return {**self._common, "st_mode": stat.S_IFREG | 0o644, "st_size": size, "st_blocks": -(-size // 512)}
         if path[1:] in self._tree.directories:
-            return {**self._common, "st_mode": stat.S_IFDIR | 0o555, "st_size": 0}
+            return {**self._common, "st_mode": stat.S_IFDIR | 0o755, "st_size": 0}
         raise mfusepy.FuseOSError(errno.ENOENT)
 
     def readdir(self, path: str, fh: int) -> list[str]:
