@@ -1,10 +1,12 @@
 """FastFile mode with a remote S3: real shims and sandboxes, real FUSE mounts, and a second service as the remote S3."""
 
+import gc
 import hashlib
 import json
 import os
 import signal
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,23 @@ def test_a_script_that_handles_the_error_completes(stage: Any, remote: Any) -> N
     assert "HANDLED 5" in stage.lines(ref)
 
 
+def test_an_object_that_could_be_read_later_is_not_the_reason_of_another_error(stage: Any, remote: Any) -> None:
+    made = channel(remote.put("a", b"first"))
+    remote.put("a", b"SECOND")
+    script = BASE + (
+        "while True:\n"
+        "    try: digest('a'); break\n"
+        "    except OSError: print('ERROR', flush=True); time.sleep(0.1)\n"
+        "1 / 0"
+    )
+    ref = stage.start(script, channels=(made,), remotes=remote.remotes)
+    stage.wait_for_line(ref, "ERROR")
+    remote.put("a", b"first")
+    ended = stage.ended(ref)
+    assert ended.failure.startswith("AlgorithmError: ExecuteUserScriptError"), ended
+    assert f"tidemill: channel 'train': s3://{remote.bucket}/a can be read again" in stage.lines(ref)
+
+
 def test_a_job_ends_with_an_error_if_the_process_of_its_files_is_killed(stage: Any, remote: Any) -> None:
     made = channel(remote.put("a", b"first"))
     script = BASE + (
@@ -376,3 +395,19 @@ def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
     assert (cache.read((1, 0), 0, 3), cache.read((0, 1), 0, 1)) == (b"new", None)
     assert list(tmp_path.iterdir()) == []
     cache.close()
+
+
+def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: Any) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+    from tidemill.shim.fast_files.reader import ObjectReader, Position
+    from tidemill.shim.remote_stores import RemoteStores
+    from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
+
+    gone = replace(remote.put("a", b"a"), etag='"other"')
+    with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 1)) as cache:
+        reader = ObjectReader(transfers, cache)
+        with pytest.raises(RemoteFault, match="HTTP 412"):
+            reader.read(0, gone, Position(), 0, 1, check=lambda: None)
+        assert reader.is_unreadable(0)
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, RemoteBody)]

@@ -1,10 +1,12 @@
 """``python -I -m tidemill.shim.fast_files DIRECTORY CHANNEL SOCKET REPORT``: serve the files of one channel.
 
 ``SOCKET`` is the descriptor of a socket through which the descriptor of the mount comes, and ``REPORT`` that of a pipe
-for lines about objects that cannot be read. The process ends when the mount does, that is, with the job.
+for lines about objects that cannot be read: JSON arrays of a URI and the reason, which is empty if the object can be
+read again. The process ends when the mount does, that is, with the job.
 """
 
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -47,8 +49,8 @@ def main(arguments: list[str]) -> int:
 
     from tidemill.shim.fast_files.filesystem import ChannelFiles
 
-    def report(text: str) -> None:
-        os.write(report_fd, (" ".join(text.split()) + "\n").encode(errors="replace"))
+    def report(uri: str, reason: str) -> None:
+        os.write(report_fd, json.dumps([uri, " ".join(reason.split())]).encode() + b"\n")
 
     with sock:
         _, descriptors, _, _ = socket.recv_fds(sock, 1, 1)

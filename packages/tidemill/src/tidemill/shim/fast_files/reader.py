@@ -50,7 +50,7 @@ class ObjectReader:
         self._cache = cache
         self._lock = threading.Lock()
         self._coming: dict[tuple[int, int], Future[bytes]] = {}
-        self._faults: dict[int, tuple[float, BaseException]] = {}
+        self._faults: dict[int, tuple[float, BaseException]] = {}  # by object, with the time
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
 
     def read(
@@ -85,6 +85,14 @@ class ObjectReader:
             offset += length
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def is_unreadable(self, number: int) -> bool:
+        """Return whether an object had a fault, and nothing that was requested later has come.
+
+        Args:
+            number: Number of the object in its channel.
+        """
+        return number in self._faults
+
     def _read_block(
         self,
         number: int,
@@ -110,7 +118,7 @@ class ObjectReader:
     def _raise_recent_fault(self, number: int) -> None:
         at_s, fault = self._faults.get(number, (0.0, None))
         if fault is not None and time.monotonic() - at_s < _FAULT_S:
-            raise fault
+            raise fault.with_traceback(None)  # or each reader would lengthen the traceback
 
     def _ahead_of(self, position: Position, block: int, blocks: int) -> range:
         """Return the blocks to request ahead, now that ``block`` is read."""
@@ -151,7 +159,7 @@ class ObjectReader:
         return first
 
     def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:
-        block, data = first, bytearray()
+        began_s, block, data = time.monotonic(), first, bytearray()
         end_byte = min(end * BLOCK_BYTES, entry.size_bytes)
         try:
             body = RemoteBody(entry, self._transfers).pieces(BLOCK_BYTES, start=first * BLOCK_BYTES, end=end_byte)
@@ -159,15 +167,20 @@ class ObjectReader:
                 for piece in body:
                     data += piece
                     while len(data) >= BLOCK_BYTES or (data and block * BLOCK_BYTES + len(data) == end_byte):
-                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]))
+                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]), began_s)
                         del data[:BLOCK_BYTES]
                         block += 1
         except BaseException as error:  # noqa: BLE001 - it must reach those who wait, whatever it is
+            # The traceback would keep the bytes that have come and the connection for as long as the fault is known.
+            error.__cause__ = error.__context__ = error.__traceback__ = None
             self._faults[number] = (time.monotonic(), error)
             for missing in range(block, end):
                 self._take(number, missing).set_exception(error)
 
-    def _came(self, number: int, block: int, data: bytes) -> None:
+    def _came(self, number: int, block: int, data: bytes, began_s: float) -> None:
+        at_s, _ = self._faults.get(number, (began_s, None))
+        if began_s > at_s:
+            self._faults.pop(number, None)
         self._cache.write((number, block), data)
         self._take(number, block).set_result(data)
 
