@@ -4,7 +4,9 @@ import gc
 import hashlib
 import json
 import os
+import shutil
 import signal
+import socket
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -383,6 +385,15 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, name: str, va
     assert fuse_fault(detect("auto").sandbox).startswith(reason)
 
 
+def test_a_device_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "fuse"
+    with socket.socket(socket.AF_UNIX) as sock:  # open(2) fails as for a device without its module
+        sock.bind(str(path))
+    monkeypatch.setattr("tidemill.sandbox.fuse.FUSE_DEVICE", path)
+    reason = f"{path} cannot be opened: No such device or address; run `modprobe fuse` as root"
+    assert fuse_fault(detect("auto").sandbox) == reason
+
+
 def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
     from tidemill.shim.fast_files.cache import BlockCache
 
@@ -411,3 +422,13 @@ def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: 
         assert reader.is_unreadable(0)
         gc.collect()
         assert not [each for each in gc.get_objects() if isinstance(each, RemoteBody)]
+
+
+def test_the_caches_of_a_job_leave_half_of_the_disk_free(tmp_path: Path) -> None:
+    from tidemill.shim.fast_files.cache import BLOCK_BYTES, capacity_of
+
+    free = shutil.disk_usage(tmp_path).free
+    caches = 1 + free // (32 << 30)  # so that 64 GiB for each would be too much
+    blocks = capacity_of(tmp_path, free, objects=1, caches=caches)
+    assert 0.4 * free < blocks * BLOCK_BYTES * caches < 0.6 * free
+    assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1) == 103

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     os.environ["FUSE_LIBRARY_PATH"] = fuse_library()
     task = SpecRecord.from_json(read_json(directory.spec_file) or {})
     tree = Tree(directory.read_channel(channel), place=channel)
-    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files))
+    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files), caches=len(task.fast_files))
     stores = RemoteStores(task.spec.remotes, task.spec.variables)
     reader = ObjectReader(Transfers(stores), BlockCache(directory.path, capacity))
 
