@@ -188,6 +188,8 @@ class _Server:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with os.fdopen(os.dup(self._report), encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines):
+                if not line.endswith("\n"):  # the process was killed while it wrote
+                    break
                 uri, reason = json.loads(line)
                 if reason:
                     self._unreadable[uri] = reason
