@@ -4,10 +4,13 @@ import gc
 import hashlib
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -432,3 +435,58 @@ def test_the_caches_of_a_job_leave_half_of_the_disk_free(tmp_path: Path) -> None
     blocks = capacity_of(tmp_path, free, objects=1, caches=caches)
     assert 0.4 * free < blocks * BLOCK_BYTES * caches < 0.6 * free
     assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1) == 103
+
+
+def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_path: Path, remote: Any) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+    from tidemill.shim.fast_files.reader import ObjectReader, Position
+    from tidemill.shim.remote_stores import RemoteStores
+    from tidemill.shim.transfers import Transfers
+
+    arrived: queue.Queue[str] = queue.Queue()
+    gate = threading.Semaphore(0)
+
+    class Gate(RemoteStores):
+        """Holds each request until the test lets it pass."""
+
+        def link(self, entry: RemoteObject) -> str:
+            arrived.put(entry.name)
+            assert gate.acquire(timeout=60)
+            return super().link(entry)
+
+    big, large = remote.put("big", bytes(21 * MIB)), remote.put("large", bytes(21 * MIB))
+    small = [remote.put(f"small{number}", b"x") for number in range(9)]
+
+    def middle() -> Position:
+        """Return the state of a file that was read in order; the next read requests blocks 5 to 20 in two requests."""
+        position = Position()
+        position.block, position.fetched_to, position.ahead = 4, 5, 8
+        return position
+
+    with (
+        Transfers(Gate(remote.remotes)) as transfers,
+        closing(BlockCache(tmp_path, 64)) as cache,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        reader = ObjectReader(transfers, cache)
+        reads = []
+
+        def read(number: int, entry: RemoteObject, position: Position, block: int) -> None:
+            waits = threading.Event()
+            reads.append(threads.submit(reader.read, number, entry, position, block * MIB, 1, check=waits.set))
+            assert waits.wait(60)
+
+        for number in range(8):  # occupy all connections
+            read(number, small[number], Position(), 0)
+        read(10, big, middle(), 5)
+        read(11, large, middle(), 5)
+        read(8, small[8], Position(), 0)
+        read(11, large, Position(), 20)
+        names = []
+        for _ in range(13):
+            names.append(arrived.get(timeout=60))
+            if len(names) >= 8:
+                gate.release()
+        gate.release(14)
+        assert [len(each.result(60)) for each in reads] == [1] * 12
+    assert names[8:] == ["big", "large", "small8", "large", "big"]

@@ -2,10 +2,12 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import closing
+from dataclasses import dataclass, replace
 
 from tidemill.instance.spec import RemoteObject
 from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
@@ -20,6 +22,23 @@ _RUN = 8
 _LOOK_S = 0.2
 _FAULT_S = 2.0
 """Time for which an object counts as unreadable after a fault. The kernel repeats a failed read with a smaller size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Adjacent blocks of an object, which are fetched with one GET.
+
+    Attributes:
+        number: Number of the object in its channel.
+        entry: The object.
+        first: The first block.
+        end: The block after the last one.
+    """
+
+    number: int
+    entry: RemoteObject
+    first: int
+    end: int
 
 
 class Position:
@@ -51,6 +70,8 @@ class ObjectReader:
         self._lock = threading.Lock()
         self._coming: dict[tuple[int, int], Future[bytes]] = {}
         self._faults: dict[int, tuple[float, BaseException]] = {}  # by object, with the time
+        self._urgent: deque[_Run] = deque()
+        self._ahead: deque[_Run] = deque()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
 
     def read(
@@ -111,7 +132,7 @@ class ObjectReader:
                 return found
             self._raise_recent_fault(number)
             # Ask for the block itself first, in one request with those behind it.
-            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)))
+            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)), urgent=True)
             if coming is not None:  # else it has come since the look into the cache
                 return _awaited(coming, check)[start : start + length]
 
@@ -140,23 +161,56 @@ class ObjectReader:
             position.fetched_to = max(first, end)
             return range(first, end)
 
-    def _request(self, number: int, entry: RemoteObject, blocks: range) -> "Future[bytes] | None":
-        """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing."""
-        runs: list[list[int]] = []
+    def _request(
+        self, number: int, entry: RemoteObject, blocks: range, *, urgent: bool = False
+    ) -> "Future[bytes] | None":
+        """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing.
+
+        Args:
+            number: Number of the object in its channel.
+            entry: The object.
+            blocks: The blocks.
+            urgent: Whether somebody waits for the first block. It is then fetched before all that is read ahead.
+        """
+        first = (number, blocks.start)
         with self._lock:
-            for block in blocks:
-                key = (number, block)
-                if key in self._coming or key in self._cache:
-                    continue
-                self._coming[key] = Future()
-                if runs and runs[-1][-1] == block - 1 and len(runs[-1]) < _RUN:
-                    runs[-1].append(block)
-                else:
-                    runs.append([block])
-            first = self._coming.get((number, blocks.start))
-        for run in runs:
-            self._pool.submit(self._fetch, number, entry, run[0], run[-1] + 1)
-        return first
+            if urgent and first in self._coming:
+                self._hurry(*first)
+            runs = self._missing(number, entry, blocks)
+            for run in runs:
+                (self._urgent if urgent and run.first == blocks.start else self._ahead).append(run)
+            coming = self._coming.get(first)
+        for _ in runs:
+            self._pool.submit(self._fetch_next)
+        return coming
+
+    def _missing(self, number: int, entry: RemoteObject, blocks: range) -> list[_Run]:
+        """Return the blocks that are neither cached nor requested, which count as requested from now on."""
+        runs: list[_Run] = []
+        for block in blocks:
+            key = (number, block)
+            if key in self._coming or key in self._cache:
+                continue
+            self._coming[key] = Future()
+            if runs and runs[-1].end == block and block - runs[-1].first < _RUN:
+                runs[-1] = replace(runs[-1], end=block + 1)
+            else:
+                runs.append(_Run(number, entry, block, block + 1))
+        return runs
+
+    def _hurry(self, number: int, block: int) -> None:
+        """If a block still waits to be read ahead, make its request urgent."""
+        for run in self._ahead:
+            if run.number == number and run.first <= block < run.end:
+                self._ahead.remove(run)
+                self._urgent.append(run)
+                return
+
+    def _fetch_next(self) -> None:
+        """Fetch the next run. There is one call for each run that was requested."""
+        with self._lock:
+            run = (self._urgent or self._ahead).popleft()
+        self._fetch(run.number, run.entry, run.first, run.end)
 
     def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:
         began_s, block, data = time.monotonic(), first, bytearray()
