@@ -1,10 +1,17 @@
 """FastFile mode with a remote S3: real shims and sandboxes, real FUSE mounts, and a second service as the remote S3."""
 
+import gc
 import hashlib
 import json
 import os
+import queue
+import shutil
 import signal
+import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +82,18 @@ def test_files_are_listed_with_their_sizes_and_without_a_request(make_stage: Any
     assert stage.lines(ref)[-3:] == ["60 True", f"{names} False False", "Read-only file system"]
     assert gets(remote) == []
     assert_nothing_is_left(stage, ref)
+
+
+def test_a_copy_of_the_channel_can_be_changed(stage: Any, remote: Any) -> None:
+    script = BASE + (
+        "import shutil\n"
+        "copy = Path(shutil.copytree(data, '/tmp/copy'))\n"
+        "(copy / 'd/a').write_text('changed'); (copy / 'd/new').write_text('new')\n"
+        "shutil.rmtree(copy); print(copy.exists())"
+    )
+    ref, ended = stage.run(script, channels=(channel(remote.put("d/a", b"a")),), remotes=remote.remotes)
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert stage.lines(ref)[-1] == "False"
 
 
 def test_only_what_is_read_is_fetched(stage: Any, remote: Any) -> None:
@@ -201,6 +220,23 @@ def test_a_script_that_handles_the_error_completes(stage: Any, remote: Any) -> N
     ref, ended = stage.run(script, channels=(made,), remotes=remote.remotes)
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
     assert "HANDLED 5" in stage.lines(ref)
+
+
+def test_an_object_that_could_be_read_later_is_not_the_reason_of_another_error(stage: Any, remote: Any) -> None:
+    made = channel(remote.put("a", b"first"))
+    remote.put("a", b"SECOND")
+    script = BASE + (
+        "while True:\n"
+        "    try: digest('a'); break\n"
+        "    except OSError: print('ERROR', flush=True); time.sleep(0.1)\n"
+        "1 / 0"
+    )
+    ref = stage.start(script, channels=(made,), remotes=remote.remotes)
+    stage.wait_for_line(ref, "ERROR")
+    remote.put("a", b"first")
+    ended = stage.ended(ref)
+    assert ended.failure.startswith("AlgorithmError: ExecuteUserScriptError"), ended
+    assert f"tidemill: channel 'train': s3://{remote.bucket}/a can be read again" in stage.lines(ref)
 
 
 def test_a_job_ends_with_an_error_if_the_process_of_its_files_is_killed(stage: Any, remote: Any) -> None:
@@ -352,6 +388,15 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, name: str, va
     assert fuse_fault(detect("auto").sandbox).startswith(reason)
 
 
+def test_a_device_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "fuse"
+    with socket.socket(socket.AF_UNIX) as sock:  # open(2) fails as for a device without its module
+        sock.bind(str(path))
+    monkeypatch.setattr("tidemill.sandbox.fuse.FUSE_DEVICE", path)
+    reason = f"{path} cannot be opened: No such device or address; run `modprobe fuse` as root"
+    assert fuse_fault(detect("auto").sandbox) == reason
+
+
 def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
     from tidemill.shim.fast_files.cache import BlockCache
 
@@ -364,3 +409,84 @@ def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
     assert (cache.read((1, 0), 0, 3), cache.read((0, 1), 0, 1)) == (b"new", None)
     assert list(tmp_path.iterdir()) == []
     cache.close()
+
+
+def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: Any) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+    from tidemill.shim.fast_files.reader import ObjectReader, Position
+    from tidemill.shim.remote_stores import RemoteStores
+    from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
+
+    gone = replace(remote.put("a", b"a"), etag='"other"')
+    with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 1)) as cache:
+        reader = ObjectReader(transfers, cache)
+        with pytest.raises(RemoteFault, match="HTTP 412"):
+            reader.read(0, gone, Position(), 0, 1, check=lambda: None)
+        assert reader.is_unreadable(0)
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, RemoteBody)]
+
+
+def test_the_caches_of_a_job_leave_half_of_the_disk_free(tmp_path: Path) -> None:
+    from tidemill.shim.fast_files.cache import BLOCK_BYTES, capacity_of
+
+    free = shutil.disk_usage(tmp_path).free
+    caches = 1 + free // (32 << 30)  # so that 64 GiB for each would be too much
+    blocks = capacity_of(tmp_path, free, objects=1, caches=caches)
+    assert 0.4 * free < blocks * BLOCK_BYTES * caches < 0.6 * free
+    assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1) == 103
+
+
+def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_path: Path, remote: Any) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+    from tidemill.shim.fast_files.reader import ObjectReader, Position
+    from tidemill.shim.remote_stores import RemoteStores
+    from tidemill.shim.transfers import Transfers
+
+    arrived: queue.Queue[str] = queue.Queue()
+    gate = threading.Semaphore(0)
+
+    class Gate(RemoteStores):
+        """Holds each request until the test lets it pass."""
+
+        def link(self, entry: RemoteObject) -> str:
+            arrived.put(entry.name)
+            assert gate.acquire(timeout=60)
+            return super().link(entry)
+
+    big, large = remote.put("big", bytes(21 * MIB)), remote.put("large", bytes(21 * MIB))
+    small = [remote.put(f"small{number}", b"x") for number in range(9)]
+
+    def middle() -> Position:
+        """Return the state of a file that was read in order; the next read requests blocks 5 to 20 in two requests."""
+        position = Position()
+        position.block, position.fetched_to, position.ahead = 4, 5, 8
+        return position
+
+    with (
+        Transfers(Gate(remote.remotes)) as transfers,
+        closing(BlockCache(tmp_path, 64)) as cache,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        reader = ObjectReader(transfers, cache)
+        reads = []
+
+        def read(number: int, entry: RemoteObject, position: Position, block: int) -> None:
+            waits = threading.Event()
+            reads.append(threads.submit(reader.read, number, entry, position, block * MIB, 1, check=waits.set))
+            assert waits.wait(60)
+
+        for number in range(8):  # occupy all connections
+            read(number, small[number], Position(), 0)
+        read(10, big, middle(), 5)
+        read(11, large, middle(), 5)
+        read(8, small[8], Position(), 0)
+        read(11, large, Position(), 20)
+        names = []
+        for _ in range(13):
+            names.append(arrived.get(timeout=60))
+            if len(names) >= 8:
+                gate.release()
+        gate.release(14)
+        assert [len(each.result(60)) for each in reads] == [1] * 12
+    assert names[8:] == ["big", "large", "small8", "large", "big"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import importlib.util
 import os
 import socket
@@ -36,16 +37,31 @@ def fuse_fault(sandbox: Sandbox) -> str:
     """
     if sandbox.isolation is Isolation.PLAIN:
         return "isolation plain has no mounts of its own; set isolation to mount"
-    if not FUSE_DEVICE.exists():
-        return f"{FUSE_DEVICE} is missing; run `modprobe fuse` as root, or pass the device to the container"
-    if not os.access(FUSE_DEVICE, os.R_OK | os.W_OK):
-        return f"this user may not open {FUSE_DEVICE}; run `chmod 666 {FUSE_DEVICE}` as root"
+    fault = _device_fault()
+    if fault:
+        return fault
     if not fuse_library():
         return "libfuse3 is missing; run `apt install fuse3` as root"
     if importlib.util.find_spec("mfusepy") is None:
         return "the Python package mfusepy is missing; install it next to tidemill"
     fault = _trial_fault()
     return f"a FUSE file system cannot be mounted: {fault}; allow unprivileged user namespaces" if fault else ""
+
+
+def _device_fault() -> str:
+    try:
+        os.close(os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return f"{FUSE_DEVICE} is missing; run `modprobe fuse` as root, or pass the device to the container"
+    except PermissionError as error:
+        if error.errno == errno.EPERM:  # whatever the mode of the file is
+            return (
+                f"the container may not open {FUSE_DEVICE}; start it with the device (Docker: --device {FUSE_DEVICE})"
+            )
+        return f"this user may not open {FUSE_DEVICE}; run `chmod 666 {FUSE_DEVICE}` as root"
+    except OSError as error:  # e.g. a file of a device whose module is not loaded
+        return f"{FUSE_DEVICE} cannot be opened: {error.strerror}; run `modprobe fuse` as root"
+    return ""
 
 
 def _trial_fault() -> str:

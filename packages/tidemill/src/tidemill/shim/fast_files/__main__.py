@@ -1,10 +1,12 @@
 """``python -I -m tidemill.shim.fast_files DIRECTORY CHANNEL SOCKET REPORT``: serve the files of one channel.
 
 ``SOCKET`` is the descriptor of a socket through which the descriptor of the mount comes, and ``REPORT`` that of a pipe
-for lines about objects that cannot be read. The process ends when the mount does, that is, with the job.
+for lines about objects that cannot be read: JSON arrays of a URI and the reason, which is empty if the object can be
+read again. The process ends when the mount does, that is, with the job.
 """
 
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -39,7 +41,7 @@ def main(arguments: list[str]) -> int:
     os.environ["FUSE_LIBRARY_PATH"] = fuse_library()
     task = SpecRecord.from_json(read_json(directory.spec_file) or {})
     tree = Tree(directory.read_channel(channel), place=channel)
-    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files))
+    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files), caches=len(task.fast_files))
     stores = RemoteStores(task.spec.remotes, task.spec.variables)
     reader = ObjectReader(Transfers(stores), BlockCache(directory.path, capacity))
 
@@ -47,8 +49,8 @@ def main(arguments: list[str]) -> int:
 
     from tidemill.shim.fast_files.filesystem import ChannelFiles
 
-    def report(text: str) -> None:
-        os.write(report_fd, (" ".join(text.split()) + "\n").encode(errors="replace"))
+    def report(uri: str, reason: str) -> None:
+        os.write(report_fd, json.dumps([uri, " ".join(reason.split())]).encode() + b"\n")
 
     with sock:
         _, descriptors, _, _ = socket.recv_fds(sock, 1, 1)

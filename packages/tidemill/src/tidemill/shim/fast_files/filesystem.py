@@ -39,12 +39,13 @@ class ChannelFiles(mfusepy.Operations):
     Args:
         tree: The files.
         reader: Reads remote objects.
-        report: Takes one line about each object that cannot be read.
+        report: Called with the URI of each object that cannot be read and the reason, and with an empty reason if the
+            object can be read again.
     """
 
     use_ns = True
 
-    def __init__(self, tree: Tree, reader: ObjectReader, report: Callable[[str], None]) -> None:
+    def __init__(self, tree: Tree, reader: ObjectReader, report: Callable[[str, str], None]) -> None:
         self._tree = tree
         self._reader = reader
         self._report = report
@@ -62,9 +63,9 @@ class ChannelFiles(mfusepy.Operations):
         found = self._tree.files.get(path[1:])
         if found is not None:
             size = found.size_bytes
-            return {**self._common, "st_mode": stat.S_IFREG | 0o444, "st_size": size, "st_blocks": -(-size // 512)}
+            return {**self._common, "st_mode": stat.S_IFREG | 0o644, "st_size": size, "st_blocks": -(-size // 512)}
         if path[1:] in self._tree.directories:
-            return {**self._common, "st_mode": stat.S_IFDIR | 0o555, "st_size": 0}
+            return {**self._common, "st_mode": stat.S_IFDIR | 0o755, "st_size": 0}
         raise mfusepy.FuseOSError(errno.ENOENT)
 
     def readdir(self, path: str, fh: int) -> list[str]:
@@ -103,21 +104,25 @@ class ChannelFiles(mfusepy.Operations):
                 raise mfusepy.FuseOSError(errno.EINTR)
 
         try:
-            return self._reader.read(opened.number, entry, opened.position, offset, size, check=check)
+            data = self._reader.read(opened.number, entry, opened.position, offset, size, check=check)
         except (RemoteFault, TransfersClosed) as fault:
             self._note(entry.uri, str(fault))
         except mfusepy.FuseOSError:
             raise
         except Exception as error:  # noqa: BLE001 - the reader must get an error, and the log its cause
             self._note(entry.uri, f"{entry.uri} cannot be read: {type(error).__name__}: {error}")
+        else:
+            if entry.uri in self._reported and not self._reader.is_unreadable(opened.number):
+                self._note(entry.uri, "")
+            return data
         raise mfusepy.FuseOSError(errno.EIO)
 
-    def _note(self, uri: str, text: str) -> None:
-        with self._lock:
-            if uri in self._reported:
+    def _note(self, uri: str, reason: str) -> None:
+        with self._lock:  # also during the report, so that reports have the order of their causes
+            if bool(reason) == (uri in self._reported):
                 return
-            self._reported.add(uri)
-        self._report(text)
+            (self._reported.add if reason else self._reported.discard)(uri)
+            self._report(uri, reason)
 
 
 def _is_killed(task: int) -> bool:

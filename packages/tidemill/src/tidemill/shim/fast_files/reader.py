@@ -2,10 +2,12 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import closing
+from dataclasses import dataclass, replace
 
 from tidemill.instance.spec import RemoteObject
 from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
@@ -20,6 +22,23 @@ _RUN = 8
 _LOOK_S = 0.2
 _FAULT_S = 2.0
 """Time for which an object counts as unreadable after a fault. The kernel repeats a failed read with a smaller size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Adjacent blocks of an object, which are fetched with one GET.
+
+    Attributes:
+        number: Number of the object in its channel.
+        entry: The object.
+        first: The first block.
+        end: The block after the last one.
+    """
+
+    number: int
+    entry: RemoteObject
+    first: int
+    end: int
 
 
 class Position:
@@ -50,7 +69,9 @@ class ObjectReader:
         self._cache = cache
         self._lock = threading.Lock()
         self._coming: dict[tuple[int, int], Future[bytes]] = {}
-        self._faults: dict[int, tuple[float, BaseException]] = {}
+        self._faults: dict[int, tuple[float, BaseException]] = {}  # by object, with the time
+        self._urgent: deque[_Run] = deque()
+        self._ahead: deque[_Run] = deque()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
 
     def read(
@@ -85,6 +106,14 @@ class ObjectReader:
             offset += length
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def is_unreadable(self, number: int) -> bool:
+        """Return whether an object had a fault, and nothing that was requested later has come.
+
+        Args:
+            number: Number of the object in its channel.
+        """
+        return number in self._faults
+
     def _read_block(
         self,
         number: int,
@@ -103,14 +132,14 @@ class ObjectReader:
                 return found
             self._raise_recent_fault(number)
             # Ask for the block itself first, in one request with those behind it.
-            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)))
+            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)), urgent=True)
             if coming is not None:  # else it has come since the look into the cache
                 return _awaited(coming, check)[start : start + length]
 
     def _raise_recent_fault(self, number: int) -> None:
         at_s, fault = self._faults.get(number, (0.0, None))
         if fault is not None and time.monotonic() - at_s < _FAULT_S:
-            raise fault
+            raise fault.with_traceback(None)  # or each reader would lengthen the traceback
 
     def _ahead_of(self, position: Position, block: int, blocks: int) -> range:
         """Return the blocks to request ahead, now that ``block`` is read."""
@@ -132,26 +161,59 @@ class ObjectReader:
             position.fetched_to = max(first, end)
             return range(first, end)
 
-    def _request(self, number: int, entry: RemoteObject, blocks: range) -> "Future[bytes] | None":
-        """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing."""
-        runs: list[list[int]] = []
+    def _request(
+        self, number: int, entry: RemoteObject, blocks: range, *, urgent: bool = False
+    ) -> "Future[bytes] | None":
+        """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing.
+
+        Args:
+            number: Number of the object in its channel.
+            entry: The object.
+            blocks: The blocks.
+            urgent: Whether somebody waits for the first block. It is then fetched before all that is read ahead.
+        """
+        first = (number, blocks.start)
         with self._lock:
-            for block in blocks:
-                key = (number, block)
-                if key in self._coming or key in self._cache:
-                    continue
-                self._coming[key] = Future()
-                if runs and runs[-1][-1] == block - 1 and len(runs[-1]) < _RUN:
-                    runs[-1].append(block)
-                else:
-                    runs.append([block])
-            first = self._coming.get((number, blocks.start))
-        for run in runs:
-            self._pool.submit(self._fetch, number, entry, run[0], run[-1] + 1)
-        return first
+            if urgent and first in self._coming:
+                self._hurry(*first)
+            runs = self._missing(number, entry, blocks)
+            for run in runs:
+                (self._urgent if urgent and run.first == blocks.start else self._ahead).append(run)
+            coming = self._coming.get(first)
+        for _ in runs:
+            self._pool.submit(self._fetch_next)
+        return coming
+
+    def _missing(self, number: int, entry: RemoteObject, blocks: range) -> list[_Run]:
+        """Return the blocks that are neither cached nor requested, which count as requested from now on."""
+        runs: list[_Run] = []
+        for block in blocks:
+            key = (number, block)
+            if key in self._coming or key in self._cache:
+                continue
+            self._coming[key] = Future()
+            if runs and runs[-1].end == block and block - runs[-1].first < _RUN:
+                runs[-1] = replace(runs[-1], end=block + 1)
+            else:
+                runs.append(_Run(number, entry, block, block + 1))
+        return runs
+
+    def _hurry(self, number: int, block: int) -> None:
+        """If a block still waits to be read ahead, make its request urgent."""
+        for run in self._ahead:
+            if run.number == number and run.first <= block < run.end:
+                self._ahead.remove(run)
+                self._urgent.append(run)
+                return
+
+    def _fetch_next(self) -> None:
+        """Fetch the next run. There is one call for each run that was requested."""
+        with self._lock:
+            run = (self._urgent or self._ahead).popleft()
+        self._fetch(run.number, run.entry, run.first, run.end)
 
     def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:
-        block, data = first, bytearray()
+        began_s, block, data = time.monotonic(), first, bytearray()
         end_byte = min(end * BLOCK_BYTES, entry.size_bytes)
         try:
             body = RemoteBody(entry, self._transfers).pieces(BLOCK_BYTES, start=first * BLOCK_BYTES, end=end_byte)
@@ -159,15 +221,20 @@ class ObjectReader:
                 for piece in body:
                     data += piece
                     while len(data) >= BLOCK_BYTES or (data and block * BLOCK_BYTES + len(data) == end_byte):
-                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]))
+                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]), began_s)
                         del data[:BLOCK_BYTES]
                         block += 1
         except BaseException as error:  # noqa: BLE001 - it must reach those who wait, whatever it is
+            # The traceback would keep the bytes that have come and the connection for as long as the fault is known.
+            error.__cause__ = error.__context__ = error.__traceback__ = None
             self._faults[number] = (time.monotonic(), error)
             for missing in range(block, end):
                 self._take(number, missing).set_exception(error)
 
-    def _came(self, number: int, block: int, data: bytes) -> None:
+    def _came(self, number: int, block: int, data: bytes, began_s: float) -> None:
+        at_s, _ = self._faults.get(number, (began_s, None))
+        if began_s > at_s:
+            self._faults.pop(number, None)
         self._cache.write((number, block), data)
         self._take(number, block).set_result(data)
 

@@ -1,6 +1,7 @@
 """The shim's side of FastFile mode: start the process of each channel, report its errors, and end it."""
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -118,7 +119,17 @@ class _Server:
         self._thread = threading.Thread(target=self._log_reports, name=f"fast file {channel}", daemon=True)
         self._noted = False
         self.mount = FuseMount(target=session.directory.ml / "input/data" / channel, socket=sock)
-        self.failure: InstanceFailure | None = None
+        self._killed: InstanceFailure | None = None
+        self._unreadable: dict[str, str] = {}  # the reason by URI
+
+    @property
+    def failure(self) -> InstanceFailure | None:
+        """Why the script did not get its data; None if it got everything, perhaps later.
+
+        Read it after `join`.
+        """
+        reason = next(iter(self._unreadable.values()), None)
+        return ClientFailure(f"channel {self._channel!r}: {reason}") if reason else self._killed
 
     @classmethod
     @contextlib.contextmanager
@@ -157,7 +168,7 @@ class _Server:
             how = f"status {ended.si_status}" if ended.si_code == os.CLD_EXITED else f"signal {ended.si_status}"
             text = f"channel {self._channel!r}: the process that reads it from the remote S3 has ended with {how}"
             self._session.log.note(f"tidemill: {text}")
-            self.failure = self.failure or InternalFailure(text)
+            self._killed = InternalFailure(text)
 
     def join(self) -> None:
         """End the process, and wait until all its reports are logged."""
@@ -177,9 +188,15 @@ class _Server:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with os.fdopen(os.dup(self._report), encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines):
-                text = f"channel {self._channel!r}: {line.strip()}"
-                self.failure = self.failure or ClientFailure(text)
+                if not line.endswith("\n"):  # the process was killed while it wrote
+                    break
+                uri, reason = json.loads(line)
+                if reason:
+                    self._unreadable[uri] = reason
+                else:
+                    self._unreadable.pop(uri, None)
                 if number < _MAX_LINES:
-                    self._session.log.note(f"tidemill: {text}")
+                    text = reason or f"{uri} can be read again"
+                    self._session.log.note(f"tidemill: channel {self._channel!r}: {text}")
                 elif number == _MAX_LINES:
                     self._session.log.note(f"tidemill: channel {self._channel!r}: more objects cannot be read")
