@@ -22,7 +22,7 @@ if sys.argv[1] == "on":
 import tensorflow as tf  # noqa: E402
 
 SWITCH, FORM, *REST = sys.argv[1:]
-STEPS = 100
+STEPS = 140
 ROWS = np.random.default_rng(0).random((64, 9))
 
 
@@ -192,7 +192,7 @@ def _of_replicas(strategy: Any, *, outer: bool) -> tuple[list[float], Any]:
 
     run = tf.function(train_step) if outer else train_step
     losses = []
-    for step in range(60):  # a decision takes up to 25 rounds of two steps, after three steps
+    for step in range(120):  # a decision takes up to 49 rounds of two steps, after three steps
         losses.append(float(run(tf.constant(step))))
         wait_for_compiler()
     return losses, kernel.numpy().tolist()
