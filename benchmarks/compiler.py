@@ -130,7 +130,7 @@ def way_of(model: str, name: str) -> Way:
     return Way(name, lambda number: problem.model.fit(batches, steps_per_epoch=number, epochs=1, verbose=0))
 
 
-def measure(model: str) -> dict[str, Any]:
+def measure(model: str, rounds: int) -> dict[str, Any]:
     """Measure all ways of one model in this process."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -153,7 +153,7 @@ def measure(model: str) -> dict[str, Any]:
     starts["warm"] = start(way_of(model, "ours"), decides=True, since=known)
     number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
     blocks: dict[str, list[Used]] = {name: [] for name in WAYS}
-    for turn in range(1 + ROUNDS):
+    for turn in range(1 + rounds):
         for name in WAYS if turn % 2 else reversed(WAYS):
             used = per_step(ways[name].steps(number), number)
             # The first round does not count: functions start anew after the first change of set_jit.
@@ -294,10 +294,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(tempfile.gettempdir()) / "tidemill-compiler-benchmark")
     parser.add_argument("--again", action="store_true", help="measure models again that have a result")
     parser.add_argument("--table", action="store_true", help="print what was measured, and measure nothing")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"number of timed rounds; default: {ROUNDS}")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(measure(arguments.one)))
+        print(json.dumps(measure(arguments.one, arguments.rounds)))
         return
     arguments.results.mkdir(parents=True, exist_ok=True)
     names = arguments.models or NAMES
@@ -319,7 +320,8 @@ def main() -> None:
 
 def measure_apart(arguments: argparse.Namespace, name: str) -> None:
     """Measure a model in its own process. If that fails, print the failure and continue with the next model."""
-    done = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True, check=False)
+    command = [sys.executable, __file__, "--one", name, "--rounds", str(arguments.rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = " ".join(done.stderr.strip().splitlines()[-ERROR_LINES:])
         print(f"| {name} | not measured: {last[:300]} |", flush=True)
