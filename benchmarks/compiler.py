@@ -152,7 +152,8 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
         starts[name] = start(ways[name], decides=name == "ours")
     decisions = decisions_since(0)
     known = number_of_functions()
-    starts["warm"] = start(way_of(model, "ours"), decides=True, since=known)
+    with_batches = any(function["batches_at_once"] for function in _functions())
+    starts["warm"] = start(way_of(model, "ours"), decides=True, since=known, with_batches=with_batches)
     number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
     blocks: dict[str, list[Used]] = {name: [] for name in WAYS}
     for turn in range(1 + rounds):
@@ -172,8 +173,15 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def start(way: Way, *, decides: bool, since: int | None = None) -> dict[str, float]:
-    """Train the first steps, with the compiler until all is decided; return their number and their times."""
+def start(way: Way, *, decides: bool, since: int | None = None, with_batches: bool = True) -> dict[str, float]:
+    """Train the first steps, with the compiler until all is decided; return their number and their times.
+
+    Args:
+        way: The way.
+        decides: Whether the way is the compiler's.
+        since: Number of functions that the compiler had found before; default: all so far.
+        with_batches: Whether to wait for a decision on several batches per call, if the compiler tries that.
+    """
     since = number_of_functions() if since is None else since
     wall = cpu = 0.0
     steps = 0
@@ -181,7 +189,7 @@ def start(way: Way, *, decides: bool, since: int | None = None) -> dict[str, flo
         number = LATER_STEPS if decides and is_decided(since) else FIRST_STEPS
         used = way.steps(number)
         wall, cpu, steps = wall + used.wall_s, cpu + used.cpu_s, steps + number
-        is_done = not decides or (is_decided(since) and has_decided_on_batches(since))
+        is_done = not decides or (is_decided(since) and (not with_batches or has_decided_on_batches(since)))
         if is_done or wall > MAX_START_S or steps >= GOAL_STEPS:
             return {"steps": steps, "wall_s": wall, "cpu_s": cpu}
 

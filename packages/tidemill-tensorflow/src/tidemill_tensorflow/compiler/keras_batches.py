@@ -125,7 +125,9 @@ class KerasBatches:
         shape = step.main_shape()
         if shape is None or shape.trial is None or shape.decision not in shape.functions:
             return None
-        if shape.trial.medians_s().get(shape.decision, 0.0) > MAX_STEP_S or not step.prepare_several(COUNT):
+        # Without a trial in this job, the steps since its start show how long a step takes.
+        step_s = shape.trial.medians_s().get(shape.decision, shape.fastest_s)
+        if step_s > MAX_STEP_S or not step.prepare_several(COUNT):
             return None
         decision = self._session.stored_decision(_key(step))
         if decision is None and self._session.is_deterministic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class Shape:
         trial: The trial of the variants; None before the compilation has finished.
         functions: By variant except plain: the step.
         compile_s: Duration of the first runs of `functions`, in seconds.
+        fastest_s: Shortest step since the decision, in seconds, unless plain was chosen.
         stored: Whether the decision came from an earlier job.
         reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
     """
@@ -42,6 +44,7 @@ class Shape:
     trial: Trial | None = None
     functions: dict[str, Callable[..., list[Any]]] = field(default_factory=dict)
     compile_s: float | None = None
+    fastest_s: float = math.inf
     stored: bool = False
     reason: str | None = None
     asked: bool = False

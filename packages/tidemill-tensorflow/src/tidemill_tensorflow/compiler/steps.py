@@ -271,8 +271,10 @@ class Step:
             if trial.decision is not None and shape.trial is trial:
                 self._stay_whole(shape)
                 self._session.note_decision(self, shape, shape.key)
-        elif variant == XLA and wall > SLOW_S:
-            self._watch(shape, wall)
+        elif variant != PLAIN:
+            shape.fastest_s = min(shape.fastest_s, wall)
+            if variant == XLA and wall > SLOW_S:
+                self._watch(shape, wall)
         return outputs
 
     def _adopt_decision(self, shape: Shape, trial: Trial) -> None:
