@@ -113,6 +113,8 @@ def test_a_step_that_xla_cannot_compile_still_has_its_updates_in_one_kernel(runs
     assert shape["fallback"].startswith("XLA does not compile it: ")
     assert shape["steps_by_variant"]["fused"] >= 6 and "xla" not in shape["steps_by_variant"]
     assert shape["decision"] in ("plain", "fused")
+    how = {"plain": "plain", "fused": "without XLA"}[shape["decision"]]
+    assert f"runs {how}: {shape['fallback']}" in (runs["report"] / "report.txt").read_text()
 
 
 @pytest.mark.parametrize("case", ["fit of batches at once", "fit of batches at once, with updates in one kernel"])

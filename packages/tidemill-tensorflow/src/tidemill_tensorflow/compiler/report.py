@@ -6,6 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from tidemill_tensorflow.compiler.trials import PLAIN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -142,7 +144,8 @@ def _text(found: dict[str, Any]) -> str:
             times = ", ".join(f"{name} {value:.2f} ms" for name, value in shape["median_ms"].items())
             lines.append(f"  {' '.join(shape['arguments'][:4])}: {shape['decision'] or 'undecided'} {times}".rstrip())
             if shape["fallback"]:
-                lines.append(f"    runs plain: {shape['fallback']}")
+                how = "plain" if shape["decision"] == PLAIN else "without XLA"
+                lines.append(f"    runs {how}: {shape['fallback']}")
         lines += [
             f"  shapes vary in {argument}: pad to one length, sort into buckets, or drop_remainder=True"
             for argument in function["varying_arguments"]

@@ -37,6 +37,9 @@ steps, its shape runs plain."""
 class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
 
+    def note(self, text: str) -> None:
+        """Write a line to the log."""
+
     def prepare(self, step: Step, concrete: Any) -> None:
         """Split a function into parts in the background."""
 
@@ -171,7 +174,10 @@ class Step:
                     shape.compile_s += functions.warm_up(function, copied, kept)
                     shape.functions[variant] = function
             except (ValueError, TypeError, tf.errors.OpError) as error:
-                shape.reason = shape.reason or f"XLA does not compile it: {first_lines(error)}"
+                if variant == XLA:
+                    shape.reason = f"XLA does not compile it: {first_lines(error)}"
+                elif shape.reason is None:  # else XLA has failed too, most likely for the same reason
+                    self._session.note(f"{self.name} keeps its updates as they are: {first_lines(error)}")
 
     def give_up(self, reason: str) -> None:
         """Run the function plain from now on."""
