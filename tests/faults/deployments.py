@@ -1,7 +1,9 @@
 """Endpoints under one name whose models each answer a number, by boto3 on real servers."""
 
+import contextlib
 import io
 import json
+import sqlite3
 import subprocess
 import tarfile
 import textwrap
@@ -10,6 +12,8 @@ from typing import Any
 
 from botocore.config import Config
 
+from tidemill.control.resources import ENDPOINT
+from tidemill.core.hosting import Endpoint
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.testing import Service
 
@@ -94,6 +98,13 @@ class Deployments:
     def kept_instances(self) -> set[str]:
         """Return the ids of the instances whose files still exist."""
         return {each.ref.job_id for each in InstanceDirectory.all_below(self._state_dir) if each.ml.exists()}
+
+    def stored_instances(self) -> set[str]:
+        """Return the ids of the instances in the endpoint's record, retiring ones included."""
+        with contextlib.closing(sqlite3.connect(f"file:{self._state_dir}/state.db?mode=ro", uri=True)) as database:
+            query = "SELECT document FROM records WHERE kind = ? AND name = ?"
+            (document,) = database.execute(query, (ENDPOINT, self.name)).fetchone()
+        return {each.job_id for each in Endpoint.from_document(json.loads(document)).instances}
 
     def live_instances(self) -> set[str]:
         """Return the ids of the instances whose shim is alive."""
