@@ -251,15 +251,17 @@ def finished_rows(numbers: range, *, begin_ms: int) -> list[dict[str, Any]]:
     stream, job_id = f"algo-1-{created_ms(numbers[0]) // 1000}", f"{numbers[0]:032x}"
 
     def copied(number: int) -> dict[str, Any]:
-        document = first["document"].replace(finished_name(numbers[0]), finished_name(number))
-        document = document.replace(job_id, f"{number:032x}")
-        document = document.replace(stream, f"algo-1-{created_ms(number) // 1000}")
-        for text, late_ms in times:
-            document = document.replace(text, f"{created_ms(number) + late_ms}")
-        row = {**first, "name": finished_name(number), "document": document}
+        row = {**first, "name": finished_name(number)}
         row |= {"created_ms": created_ms(number), "modified_ms": created_ms(number)}
-        columns = ("kind", "name", "status", "created_ms", "modified_ms", "document")
-        return {**row, "checksum": _checksum(tuple(row[column] for column in columns))}
+        head = tuple(row[column] for column in ("kind", "name", "status", "created_ms", "modified_ms"))
+        for column, checksum in (("document", "checksum"), ("summary", "summary_checksum")):
+            content = first[column].replace(finished_name(numbers[0]), finished_name(number))
+            content = content.replace(job_id, f"{number:032x}")
+            content = content.replace(stream, f"algo-1-{created_ms(number) // 1000}")
+            for text, late_ms in times:
+                content = content.replace(text, f"{created_ms(number) + late_ms}")
+            row |= {column: content, checksum: _checksum((*head, content))}
+        return row
 
     rows = [copied(number) for number in numbers]
     for at in (0, len(numbers) - 1):

@@ -22,7 +22,9 @@ from tidemill.errors import ConfigurationError, ServiceUnavailable
 from tidemill.store.database.postgresql.database import PostgresqlDatabase
 from tidemill.store.database.postgresql.succession import Succession
 from tidemill.store.database.revisions import HEAD
-from tidemill.store.database.schema import leases, metadata, starts
+from tidemill.store.database.schema import leases, metadata, records, starts
+from tidemill.store.records.base import Record
+from tidemill.store.records.store import SqlRecordStore
 
 
 @pytest.fixture
@@ -170,7 +172,8 @@ def test_an_unavailable_server_is_an_error_until_it_is_back(url, server):
 
 
 def test_a_database_of_an_older_revision_is_migrated_to_the_tables_of_a_new_one(url):
-    tables = [starts.name, leases.name]
+    tables = [records.name, starts.name, leases.name]
+    model = Record(kind="model", name="m", created_ms=5, modified_ms=5, summary={"arn": "m"}, document={"arn": "m"})
 
     def layout(connection: Connection) -> list[Any]:
         found = inspect(connection)
@@ -180,11 +183,14 @@ def test_a_database_of_an_older_revision_is_migrated_to_the_tables_of_a_new_one(
 
     with PostgresqlDatabase.open(url, metadata=metadata) as database:
         new = database.read(layout)
+        asyncio.run(SqlRecordStore(database, clock=SystemClock()).insert(model))
     with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("ALTER TABLE records DROP COLUMN summary, DROP COLUMN summary_checksum")
         raw.execute("DROP TABLE starts, leases")
         raw.execute("UPDATE alembic_version SET version_num = '0002'")
     with PostgresqlDatabase.open(url, metadata=metadata) as database:
         assert database.read(layout) == new
+        assert SqlRecordStore(database, clock=SystemClock()).get("model", "m") == model
     with psycopg.connect(url) as raw:
         assert raw.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
 

@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.backup import backup
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.records import listing as listing_module
 from tidemill.store.records import store as records_module
-from tidemill.store.records.base import Query, Record, RecordExists
+from tidemill.store.records.base import Query, Record, RecordExists, Summary
 from tidemill.store.records.listing import Listing
 from tidemill.store.records.store import SqlRecordStore
 
@@ -49,7 +50,20 @@ class FrozenClock:
 
 
 def record(name: str, *, kind: str = KIND, status: str = "InProgress", at_ms: int = 1000, **document) -> Record:
-    return Record(kind=kind, name=name, status=status, created_ms=at_ms, modified_ms=at_ms, document=document)
+    return Record(
+        kind=kind,
+        name=name,
+        status=status,
+        created_ms=at_ms,
+        modified_ms=at_ms,
+        summary={"arn": f"arn:{name}"},
+        document=document,
+    )
+
+
+def summary_of(full: Record) -> Summary:
+    members = {each.name: getattr(full, each.name) for each in fields(Summary)}
+    return Summary(**members)
 
 
 def fill(database: Database, many: list[Record]) -> None:
@@ -322,10 +336,21 @@ def test_a_full_disk_refuses_inserts_but_not_updates_and_deletes(tmp_path, clock
 # Checksums
 
 
-@pytest.mark.parametrize("column", ["status", "created_ms", "modified_ms", "document", "checksum"])
+COLUMNS = {
+    "status": "Completed",
+    "created_ms": 7,
+    "modified_ms": 7,
+    "document": '{"n":2}',
+    "checksum": b"12345678",
+    "summary": '{"arn":"arn:other"}',
+    "summary_checksum": b"12345678",
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
 def test_a_changed_column_is_found_and_named(database, store, column):
     asyncio.run(store.insert(record("digits", n=1)))
-    value = {"status": "Completed", "document": '{"n":2}', "checksum": b"12345678"}.get(column, 7)
+    value = COLUMNS[column]
     database.write_sync(lambda c: c.execute(records.update().values({column: value})) and None)
     with pytest.raises(StateCorrupt, match="training-job 'digits' fails its checksum"):
         store.get(KIND, "digits")
@@ -335,6 +360,25 @@ def test_a_changed_column_is_found_and_named(database, store, column):
         asyncio.run(store.list(KIND, Query(name_contains="dig")))
     with pytest.raises(StateCorrupt, match="'digits'"):
         asyncio.run(store.update(KIND, "digits", lambda r: r))
+    if column not in ("document", "checksum"):
+        for query in (Query(), Query(name_contains="dig")):
+            with pytest.raises(StateCorrupt, match="training-job 'digits' fails its checksum"):
+                asyncio.run(store.summaries(KIND, query))
+
+
+@pytest.mark.parametrize("query", [Query(), Query(name_contains="dig")])
+def test_summaries_read_no_document(database, store, query):
+    asyncio.run(store.insert(record("digits", n=1)))
+    database.write_sync(lambda c: c.execute(records.update().values(document="damaged")) and None)
+    assert asyncio.run(store.summaries(KIND, query)).records == (summary_of(record("digits")),)
+
+
+def test_an_update_replaces_the_summary(store):
+    asyncio.run(store.insert(record("digits")))
+    changed = asyncio.run(store.update(KIND, "digits", lambda now: replace(now, status="Failed", summary={"arn": "b"})))
+    assert store.get(KIND, "digits") == changed
+    assert changed.summary == {"arn": "b"}
+    assert asyncio.run(store.summaries(KIND, Query())).records == (summary_of(changed),)
 
 
 def test_every_flipped_byte_of_a_document_is_found(tmp_path, clock):
@@ -391,7 +435,7 @@ def test_a_row_that_only_an_index_contains_is_detected(database, store):
     names, _ = database.read(lambda c: listing.names(c, None, scan_max_rows=10))
     assert names == ["digits"]
     with pytest.raises(StateCorrupt, match="'ghost' stands in an index"):
-        database.read(lambda c: records_module._by_names(c, KIND, ["digits", "ghost"]))
+        database.read(lambda c: records_module._by_names(c, KIND, ["digits", "ghost"], records_module._RECORD))
 
 
 # Pages
@@ -400,13 +444,17 @@ def test_a_row_that_only_an_index_contains_is_detected(database, store):
 def read_all(store: SqlRecordStore, query: Query) -> list[Record]:
     async def run() -> list[Record]:
         found: list[Record] = []
-        page = await store.list(KIND, query)
-        found.extend(page.records)
-        while page.next_token is not None:
-            page = await store.list(KIND, replace(query, after=page.next_token))
+        after = None
+        while True:
+            page = await store.list(KIND, replace(query, after=after))
+            summaries = await store.summaries(KIND, replace(query, after=after))
+            assert summaries.records == tuple(summary_of(each) for each in page.records)
+            assert summaries.next_token == page.next_token
             assert len(page.records) <= query.limit
             found.extend(page.records)
-        return found
+            after = page.next_token
+            if after is None:
+                return found
 
     return asyncio.run(run())
 
@@ -580,8 +628,13 @@ def test_no_listing_sorts_or_walks_the_whole_table(database):
         )
         listing = Listing(KIND, query)
         key = tuple("b" if column in ("name", "status") else 1 for column in listing._sort_key)
-        for after in (None, key):
-            statement = listing._statement(after, whole=not listing.filtered)
+        forms = [
+            (listing_module._EXAMINED,)
+            if listing.filtered
+            else (records_module._SUMMARY.columns, records_module._RECORD.columns)
+        ]
+        for after, columns in itertools.product((None, key), *forms):
+            statement = listing._statement(after, columns)
             text = str(statement.compile(database._reader, compile_kwargs={"literal_binds": False}))
             arguments = [1] * text.count("?")
             plan = database.read(

@@ -1,29 +1,39 @@
 """Revisions: databases of older releases are migrated with their data, those of newer releases refused."""
 
+import asyncio
 import contextlib
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
+from tidemill.control.jobs import job_record, transform_record
+from tidemill.control.resources import ENDPOINT_CONFIG, MODEL, endpoint_record, resource_record
 from tidemill.core.clock import SystemClock
-from tidemill.errors import ConfigurationError
+from tidemill.core.hosting import Endpoint, Resource
+from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.errors import ConfigurationError, StateCorrupt
 from tidemill.store.database import revisions
 from tidemill.store.database.base import stored_secret
-from tidemill.store.database.schema import metadata
+from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects import upload_index
 from tidemill.store.objects.schema import parts
-from tidemill.store.records.store import SqlRecordStore
+from tidemill.store.records.base import Query, Record
+from tidemill.store.records.store import SqlRecordStore, _to_row
 
 VERSION_1 = Path(__file__).with_name("schema_version_1.sql")
+RESOURCES = (MODEL, ENDPOINT_CONFIG)
 MIGRATIONS = Path(revisions.__file__).with_name("migrations")
 
 NEXT = '''
@@ -32,8 +42,8 @@ NEXT = '''
 from alembic import op
 from sqlalchemy import Column, Text
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -52,13 +62,13 @@ def version_1(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Add revision 0004 to this release, and return the revision's file."""
+    """Add revision 0005 to this release, and return the revision's file."""
     folder = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, folder)
-    file = folder / "versions" / "r0004_next.py"
+    file = folder / "versions" / "r0005_next.py"
     file.write_text(NEXT)
     monkeypatch.setattr(revisions, "MIGRATIONS", str(folder))
-    monkeypatch.setattr(revisions, "HEAD", "0004")
+    monkeypatch.setattr(revisions, "HEAD", "0005")
     return file
 
 
@@ -68,9 +78,17 @@ def run_sql(path: Path, statement: str) -> list[tuple[object, ...]]:
 
 
 def layout(path: Path) -> dict[str, str]:
-    """Return the definition of every table and index in a canonical spelling."""
+    """Return the definition of every table and index in a canonical spelling: added columns follow the constraints."""
     found = run_sql(path, "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    return {str(name): " ".join(str(sql).split()) for name, sql in found}
+    return {str(name): ", ".join(sorted(_parts(str(sql)))) for name, sql in found}
+
+
+def _parts(definition: str) -> list[str]:
+    """Split a definition at the commas between columns and constraints."""
+    head, _, inside = " ".join(definition.split()).partition("(")
+    inside, _, tail = inside.rpartition(")")
+    parts = re.split(r",(?![^(]*\))", inside)
+    return [f"{head.strip()} {tail.strip()}", *(part.strip() for part in parts)]
 
 
 def revision_of(path: Path) -> list[tuple[object, ...]]:
@@ -127,13 +145,52 @@ def test_a_table_that_was_added_without_a_new_version_is_created(version_1):
 
 def test_an_older_revision_is_migrated_and_keeps_its_rows(tmp_path, version_1, later_release, monkeypatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr(revisions, "HEAD", "0003")
+        earlier.setattr(revisions, "HEAD", "0004")
         opened(tmp_path / "new.db").close()
     run_sql(tmp_path / "new.db", "INSERT INTO buckets VALUES ('data', 1700000000000)")
     for path in (tmp_path / "new.db", version_1):
         opened(path).close()
         assert run_sql(path, "SELECT name, created_ms, region FROM buckets") == [("data", 1700000000000, None)]
-        assert revision_of(path) == [("0004",)]
+        assert revision_of(path) == [("0005",)]
+
+
+def test_records_of_a_release_without_summaries_get_those_that_this_release_writes(tmp_path):
+    job = TrainingJob(name="a", arn="arn:a", job_id="0a", request={}, created_ms=5, log_streams=("a/algo-1",))
+    ended = job.enter(SecondaryStatus.STARTING, at_ms=6, message="").enter(SecondaryStatus.FAILED, at_ms=7, message="")
+    transform = TransformJob(name="t", arn="arn:t", job_id="0b", request={}, model={}, created_ms=5, log_streams=())
+    failed = transform.decide(TransformStatus.FAILED, failure_reason="no memory").end(at_ms=9)
+    stored = [
+        job_record(job.enter(SecondaryStatus.STARTING, at_ms=6, message="")),
+        job_record(replace(ended, name="b", arn="arn:b")),
+        transform_record(transform),
+        transform_record(replace(failed, name="u", arn="arn:u")),
+        *(resource_record(kind, Resource(name="m", arn=f"arn:{kind}", request={}, created_ms=5)) for kind in RESOURCES),
+        endpoint_record(Endpoint(name="e", arn="arn:e", endpoint_id="0e", created_ms=5)),
+        *(Record(kind="tags", name=f"{n:04}", created_ms=5, modified_ms=5, document={"n": "1"}) for n in range(1500)),
+    ]
+    damaged = Record(kind=MODEL, name="damaged", created_ms=5, modified_ms=5, document={"arn": "arn:damaged"})
+    path = tmp_path / "state.db"
+    with opened(path) as database:
+        rows = [_to_row(each) for each in (*stored, damaged)]
+        database.write_sync(lambda connection: connection.execute(insert(records), rows) and None)
+    for statement in (
+        "ALTER TABLE records DROP COLUMN summary",
+        "ALTER TABLE records DROP COLUMN summary_checksum",
+        """UPDATE records SET document = '{"arn":"arn:forged"}' WHERE name = 'damaged'""",
+        "UPDATE alembic_version SET version_num = '0003'",
+    ):
+        run_sql(path, statement)
+    with opened(path) as database:
+        store = SqlRecordStore(database, clock=SystemClock())
+        for each in stored:
+            found = store.get(each.kind, each.name)
+            assert found is not None
+            assert _to_row(found) == _to_row(each)
+        with pytest.raises(StateCorrupt, match="model 'damaged' fails its checksum"):
+            store.get(MODEL, "damaged")
+        with pytest.raises(StateCorrupt, match="model 'damaged' fails its checksum"):
+            asyncio.run(store.summaries(MODEL, Query()))
+    assert revision_of(path) == [(revisions.HEAD,)]
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(version_1, later_release):
@@ -145,7 +202,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(version_1, later_r
     assert run_sql(version_1, "SELECT value FROM meta WHERE key = 'schema_version'") == [("1",)]
     later_release.write_text(NEXT)
     opened(version_1).close()
-    assert revision_of(version_1) == [("0004",)]
+    assert revision_of(version_1) == [("0005",)]
 
 
 def test_a_database_of_a_newer_release_is_refused(tmp_path, version_1):
@@ -169,9 +226,10 @@ def test_the_newest_revision_is_the_one_that_new_databases_get():
 def test_new_and_current_databases_open_without_alembic(tmp_path):
     program = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 import tidemill.store.objects.schema
-from tidemill.store.database.schema import metadata
+from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
 for _ in range(2):
     SqliteDatabase.open(Path(sys.argv[1]) / "new.db", metadata=metadata).close()

@@ -25,7 +25,7 @@ from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource
 from tidemill.core.images import parse_image
 from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
 from tidemill.errors import AwsError, ValidationException
-from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
 __all__ = ["ENDPOINT", "ENDPOINT_CONFIG", "MODEL", "Hosting"]
 
@@ -255,8 +255,8 @@ class Hosting:
             )
         return endpoint
 
-    async def list(self, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
-        """Return one page of records, and the token of the next page (None on the last page).
+    async def list(self, kind: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
+        """Return one page of summaries, and the token of the next page (None on the last page).
 
         Raises:
             ValidationException: The service has not issued this token for this query.

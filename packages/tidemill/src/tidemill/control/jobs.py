@@ -9,7 +9,7 @@ from tidemill.control.tags import insert_tags
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ResourceInUse, ValidationException
-from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
 __all__ = ["TRAINING", "TRANSFORM", "J", "JobKind", "Jobs", "job_record", "transform_record"]
 
@@ -56,6 +56,7 @@ def _record(kind: str, job: TrainingJob | TransformJob) -> Record:
         status=str(job.status),
         created_ms=job.created_ms,
         modified_ms=job.created_ms,
+        summary=job.to_summary(),
         document=job.to_document(),
     )
 
@@ -108,8 +109,8 @@ class Jobs(Generic[J]):
         record = self._records.get(self.kind.kind, name)
         return None if record is None else self.kind.read(record.document)
 
-    async def list(self, query: Query) -> tuple[tuple[Record, ...], str | None]:
-        """Return one page of records and the token of the next page.
+    async def list(self, query: Query) -> tuple[tuple[Summary, ...], str | None]:
+        """Return one page of summaries and the token of the next page.
 
         Raises:
             ValidationException: The token was not issued for this query.

@@ -1,11 +1,12 @@
-"""Convert resources to records, and list records by pages."""
+"""Convert resources to records, and list their summaries by pages."""
 
+from dataclasses import replace
 from typing import Any
 
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.hosting import Endpoint, Resource
 from tidemill.errors import ValidationException
-from tidemill.store.records.base import Query, Record, RecordStore
+from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
 __all__ = [
     "ASYNC_INVOCATION",
@@ -33,8 +34,8 @@ ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""
 
 
-async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[Record, ...], str | None]:
-    """Return one page of records, and the token of the next page (None on the last page).
+async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
+    """Return one page of the records' summaries, and the token of the next page (None on the last page).
 
     Args:
         records: Stores the records.
@@ -45,7 +46,7 @@ async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[
         ValidationException: The token was not issued for this query.
     """
     try:
-        page = await records.list(kind, query)
+        page = await records.summaries(kind, query)
     except ValueError as error:
         raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
     return page.records, page.next_token
@@ -58,7 +59,8 @@ def async_invocation_record(invocation: AsyncInvocation) -> Record:
 
 def endpoint_record(endpoint: Endpoint) -> Record:
     """Return an endpoint as a record."""
-    return _record(ENDPOINT, endpoint.name, str(endpoint.status), endpoint.created_ms, endpoint.to_document())
+    record = _record(ENDPOINT, endpoint.name, str(endpoint.status), endpoint.created_ms, endpoint.to_document())
+    return replace(record, summary={"arn": endpoint.arn})
 
 
 def removal_record(endpoint: Endpoint) -> Record:
@@ -70,7 +72,8 @@ def removal_record(endpoint: Endpoint) -> Record:
 
 def resource_record(kind: str, resource: Resource) -> Record:
     """Return a model or an endpoint configuration as a record."""
-    return _record(kind, resource.name, "", resource.created_ms, resource.to_document())
+    record = _record(kind, resource.name, "", resource.created_ms, resource.to_document())
+    return replace(record, summary={"arn": resource.arn})
 
 
 def _record(kind: str, name: str, status: str, created_ms: int, document: dict[str, Any]) -> Record:

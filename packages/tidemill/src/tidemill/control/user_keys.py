@@ -68,7 +68,7 @@ class UserKeys:
         Raises:
             ValueError: ``after`` is not a token of this method.
         """
-        page = await self._records.list(_USER, Query(sort_by="name", descending=False, limit=limit, after=after))
+        page = await self._records.summaries(_USER, Query(sort_by="name", descending=False, limit=limit, after=after))
         return [record.name for record in page.records], page.next_token
 
     async def create(self, user: str) -> UserKey:

@@ -16,7 +16,6 @@ __all__ = [
     "InstanceGroup",
     "SecondaryStatus",
     "TrainingJob",
-    "TrainingJobSummary",
     "TrainingStatus",
     "Transition",
     "hosts_of_channel",
@@ -193,6 +192,10 @@ class TrainingJob:
         """Return the JSON-able form for the store."""
         return asdict(self) | {"request": dict(self.request), "record": dict(self.record)}
 
+    def to_summary(self) -> dict[str, Any]:
+        """Return the values that lists show besides name, status and times of creation and change."""
+        return {"arn": self.arn, "ended_ms": self.ended_ms, "secondary_status": str(self.secondary_status)}
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TrainingJob":
         """Parse the output of `to_document`."""
@@ -205,30 +208,6 @@ class TrainingJob:
         )
         fields["final_metrics"] = tuple(FinalMetric(**metric) for metric in fields.get("final_metrics", ()))
         return cls(**fields)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingJobSummary:
-    """What a list shows of a job, read from its document without the rest."""
-
-    name: str
-    arn: str
-    created_ms: int
-    status: str
-    secondary_status: str
-    ended_ms: int | None
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "TrainingJobSummary":
-        """The summary of the job that `TrainingJob.to_document` wrote."""
-        return cls(
-            document["name"],
-            document["arn"],
-            document["created_ms"],
-            document["status"],
-            document["transitions"][-1]["status"],
-            document["ended_ms"],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

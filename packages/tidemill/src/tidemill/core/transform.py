@@ -98,6 +98,10 @@ class TransformJob:
         """Return the JSON-able form for the store."""
         return asdict(self) | {"request": dict(self.request), "model": dict(self.model)}
 
+    def to_summary(self) -> dict[str, Any]:
+        """Return the values that lists show besides name, status and times of creation and change."""
+        return {"arn": self.arn, "ended_ms": self.ended_ms, "failure_reason": self.failure_reason}
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TransformJob":
         """Parse the output of `to_document`."""

@@ -23,7 +23,7 @@ def to_datetime(value: Any) -> datetime:
 
 def epoch_seconds(value: Any) -> float | int:
     """Return seconds since the epoch with milliseconds; an integer without a fraction."""
-    seconds = round((to_datetime(value) - _EPOCH) / timedelta(seconds=1), 3)
+    seconds = round(to_datetime(value).timestamp(), 3)
     return int(seconds) if seconds.is_integer() else seconds
 
 

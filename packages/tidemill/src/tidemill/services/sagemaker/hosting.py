@@ -7,7 +7,7 @@ from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource, Variant
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
-from tidemill.store.records.base import Record
+from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["HostingHandlers"]
@@ -90,8 +90,8 @@ class HostingHandlers:
         return {}
 
     async def _list(self, kind: str, request: dict[str, Any], member: str, summary: Any) -> Mapping[str, Any]:
-        records, token = await self._hosting.list(kind, query_of(request))
-        reply: dict[str, Any] = {member: [summary(record) for record in records]}
+        found, token = await self._hosting.list(kind, query_of(request))
+        reply: dict[str, Any] = {member: [summary(each) for each in found]}
         return reply | ({"NextToken": token} if token else {})
 
 
@@ -99,28 +99,25 @@ def _echo(resource: Resource) -> dict[str, Any]:
     return {**resource.request, "CreationTime": when(resource.created_ms)}
 
 
-def _model_summary(record: Record) -> dict[str, Any]:
-    model = Resource.from_document(record.document)
-    return {"ModelName": model.name, "ModelArn": model.arn, "CreationTime": when(model.created_ms)}
+def _model_summary(model: Summary) -> dict[str, Any]:
+    return {"ModelName": model.name, "ModelArn": model.summary["arn"], "CreationTime": when(model.created_ms)}
 
 
-def _config_summary(record: Record) -> dict[str, Any]:
-    config = Resource.from_document(record.document)
+def _config_summary(config: Summary) -> dict[str, Any]:
     return {
         "EndpointConfigName": config.name,
-        "EndpointConfigArn": config.arn,
+        "EndpointConfigArn": config.summary["arn"],
         "CreationTime": when(config.created_ms),
     }
 
 
-def _endpoint_summary(record: Record) -> dict[str, Any]:
-    endpoint = Endpoint.from_document(record.document)
+def _endpoint_summary(endpoint: Summary) -> dict[str, Any]:
     return {
         "EndpointName": endpoint.name,
-        "EndpointArn": endpoint.arn,
+        "EndpointArn": endpoint.summary["arn"],
         "CreationTime": when(endpoint.created_ms),
-        "LastModifiedTime": when(record.modified_ms),
-        "EndpointStatus": str(endpoint.status),
+        "LastModifiedTime": when(endpoint.modified_ms),
+        "EndpointStatus": endpoint.status,
     }
 
 

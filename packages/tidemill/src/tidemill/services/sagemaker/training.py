@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.training import Training
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingJobSummary
+from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
-from tidemill.store.records.base import Record
+from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["TrainingHandlers"]
@@ -67,8 +67,8 @@ class TrainingHandlers:
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if any(name in request for name in _NEVER_TRUE):
             return {"TrainingJobSummaries": []}
-        records, token = await self._training.list(query_of(request))
-        reply: dict[str, Any] = {"TrainingJobSummaries": [_summary(record) for record in records]}
+        jobs, token = await self._training.list(query_of(request))
+        reply: dict[str, Any] = {"TrainingJobSummaries": [_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
     async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -79,17 +79,17 @@ class TrainingHandlers:
         return {}
 
 
-def _summary(record: Record) -> dict[str, Any]:
-    job = TrainingJobSummary.from_document(record.document)
+def _summary(job: Summary) -> dict[str, Any]:
+    ended_ms = job.summary["ended_ms"]
     summary = {
         "TrainingJobName": job.name,
-        "TrainingJobArn": job.arn,
+        "TrainingJobArn": job.summary["arn"],
         "CreationTime": when(job.created_ms),
-        "LastModifiedTime": when(record.modified_ms),
+        "LastModifiedTime": when(job.modified_ms),
         "TrainingJobStatus": job.status,
-        "SecondaryStatus": job.secondary_status,
+        "SecondaryStatus": job.summary["secondary_status"],
     }
-    return summary | ({"TrainingEndTime": when(job.ended_ms)} if job.ended_ms else {})
+    return summary | ({"TrainingEndTime": when(ended_ms)} if ended_ms else {})
 
 
 def _description(record: Record) -> dict[str, Any]:

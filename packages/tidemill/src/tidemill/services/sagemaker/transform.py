@@ -7,7 +7,7 @@ from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.transform import TransformJob
 from tidemill.services.sagemaker.listing import query_of
 from tidemill.services.times import when
-from tidemill.store.records.base import Record
+from tidemill.store.records.base import Summary
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["TransformHandlers"]
@@ -52,13 +52,13 @@ class TransformHandlers:
         job = self._jobs.get(request["TransformJobName"])
         return {
             **{member: job.request[member] for member in _ECHOED if member in job.request},
-            **_state(job),
+            **_state(job, job.to_summary()),
             **({"TransformStartTime": when(job.started_ms)} if job.started_ms else {}),
         }
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        records, token = await self._jobs.list(query_of(request))
-        reply: dict[str, Any] = {"TransformJobSummaries": [_summary(record) for record in records]}
+        jobs, token = await self._jobs.list(query_of(request))
+        reply: dict[str, Any] = {"TransformJobSummaries": [_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
     async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -66,17 +66,17 @@ class TransformHandlers:
         return {}
 
 
-def _summary(record: Record) -> dict[str, Any]:
-    job = TransformJob.from_document(record.document)
-    return {**_state(job), "LastModifiedTime": when(record.modified_ms)}
+def _summary(job: Summary) -> dict[str, Any]:
+    return {**_state(job, job.summary), "LastModifiedTime": when(job.modified_ms)}
 
 
-def _state(job: TransformJob) -> dict[str, Any]:
+def _state(job: TransformJob | Summary, summary: Mapping[str, Any]) -> dict[str, Any]:
+    ended_ms, failure_reason = summary["ended_ms"], summary["failure_reason"]
     return {
         "TransformJobName": job.name,
-        "TransformJobArn": job.arn,
+        "TransformJobArn": summary["arn"],
         "TransformJobStatus": str(job.status),
         "CreationTime": when(job.created_ms),
-        **({"TransformEndTime": when(job.ended_ms)} if job.ended_ms else {}),
-        **({"FailureReason": job.failure_reason} if job.failure_reason and job.ended_ms else {}),
+        **({"TransformEndTime": when(ended_ms)} if ended_ms else {}),
+        **({"FailureReason": failure_reason} if failure_reason and ended_ms else {}),
     }

@@ -30,12 +30,16 @@ records = Table(
     Column("modified_ms", BigInteger, nullable=False),
     Column("document", TEXT, nullable=False),
     Column("checksum", LargeBinary, nullable=False),
+    Column("summary", TEXT),
+    Column("summary_checksum", LargeBinary),
     # Covering, so that a filter walks an index and not the documents.
     Index("records_by_created", "kind", "created_ms", "name", "status", "modified_ms"),
     Index("records_by_modified", "kind", "modified_ms", "name", "status", "created_ms"),
     Index("records_by_status", "kind", "status", "created_ms", "name", "modified_ms"),
 )
-"""`tidemill.store.records.base.Record`, one a row; the checksum is over all other columns."""
+"""`tidemill.store.records.base.Record`, one a row. The first checksum is over all columns before it, the
+second one over the same columns with the summary instead of the document. The last two columns are always set, but the
+migration that added them left those of damaged rows empty."""
 
 starts = Table(
     "starts",

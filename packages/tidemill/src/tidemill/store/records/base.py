@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-__all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore", "Transaction"]
+__all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore", "Summary", "Transaction"]
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Summary")
 
 
 class RecordExists(Exception):
@@ -17,8 +18,8 @@ class RecordExists(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One stored document.
+class Summary:
+    """One stored document without its content, as lists show it.
 
     Attributes:
         kind: What it is: ``training-job``, ``model``, ``endpoint-config``, ``endpoint``, ``credential``, ``tags``.
@@ -26,7 +27,8 @@ class Record:
         status: For filters and scheduling, e.g. ``InProgress``; may be empty.
         created_ms: Milliseconds since the epoch.
         modified_ms: Milliseconds since the epoch; the store moves it forward on every update.
-        document: JSON-able content. Treat it as immutable: replace, never change in place.
+        summary: The few further values that lists show; JSON-able. They are stored beside the document, so that a list
+            reads no documents. Treat it as immutable: replace, never change in place.
     """
 
     kind: str
@@ -34,6 +36,17 @@ class Record:
     status: str = ""
     created_ms: int
     modified_ms: int
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Summary):
+    """One stored document.
+
+    Attributes:
+        document: JSON-able content. Treat it as immutable: replace, never change in place.
+    """
+
     document: dict[str, Any]
 
 
@@ -55,10 +68,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Records in order, and the token of the next page (None at the end)."""
+class Page(Generic[S]):
+    """Records or their summaries in order, and the token of the next page (None at the end)."""
 
-    records: tuple[Record, ...]
+    records: tuple[S, ...]
     next_token: str | None
 
 
@@ -145,6 +158,10 @@ class RecordStore(Protocol):
         """
         ...
 
-    async def list(self, kind: str, query: Query) -> Page:
+    async def list(self, kind: str, query: Query) -> Page[Record]:
         """One page. Raises ValueError for a token that this store did not make for the same query."""
+        ...
+
+    async def summaries(self, kind: str, query: Query) -> Page[Summary]:
+        """Do the same as `list` without the documents: the cost of a page does not depend on their size."""
         ...

@@ -21,6 +21,7 @@ _SORT_KEYS: dict[str, tuple[str, ...]] = {
     "modified": ("modified_ms", "name"),
     "status": ("status", "created_ms", "name"),
 }
+_EXAMINED = ("name", "status", "created_ms", "modified_ms")
 
 
 class Listing:
@@ -60,10 +61,18 @@ class Listing:
             query.modified_before_ms,
         )
 
-    def rows(self, connection: Connection, after: SortKey | None) -> "tuple[list[Row[Any]], SortKey | None]":
-        """Return the complete rows of a page without a filter, and the key after which the next page continues."""
+    def rows(
+        self, connection: Connection, after: SortKey | None, *, columns: tuple[str, ...]
+    ) -> "tuple[list[Row[*tuple[Any, ...]]], SortKey | None]":
+        """Return the rows of a page without a filter, and the key after which the next page continues.
+
+        Args:
+            connection: Reads.
+            after: The key after which the page begins; None at the beginning.
+            columns: The columns of the rows: name, status and both times, and any others.
+        """
         limit = self._query.limit
-        found = list(connection.execute(self._statement(after, whole=True), self._parameters(after, limit + 1)))
+        found = list(connection.execute(self._statement(after, columns), self._parameters(after, limit + 1)))
         return found[:limit], self._key_of(found[limit - 1]) if len(found) > limit else None
 
     def names(
@@ -73,7 +82,7 @@ class Listing:
         names: list[str] = []
         looked_at = 0
         last: SortKey | None = after
-        statement, parameters = self._statement(after, whole=False), self._parameters(after, scan_max_rows)
+        statement, parameters = self._statement(after, _EXAMINED), self._parameters(after, scan_max_rows)
         with connection.execute(statement, parameters) as rows:
             for row in rows:
                 looked_at += 1
@@ -84,12 +93,12 @@ class Listing:
                 last = self._key_of(row)
         return names, last if looked_at == scan_max_rows else None
 
-    def _statement(self, after: SortKey | None, *, whole: bool) -> Select[*tuple[Any, ...]]:
+    def _statement(self, after: SortKey | None, columns: tuple[str, ...]) -> Select[*tuple[Any, ...]]:
         low, high = self._bounds() if self._in_index else (None, None)
         return _walk(
             self._sort_key,
             self._query.descending,
-            whole=whole,
+            columns=columns,
             one_status=self._one_status,
             goes_on=after is not None,
             low=self._ranged if low is not None else None,
@@ -108,7 +117,7 @@ class Listing:
             return query.modified_after_ms, query.modified_before_ms
         return query.created_after_ms, query.created_before_ms
 
-    def _matches(self, row: Row[Any]) -> bool:
+    def _matches(self, row: Row[*tuple[Any, ...]]) -> bool:
         query = self._query
         return (
             query.name_contains in row.name
@@ -117,7 +126,7 @@ class Listing:
             and _within(row.modified_ms, query.modified_after_ms, query.modified_before_ms)
         )
 
-    def _key_of(self, row: Row[Any]) -> SortKey:
+    def _key_of(self, row: Row[*tuple[Any, ...]]) -> SortKey:
         return tuple(getattr(row, column) for column in self._sort_key)
 
 
@@ -130,16 +139,15 @@ def _walk(
     sort_key: tuple[str, ...],
     descending: bool,
     *,
-    whole: bool,
+    columns: tuple[str, ...],
     one_status: bool,
     goes_on: bool,
     low: str | None,
     high: str | None,
 ) -> Select[*tuple[Any, ...]]:
     """Return the statement for one form of listing. It is cached, because building it costs more than running it."""
-    columns = [records.c[name] for name in sort_key]
-    chosen = records.c if whole else [records.c[name] for name in ("name", "status", "created_ms", "modified_ms")]
-    statement = select(*chosen).where(records.c.kind == bindparam("kind"))
+    order = [records.c[name] for name in sort_key]
+    statement = select(*(records.c[name] for name in columns)).where(records.c.kind == bindparam("kind"))
     if one_status:
         statement = statement.where(records.c.status == bindparam("status"))
     if low is not None:
@@ -147,9 +155,9 @@ def _walk(
     if high is not None:
         statement = statement.where(records.c[high] <= bindparam("high"))
     if goes_on:
-        statement = statement.where(_beyond(columns, descending=descending))
-    order = [column.desc() if descending else column.asc() for column in columns]
-    return statement.order_by(*order).limit(bindparam("rows"))
+        statement = statement.where(_beyond(order, descending=descending))
+    directed = [column.desc() if descending else column.asc() for column in order]
+    return statement.order_by(*directed).limit(bindparam("rows"))
 
 
 def _beyond(columns: list[Any], *, descending: bool) -> ColumnElement[bool]:

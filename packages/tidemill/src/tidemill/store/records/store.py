@@ -1,17 +1,18 @@
-"""Records in tables, every row with its own checksum.
+"""Records in tables, every row with its own checksums.
 
-SQLite has no checksums: most flipped bytes pass its integrity check. So each row carries one over all its columns,
-compared whenever the row is read.
+SQLite has no checksums: most flipped bytes pass its integrity check. So each row carries one over its document and one
+over its summary, compared whenever they are read. Both also cover the other columns.
 """
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.core import faults
@@ -19,13 +20,14 @@ from tidemill.core.clock import Clock
 from tidemill.errors import StateCorrupt
 from tidemill.store.database.base import Database, stored_secret
 from tidemill.store.database.schema import records
-from tidemill.store.records.base import Page, Query, Record, RecordExists, RecordStore, Transaction
+from tidemill.store.records.base import Page, Query, Record, RecordExists, RecordStore, Summary, Transaction
 from tidemill.store.records.listing import Listing
 from tidemill.store.records.paging import PageTokens, SortKey
 
 __all__ = ["SCAN_MAX_ROWS", "SqlRecordStore", "SqlTransaction"]
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Summary)
 
 SCAN_MAX_ROWS = 10_000
 """Rows that one page with a filter looks at."""
@@ -43,10 +45,7 @@ _DELETE = delete(records).where(_KEY)
 _UPDATE = (
     update(records)
     .where(_KEY)
-    .values({name: bindparam(name) for name in ("status", "created_ms", "modified_ms", "document", "checksum")})
-)
-_BY_NAMES = select(records).where(
-    records.c.kind == bindparam("by_kind"), records.c.name.in_(bindparam("names", expanding=True))
+    .values({column.name: bindparam(column.name) for column in records.c if column.name not in ("kind", "name")})
 )
 
 
@@ -163,18 +162,24 @@ class SqlRecordStore(RecordStore):
     def get(self, kind: str, name: str) -> Record | None:
         return self._database.read(lambda connection: _get(connection, kind, name))
 
-    async def list(self, kind: str, query: Query) -> Page:
+    async def list(self, kind: str, query: Query) -> Page[Record]:
+        return await self._page(kind, query, _RECORD)
+
+    async def summaries(self, kind: str, query: Query) -> Page[Summary]:
+        return await self._page(kind, query, _SUMMARY)
+
+    async def _page(self, kind: str, query: Query, form: "_Form[S]") -> Page[S]:
         if query.limit < 1:
             raise ValueError(f"the limit of a page is {query.limit}; expected at least 1")
         listing = Listing(kind, query)
         after = None if query.after is None else self._tokens.read(listing.identity, query.after)
 
-        def work(connection: Connection) -> tuple[tuple[Record, ...], SortKey | None]:
+        def work(connection: Connection) -> tuple[tuple[S, ...], SortKey | None]:
             if not listing.filtered:
-                rows, last = listing.rows(connection, after)
-                return tuple(_to_record(row) for row in rows), last
+                rows, last = listing.rows(connection, after, columns=form.columns)
+                return tuple(form.read(row) for row in rows), last
             names, last = listing.names(connection, after, scan_max_rows=self._scan_max_rows)
-            return _by_names(connection, kind, names), last
+            return _by_names(connection, kind, names, form), last
 
         if listing.filtered or query.limit > QUICK_PAGE_ROWS:
             found, last = await self._database.read_in_thread(work)
@@ -193,18 +198,25 @@ def _get(connection: Connection, kind: str, name: str) -> Record | None:
     return None if row is None else _to_record(row)
 
 
-def _by_names(connection: Connection, kind: str, names: list[str]) -> tuple[Record, ...]:
-    rows = {row.name: row for row in connection.execute(_BY_NAMES, {"by_kind": kind, "names": names})}
+def _by_names(connection: Connection, kind: str, names: list[str], form: "_Form[S]") -> tuple[S, ...]:
+    statement = _select_by_names(form.columns)
+    rows = {row.name: row for row in connection.execute(statement, {"by_kind": kind, "names": names})}
     missing = next((name for name in names if name not in rows), None)
     if missing is not None:
         raise StateCorrupt(f"{kind} {missing!r} stands in an index of the database, but its row is gone")
-    return tuple(_to_record(rows[name]) for name in names)
+    return tuple(form.read(rows[name]) for name in names)
+
+
+@lru_cache
+def _select_by_names(columns: tuple[str, ...]) -> Select[*tuple[Any, ...]]:
+    return select(*(records.c[name] for name in columns)).where(
+        records.c.kind == bindparam("by_kind"), records.c.name.in_(bindparam("names", expanding=True))
+    )
 
 
 def _to_row(record: Record) -> dict[str, Any]:
-    # ASCII only, so that documents do not depend on the encoding in which the database stores text.
-    document = json.dumps(record.document, separators=(",", ":"), allow_nan=False)
-    columns = (record.kind, record.name, record.status, record.created_ms, record.modified_ms, document)
+    head = (record.kind, record.name, record.status, record.created_ms, record.modified_ms)
+    document, summary = _to_text(record.document), _to_text(record.summary)
     return {
         "kind": record.kind,
         "name": record.name,
@@ -212,28 +224,68 @@ def _to_row(record: Record) -> dict[str, Any]:
         "created_ms": record.created_ms,
         "modified_ms": record.modified_ms,
         "document": document,
-        "checksum": _checksum(columns),
+        "checksum": _checksum((*head, document)),
+        "summary": summary,
+        "summary_checksum": _checksum((*head, summary)),
     }
 
 
-def _to_record(row: Row[Any]) -> Record:
-    *columns, stored = row
-    if _checksum(columns) != stored:
-        raise StateCorrupt(
-            f"the stored {columns[0]} {columns[1]!r} fails its checksum: its row in the database was changed or"
-            " damaged. Delete it, or go back to a backup of the database"
-        )
-    kind, name, status, created_ms, modified_ms, document = columns
+def _to_text(content: dict[str, Any]) -> str:
+    # ASCII only, so that documents do not depend on the encoding in which the database stores text.
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+def _to_record(row: Row[*tuple[Any, ...]]) -> Record:
+    *head, document, checksum, summary, summary_checksum = row
+    _require_checksum((*head, document), checksum)
+    _require_checksum((*head, summary), summary_checksum)
+    kind, name, status, created_ms, modified_ms = head
     return Record(
         kind=kind,
         name=name,
         status=status,
         created_ms=created_ms,
         modified_ms=modified_ms,
+        summary=json.loads(summary),
         document=json.loads(document),
     )
 
 
-def _checksum(columns: Any) -> bytes:
+def _to_summary(row: Row[*tuple[Any, ...]]) -> Summary:
+    *columns, checksum = row
+    _require_checksum(tuple(columns), checksum)
+    kind, name, status, created_ms, modified_ms, summary = columns
+    return Summary(
+        kind=kind,
+        name=name,
+        status=status,
+        created_ms=created_ms,
+        modified_ms=modified_ms,
+        summary=json.loads(summary),
+    )
+
+
+def _require_checksum(columns: tuple[Any, ...], stored: bytes | None) -> None:
+    if _checksum(columns) != stored:
+        raise StateCorrupt(
+            f"the stored {columns[0]} {columns[1]!r} fails its checksum: its row in the database was changed or"
+            " damaged. Delete it, or go back to a backup of the database"
+        )
+
+
+def _checksum(columns: tuple[Any, ...]) -> bytes:
     # ascii() of a tuple differs for any two different tuples, and is the same in every release of Python.
-    return hashlib.blake2b(ascii(tuple(columns)).encode(), digest_size=CHECKSUM_BYTES).digest()
+    return hashlib.blake2b(ascii(columns).encode(), digest_size=CHECKSUM_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Form(Generic[S]):
+    """The columns that a page reads, and how they are converted."""
+
+    columns: tuple[str, ...]
+    read: Callable[[Row[*tuple[Any, ...]]], S]
+
+
+_HEAD = ("kind", "name", "status", "created_ms", "modified_ms")
+_RECORD = _Form((*_HEAD, "document", "checksum", "summary", "summary_checksum"), _to_record)
+_SUMMARY = _Form((*_HEAD, "summary", "summary_checksum"), _to_summary)
