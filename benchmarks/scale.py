@@ -18,6 +18,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -376,6 +377,20 @@ async def measure(service: Service, agents: Agents, options: argparse.Namespace)
     await send_requests(service, options, idle=share)
 
 
+async def collect(service: Service, assignments: Path) -> None:
+    """Print the duration of a full collection of Python's garbage, during which the service answers nothing."""
+    file = assignments / "collection.json"
+    os.kill(pid_of(service), signal.SIGUSR2)
+    while not file.exists():
+        await asyncio.sleep(0.1)
+    figures = json.loads(file.read_text())
+    print(
+        f"a full collection takes {figures['seconds'] * 1000:.0f} ms for {figures['objects']} objects; it frees"
+        f" {figures['freed']} of them; PSS {pss_mb(pid_of(service)):.0f} MB",
+        flush=True,
+    )
+
+
 async def restart(service: Service, agents: Agents, options: argparse.Namespace) -> None:
     """Kill the service and start it again; print the duration of the outage."""
     service.kill()
@@ -425,6 +440,7 @@ async def run(options: argparse.Namespace) -> None:
                     f"all of them run after {await create_jobs(service, options.instances, agents):.0f} s", flush=True
                 )
                 await measure(service, agents, options)
+                await collect(service, assignments)
                 await restart(service, agents, options)
             finally:
                 await agents.end()
