@@ -136,6 +136,8 @@ def test_a_stream_without_a_line_is_not_shown_and_a_group_without_one_is_not_fou
     stage.write_log(JOBS, "full", [(1000, "x")])
     shown = logs.describe_log_streams(logGroupName=JOBS)["logStreams"]
     assert [stream["logStreamName"] for stream in shown] == ["full"]
+    assert logs.describe_log_streams(logGroupName=JOBS, logStreamNamePrefix="empty")["logStreams"] == []
+    assert logs.describe_log_streams(logGroupName=JOBS, logStreamNamePrefix="absent")["logStreams"] == []
 
 
 @pytest.mark.parametrize("members", [{}, {"logGroupName": JOBS, "logGroupIdentifier": JOBS}])

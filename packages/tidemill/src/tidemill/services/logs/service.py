@@ -48,7 +48,7 @@ class LogsService:
         """Return all matching streams in one reply: AWS's SDKs do not pass a nextToken back, and would loop forever."""
         group = group_of(request, region=self._region)
         found = await asyncio.to_thread(self._describe, group, request.get("logStreamNamePrefix", ""))
-        if not found:
+        if found is None:
             raise not_found("log group", group)
         if request.get("orderBy") == "LastEventTime":
             found.sort(key=lambda stream: stream.last_event_ms or 0)
@@ -63,10 +63,18 @@ class LogsService:
             raise not_found("log stream", name)
         return await asyncio.to_thread(_page, reader, request)
 
-    def _describe(self, group: str, prefix: str) -> list[LogStream]:
+    def _describe(self, group: str, prefix: str) -> list[LogStream] | None:
+        """Return the streams of a group; None if there is no such group.
+
+        As on CloudWatch, clients see a stream from its first line on, and a group from the first line of any stream on.
+        """
         described = (self._streams.describe(group, name) for name in self._streams.names(group, prefix=prefix))
-        # A stream shows itself with its first line, as on CloudWatch: clients wait for that.
-        return [stream for stream in described if stream is not None and stream.first_event_ms is not None]
+        found = [stream for stream in described if stream is not None and stream.first_event_ms is not None]
+        return found if found or self._has_line(group) else None
+
+    def _has_line(self, group: str) -> bool:
+        readers = (self._streams.open(group, name) for name in self._streams.names(group))
+        return any(reader is not None and reader.first_event_ms() is not None for reader in readers)
 
     def _wire(self, stream: LogStream) -> dict[str, Any]:
         return {
