@@ -1,4 +1,4 @@
-"""The four listings of SageMaker by boto3: order, filters, pages and their tokens."""
+"""The listings of SageMaker by boto3: members, order, filters, pages and their tokens."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tidemill.control.hosting import ENDPOINT_CONFIG, MODEL
-from tidemill.control.jobs import job_record
+from tidemill.control.jobs import job_record, transform_record
 from tidemill.control.resources import endpoint_record, resource_record
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
 from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.transform import TransformJob, TransformStatus
 from tidemill.store.records.base import Record
 
 # Operation, member of the reply, and member of an item with its name.
@@ -20,7 +21,9 @@ LISTINGS = [
     ("list_models", "Models", "ModelName"),
     ("list_endpoint_configs", "EndpointConfigs", "EndpointConfigName"),
     ("list_endpoints", "Endpoints", "EndpointName"),
+    ("list_transform_jobs", "TransformJobSummaries", "TransformJobName"),
 ]
+WITH_STATUS = [LISTINGS[0], *LISTINGS[3:]]
 COUNT = 13
 START_MS = 1_700_000_000_000
 
@@ -31,6 +34,15 @@ def job(name: str, at_ms: int) -> Record:
     if at_ms // 1000 % 3 == 0:
         job = job.enter(SecondaryStatus.FAILED, at_ms=at_ms, message="")
     return job_record(job)
+
+
+def transform_job(name: str, at_ms: int) -> Record:
+    made = TransformJob(
+        name=name, arn=f"arn:{name}", job_id="0", request={}, model={}, created_ms=at_ms, log_streams=()
+    )
+    if at_ms // 1000 % 3 == 0:
+        made = made.decide(TransformStatus.FAILED, failure_reason="no memory").end(at_ms=at_ms)
+    return transform_record(made)
 
 
 def endpoint(name: str, at_ms: int) -> Record:
@@ -45,7 +57,11 @@ def resource(kind: str) -> Callable[[str, int], Record]:
 
 
 MAKERS = dict(
-    zip((each[0] for each in LISTINGS), (job, resource(MODEL), resource(ENDPOINT_CONFIG), endpoint), strict=True)
+    zip(
+        (each[0] for each in LISTINGS),
+        (job, resource(MODEL), resource(ENDPOINT_CONFIG), endpoint, transform_job),
+        strict=True,
+    )
 )
 
 
@@ -74,10 +90,13 @@ class Listing:
         self.names = names
         self._client = client
         self._member = member
-        self._name = name
+        self.name = name
+
+    def items(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+        return reply[self._member]
 
     def of(self, reply: dict[str, Any]) -> list[str]:
-        return [item[self._name] for item in reply[self._member]]
+        return [item[self.name] for item in self.items(reply)]
 
     def all(self, **members: Any) -> list[str]:
         """Return the names in all pages, after checking the size of each page."""
@@ -96,6 +115,21 @@ def test_pages_join_to_the_whole_newest_first(listing, size):
 def test_a_page_has_ten_items_unless_another_number_is_asked_for(listing):
     assert len(listing.of(listing.call())) == 10
     assert len(listing.of(listing.call(MaxResults=100))) == COUNT
+
+
+def test_an_item_shows_its_name_state_and_times(listing):
+    kind = listing.name.removesuffix("Name")
+    name = listing.names[1]  # the first one that has failed
+    at = datetime.fromtimestamp(START_MS / 1000 + 1, tz=UTC)
+    expected = {f"{kind}Name": name, f"{kind}Arn": f"arn:{name}", "CreationTime": at}
+    expected |= {
+        "TrainingJob": {"TrainingJobStatus": "Failed", "SecondaryStatus": "Failed", "TrainingEndTime": at},
+        "TransformJob": {"TransformJobStatus": "Failed", "TransformEndTime": at, "FailureReason": "no memory"},
+        "Endpoint": {"EndpointStatus": "Failed"},
+    }.get(kind, {})
+    expected |= {} if kind in ("Model", "EndpointConfig") else {"LastModifiedTime": at}
+    [item] = listing.items(listing.call(NameContains=name))
+    assert item == expected
 
 
 @pytest.mark.parametrize("sort_by", ["Name", "CreationTime"])
@@ -138,7 +172,7 @@ def test_a_size_of_a_page_that_is_not_allowed_is_refused(listing, refusal, monke
     assert "maxResults" in message
 
 
-@pytest.mark.parametrize("listing", [LISTINGS[0], LISTINGS[3]], indirect=True, ids=["jobs", "endpoints"])
+@pytest.mark.parametrize("listing", WITH_STATUS, indirect=True, ids=lambda listing: listing[0])
 def test_items_are_chosen_and_sorted_by_their_status(listing):
     failed = [name for number, name in enumerate(listing.names) if (START_MS // 1000 + number) % 3 == 0]
     assert 0 < len(failed) < COUNT
