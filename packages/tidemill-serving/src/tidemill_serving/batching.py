@@ -177,12 +177,13 @@ class Runner:
         """Run the rows of several requests at once, on the event loop.
 
         Returns:
-            The outputs, or None if the run failed: each request then runs alone and gets its own error.
+            The outputs, or None if the run failed. The caller then submits each request. If their next shared run also
+            fails, each of them runs alone and gets its own error; if all of them succeed, ``unshared`` is called.
         """
         begin = time.perf_counter()
         try:
             return self._model.run(self._signature, feeds, pooled=self._placement.pooled)
-        except Exception:  # noqa: BLE001  # the requests run again, one by one, and get their errors
+        except Exception:  # noqa: BLE001  # the caller submits the requests, and `_run` reports a repeated failure
             return None
         finally:
             self._watch(time.perf_counter() - begin)
