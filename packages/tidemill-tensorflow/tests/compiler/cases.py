@@ -37,6 +37,17 @@ def wait_for_compiler() -> None:
         compiler._sessions[0].wait_for_background()
 
 
+def choosing(decision: Callable[[str], str]) -> Any:
+    """Replace the stored decisions of the compiler's session. Return the session; None without the compiler."""
+    if sys.argv[1] != "on":
+        return None
+    from tidemill_tensorflow import compiler
+
+    session: Any = compiler._sessions[0]
+    session.stored_decision = decision
+    return session
+
+
 def model_of(library: Any, dtype: str) -> Any:
     library.utils.set_random_seed(3)
     library.backend.set_floatx(dtype)
@@ -117,29 +128,28 @@ def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_o
     return losses
 
 
-def fit_of_batches_at_once(variant: str) -> list[float]:
+def fit_of_batches_at_once(variant: str, library: Any = keras) -> list[float]:
     """Epochs with a partial last batch, validation and an epoch callback, after the compiler has decided."""
-    session: Any = None
-    if sys.argv[1] == "on":
-        from tidemill_tensorflow import compiler
+    session = choosing(lambda key: "at_once" if key.endswith("at once") else variant)
 
-        session = compiler._sessions[0]
-        session.stored_decision = lambda key: "at_once" if key.endswith("at once") else variant
-
-    class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
+    class Epochs(library.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             wait_for_compiler()
 
-    model = model_of(keras, "float64")
-    model.compile(keras.optimizers.Adam(1e-3), loss_of(keras), metrics=["accuracy"])
+    model = model_of(library, "float64")
+    model.compile(library.optimizers.Adam(1e-3), loss_of(library), metrics=["accuracy"])
     features, labels = (array[: BATCH * BATCHES - 5] for array in data_of("float64"))
     data = {"batch_size": BATCH, "verbose": 0, "shuffle": False, "callbacks": [Epochs()]}
     found = [model.fit(features, labels, epochs=7, validation_data=(features[:32], labels[:32]), **data).history]
     found.append(model.fit(features, labels, epochs=4, steps_per_epoch=11, **data).history)
+    # Where the data ends, tf_keras may count an iteration that trains nothing.
+    iterations = float(model.optimizer.iterations.numpy())
+    batches = tf.data.Dataset.from_tensor_slices((features, labels)).batch(BATCH).take(12)
+    found.append(model.fit(batches, steps_per_epoch=20, verbose=0, callbacks=[Epochs()]).history)
     if session is not None:
         del session.stored_decision
     numbers = [value for history in found for name in sorted(history) for value in history[name]]
-    return [*numbers, float(model.optimizer.iterations.numpy()), *(float(abs(w).sum()) for w in model.get_weights())]
+    return [*numbers, iterations, *(float(abs(w).sum()) for w in model.get_weights())]
 
 
 def train_on_batch(library: Any, dtype: str) -> list[float]:
@@ -297,16 +307,19 @@ def varying_lengths() -> list[float]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(tf.reduce_sum(sequences * weights, -1)))
         weights.assign_sub(0.01 * tape.gradient(loss, weights))
-        # With noise, the compiler counts every step, even after it has chosen plain.
+        # With noise, the compiler counts the first step too.
         return loss + 0.0 * tf.random.uniform([], dtype=tf.float64)
 
     generator = np.random.default_rng(1)
     losses = []
+    session = choosing(lambda key: "xla")  # of steps that stay plain, it counts only the first ones
     for step in range(STEPS):
         length = (10, 20, 10, 21 + step)[step % 4]
         losses.append(float(step_of_lengths(generator.random((4, length, 8)))))
         if step < 100:
             wait_for_compiler()
+    if session is not None:
+        del session.stored_decision
     return losses
 
 
@@ -371,6 +384,8 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of recurrent layers of tf_keras": lambda: fit(tf_keras, "float64", build=recurrent_of),
     "fit of batches at once": lambda: fit_of_batches_at_once("xla"),
+    "fit of plain batches at once": lambda: fit_of_batches_at_once("plain"),
+    "fit of plain batches at once of tf_keras": lambda: fit_of_batches_at_once("plain", tf_keras),
     "fit of batches at once, with updates in one kernel": lambda: fit_of_batches_at_once("fused"),
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
     "fit of tf_keras in a strategy's scope": lambda: fit(

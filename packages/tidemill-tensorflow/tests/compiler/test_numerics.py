@@ -24,7 +24,6 @@ COMPILED = [
     "loop of gradients",
     "loop of replicas",
     "new seed",
-    "varying lengths",
 ]
 
 
@@ -117,13 +116,23 @@ def test_a_step_that_xla_cannot_compile_still_has_its_updates_in_one_kernel(runs
     assert f"runs {how}: {shape['fallback']}" in (runs["report"] / "report.txt").read_text()
 
 
-@pytest.mark.parametrize("case", ["fit of batches at once", "fit of batches at once, with updates in one kernel"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "fit of batches at once",
+        "fit of batches at once, with updates in one kernel",
+        "fit of plain batches at once",
+        "fit of plain batches at once of tf_keras",
+    ],
+)
 def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str, Any], case: str) -> None:
     plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
     assert compiled == pytest.approx(plain, rel=1e-11)
     (function,) = runs["compiled"][case]["functions"]
     assert function["batches_at_once"]["decision"] == "at_once"
-    assert function["steps"] == 7 * 20 + 2 * 20  # two epochs of 11 batches run only 20 steps, as Keras warns
+    # Keras 3 takes two epochs of 11 batches from one pass over the 20: as it warns, the second one ends after 9.
+    short_epochs = 4 * 11 if "tf_keras" in case else 2 * (11 + 9)
+    assert function["steps"] == 7 * 20 + short_epochs + 12  # the last fit gets 12 batches where it asked for 20
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
 
 
@@ -133,9 +142,11 @@ def test_a_callback_that_looks_at_batches_sees_each_of_them(runs: dict[str, Any]
 
 
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
-    (function,) = runs["compiled"]["varying lengths"]["functions"]
+    case = "varying lengths"
+    assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
+    (function,) = runs["compiled"][case]["functions"]
     compiled = [shape["calls"] for shape in function["shapes"] if shape["compile_s"] is not None]
-    assert compiled == [99, 50]  # the first step is TensorFlow's own
+    assert compiled == [100, 50]
     assert function["number_of_shapes"] == 52
     (varying,) = function["varying_arguments"]
     assert varying.startswith("sequences: (4, 10, 8), (4, 100, 8), ")

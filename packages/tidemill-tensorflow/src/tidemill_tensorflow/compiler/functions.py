@@ -21,8 +21,8 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
 
     Args:
         region: The graph that the callable computes.
-        sources: Symbolic tensors by input name, which supply dtypes, shapes and the variables behind handles. Inputs
-            without an entry are int64 scalars.
+        sources: Symbolic tensors by input name, which supply dtypes, shapes and the variables behind handles. An input
+            without an entry is the state of the stateful random ops.
         xla: Whether XLA compiles the callable.
         name: Name of the function in profiles and dumps.
     """
@@ -113,8 +113,8 @@ def _nothing(*arguments: Any) -> list[Any]:
 
 
 def _spec(source: Any | None) -> tf.TensorSpec:
-    """Return the TensorSpec of an input. An input without a source is the number of runs, an int64 scalar."""
-    return tf.TensorSpec([], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
+    """Return the TensorSpec of an input. An input without a source is the state of the stateful random ops."""
+    return tf.TensorSpec([None], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
 
 
 def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:

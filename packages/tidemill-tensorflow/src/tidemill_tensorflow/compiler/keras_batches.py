@@ -1,4 +1,4 @@
-"""Run several batches per call of Keras 3's training step, if that is faster and no callback works on batches.
+"""Run several batches per call of Keras's training step, if that is faster and no callback works on batches.
 
 Between two batches `fit` runs Python: callbacks, logs, and the call of the step. With short steps, this Python takes a
 large part of the time. So `fit` runs several steps of an epoch in one call, as with ``steps_per_execution``. A call
@@ -22,17 +22,19 @@ from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["BatchesCoordinator", "KerasBatches"]
 
 COUNT = 8
 """Number of batches per call."""
-MAX_STEP_S = 0.05
+MAX_STEP_S = 0.1
 """Longest step, in seconds, for which several batches are tried: for longer steps, Python's share is small."""
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _OWN = ("ProgbarLogger", "History")
 """Keras callbacks that only show or store logs, so that fewer calls do not change their result."""
+_CALLBACKS = ("keras.src.callbacks.callback", "tf_keras.src.callbacks")
+"""Modules of the base class of callbacks, in Keras 3 and in tf_keras."""
 _FRAMES = 4
 
 
@@ -56,12 +58,13 @@ class KerasBatches:
         self._seen: Step | None = None
 
     def watch(self) -> None:
-        """Patch Keras's epoch iterator, now or right after its import."""
+        """Patch the loop over the batches of an epoch in Keras 3 and in tf_keras, now or right after the import."""
         when_imported("keras.src.backend.tensorflow.trainer", self._patch)
+        when_imported("tf_keras.src.engine.data_adapter", self._patch_tf_keras)
 
     def runs_wanted(self, step: Step) -> int:
-        """Return how many runs this call of a step must do, and remember the step if it belongs to Keras 3."""
-        if not step.is_of_keras_3:
+        """Return how many runs this call of a step must do, and remember the step if it may belong to `fit`."""
+        if not step.is_of_fit:
             return 1
         self._seen = step
         wanted, self.wanted = self.wanted, 1
@@ -73,25 +76,45 @@ class KerasBatches:
         @functools.wraps(original)
         def enumerate_iterator(epoch_iterator: Any) -> Iterator[Any]:
             steps = original(epoch_iterator)
-            fit = _fit_of(epoch_iterator)
-            if fit is None or not self._may_group(epoch_iterator, fit):
+            fit = _fit_of("epoch_iterator", epoch_iterator)
+            is_bounded = bool(epoch_iterator.steps_per_epoch or epoch_iterator._num_batches)
+            if fit is None or not is_bounded or not self._may_group(fit, fit["self"].steps_per_execution):
                 yield from steps
             else:
-                yield from self._grouped(steps)
+                yield from self._grouped(steps, lambda group: (group[0][0], group[-1][1], group[0][2]))
 
         module.TFEpochIterator._enumerate_iterator = enumerate_iterator
 
-    def _may_group(self, epoch_iterator: Any, fit: dict[str, Any]) -> bool:
+    def _patch_tf_keras(self, module: Any) -> None:
+        original = module.DataHandler.steps
+
+        def merged(data_handler: Any, group: list[Any]) -> Any:
+            data_handler._step_increment = len(group) - 1
+            return group[0]
+
+        @functools.wraps(original)
+        def steps(data_handler: Any) -> Iterator[Any]:
+            fit = _fit_of("data_handler", data_handler)
+            at_once = int(data_handler._steps_per_execution.numpy())
+            if fit is None or data_handler.inferred_steps is None or not self._may_group(fit, at_once):
+                yield from original(data_handler)
+            else:
+                yield from self._grouped(original(data_handler), functools.partial(merged, data_handler))
+
+        module.DataHandler.steps = steps
+
+    def _may_group(self, fit: dict[str, Any], steps_per_execution: int) -> bool:
         model = fit["self"]
-        if job.has_several_processes() or model.run_eagerly or model.steps_per_execution != 1:
+        if job.has_several_processes() or model.run_eagerly or steps_per_execution != 1:
             return False
-        if jit.has_chosen_steps(model) or not (epoch_iterator.steps_per_epoch or epoch_iterator._num_batches):
+        if jit.has_chosen_steps(model):
             return False
         # To build the model, `fit` takes a batch while its callbacks are still the script's list.
         callbacks = getattr(fit["callbacks"], "callbacks", None)
         return callbacks is not None and not any(map(_looks_at_batches, callbacks))
 
-    def _grouped(self, steps: Iterator[Any]) -> Iterator[Any]:
+    def _grouped(self, steps: Iterator[Any], merged: Callable[[list[Any]], Any]) -> Iterator[Any]:
+        """Yield the steps of an epoch, some of them as groups that `merged` makes one step."""
         while True:
             step = self._seen
             trial = None if step is None or step.reason is not None else self._trial_of(step)
@@ -106,10 +129,13 @@ class KerasBatches:
             wall, cpu = time.perf_counter(), time.process_time()
             if variant == AT_ONCE and len(group) == COUNT:
                 self.wanted = COUNT
-                yield group[0][0], group[-1][1], group[0][2]
+                yield merged(group)
                 if self.wanted != 1:  # no step of the compiler read `wanted`, so the call trained one batch only
                     self.wanted = 1
                     yield from group[1:]
+                elif self._seen is not None and self._seen.ended is not None:
+                    ended, self._seen.ended = self._seen.ended, None
+                    raise ended
             else:
                 yield from group
             if is_timed and len(group) == COUNT:
@@ -123,7 +149,7 @@ class KerasBatches:
         if step.at_once is not None:
             return step.at_once
         shape = step.main_shape()
-        if shape is None or shape.trial is None or shape.decision not in shape.functions:
+        if shape is None or shape.trial is None or shape.decision is None:
             return None
         # Without a trial in this job, the steps since its start show how long a step takes.
         step_s = shape.trial.medians_s().get(shape.decision, shape.fastest_s)
@@ -142,11 +168,11 @@ def _key(step: Step) -> str:
     return f"{shape.key} {COUNT} at once"
 
 
-def _fit_of(epoch_iterator: Any) -> dict[str, Any] | None:
-    """Return the local variables of the `fit` that runs an epoch iterator, or None if another function runs it."""
+def _fit_of(name: str, value: Any) -> dict[str, Any] | None:
+    """Return the local variables of the `fit` that has a value in its variable `name`; None if that is not `fit`."""
     frame = sys._getframe(2)
     for _ in range(_FRAMES):
-        if frame.f_code.co_name == "fit" and frame.f_locals.get("epoch_iterator") is epoch_iterator:
+        if frame.f_code.co_name == "fit" and frame.f_locals.get(name) is value:
             return dict(frame.f_locals)
         if frame.f_back is None:
             return None
@@ -158,9 +184,11 @@ def _looks_at_batches(callback: Any) -> bool:
     """Return whether a callback has batch hooks. Keras's own callbacks for whole epochs do not count."""
     kind = type(callback)
     is_of_epochs = getattr(callback, "save_freq", getattr(callback, "_save_freq", None)) == "epoch"
-    if kind.__module__.startswith("keras.src.callbacks.") and (kind.__name__ in _OWN or is_of_epochs):
+    if kind.__module__.startswith(("keras.src.callbacks.", "tf_keras.src.callbacks")) and (
+        kind.__name__ in _OWN or is_of_epochs
+    ):
         return False
-    base = next((each for each in kind.__mro__ if each.__module__ == "keras.src.callbacks.callback"), None)
+    base = next((each for each in kind.__mro__ if each.__name__ == "Callback" and each.__module__ in _CALLBACKS), None)
     return (
         base is None
         or any(getattr(kind, hook) is not getattr(base, hook) for hook in _HOOKS)

@@ -9,17 +9,17 @@ import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.flat_graphs import flatten, node_of
+from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
-from tidemill_tensorflow.compiler.random_numbers import STATEFUL, replace_random_ops, with_kernels
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
+from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
 
-_RUNS = "tidemill_runs"
+_DRAWN = "tidemill_drawn"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 
 
@@ -27,8 +27,8 @@ _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 class Parts:
     """Callables of a step, and the slots that they read.
 
-    Slots hold, in this order, the flat arguments and captures, the number of earlier runs, and the results of each
-    part.
+    Slots hold, in this order, the flat arguments and captures, the state of the stateful random ops, and the results of
+    each part.
 
     Attributes:
         before: Callable that runs first, with ops such as the iterator's next element.
@@ -37,9 +37,10 @@ class Parts:
         reads: Slot indices that `before`, the step and `after` read.
         results: Slot indices of the function's flat results.
         fingerprint: Digest that names the step in the store of decisions.
-        counts_runs: Whether random ops of the step depend on the number of earlier runs.
+        random_ops: Number of stateful random ops of the step.
+        sizes: Slot index of the sizes of their results (see `Draws.add`); None without such ops.
         common_slots: Number of flat arguments and captures, which are the first slots.
-        after_has_effects: Whether `after` has ops with effects besides computing the results.
+        every_after: Whether every run needs `after`, and not only the last one of several.
     """
 
     before: Callable[..., list[Any]]
@@ -48,9 +49,11 @@ class Parts:
     reads: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     results: tuple[int, ...]
     fingerprint: str
-    counts_runs: bool
+    random_ops: int
+    sizes: int | None
     common_slots: int
-    after_has_effects: bool
+    every_after: bool
+    flat: FlatGraph
     step: Region
     sources: Mapping[str, Any]
     name: str
@@ -65,6 +68,25 @@ class Parts:
         if number == 0:
             return None
         return _plain(replace(self.step, graph_def=graph_def), self.sources, name=f"{self.name}_fused")
+
+    def whole(self) -> Callable[..., list[Any]]:
+        """Return a plain function that does the same as all parts together.
+
+        It takes the flat arguments, the captures and the state of the stateful random ops, if there are any. It returns
+        the function's flat results, and then the sizes.
+        """
+        region = uncut(self.flat)
+        function = _plain(region, self.sources, name=f"{self.name}_whole")
+        slots = [f"{name}:0" for name in self.flat.inputs]
+        reads = [slots.index(tensor) for tensor in region.inputs]
+        slots += region.outputs
+        results = [slots.index(tensor) for tensor in self.flat.outputs]
+
+        def run(*arguments: Any) -> list[Any]:
+            found = [*arguments, *function(*[arguments[index] for index in reads])]
+            return [found[index] for index in results]
+
+        return run
 
 
 def is_training_step(concrete: Any) -> bool:
@@ -101,15 +123,18 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
             "it updates variables in a job of several processes, which have to do that alike: put the reduction of the"
             " gradients into the same function, or the update into one of its own"
         )
-    counts_runs = any(node.op in STATEFUL for node in flat.graph_def.node)
-    if counts_runs:
-        placeholder = flat.graph_def.node.add(name=_RUNS, op="Placeholder")
+    random_ops = sum(node.op in STATEFUL for node in flat.graph_def.node)
+    if random_ops > 0:
+        placeholder = flat.graph_def.node.add(name=_DRAWN, op="Placeholder")
         placeholder.attr["dtype"].type = tf.int64.as_datatype_enum
-    refused = replace_random_ops(flat.graph_def, runs=_RUNS if counts_runs else None)
+        placeholder.attr["shape"].shape.dim.add(size=random_ops + 1)
+    refused = replace_random_ops(flat.graph_def, drawn=_DRAWN if random_ops > 0 else None)
     if refused:
         raise NotCompilable(f"the random numbers of {refused[0]} would differ in XLA")
-    inputs = (*flat.inputs, _RUNS)
-    whole = cut(type(flat)(flat.graph_def, inputs if counts_runs else flat.inputs, flat.outputs))
+    inputs, own_results = (*flat.inputs, _DRAWN), flat.outputs
+    if random_ops > 0:
+        flat = replace(flat, inputs=inputs, outputs=(*flat.outputs, f"{SIZES}:0"))
+    whole = cut(flat)
     if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
         raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
     sources = _sources(concrete, flat, whole)
@@ -118,17 +143,18 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
     for region in (whole.before, whole.step, whole.after):
         reads.append(tuple(slots.index(tensor) for tensor in region.inputs))
         slots += region.outputs
-    results = tuple(slots.index(tensor) for tensor in flat.outputs)
     return Parts(
         before=_plain(whole.before, sources, name=f"{name}_before"),
         plain=_plain(whole.step, sources, name=f"{name}_plain"),
         after=_plain(whole.after, sources, name=f"{name}_after"),
         reads=(reads[0], reads[1], reads[2]),
-        results=results,
+        results=tuple(slots.index(tensor) for tensor in own_results),
         fingerprint=fingerprint(whole.step.graph_def),
-        counts_runs=counts_runs,
-        common_slots=len(flat.inputs),
-        after_has_effects=any(has_effect(node.op) for node in whole.after.graph_def.node),
+        random_ops=random_ops,
+        sizes=slots.index(f"{SIZES}:0") if random_ops > 0 else None,
+        common_slots=len(inputs) - 1,
+        every_after=any(has_effect(node.op) or node.name == SIZES for node in whole.after.graph_def.node),
+        flat=flat,
         step=whole.step,
         sources=sources,
         name=name,

@@ -5,8 +5,8 @@ of TensorFlow's stateful ops. So each random op is replaced by a function that d
 TensorFlow's CPU kernels do: low mantissa bits for uniform floats, Box-Muller for normal floats. Without XLA,
 TensorFlow's stateless kernels draw the same numbers in one pass, which is faster (`with_kernels`).
 
-A count of runs replaces the state of a stateful op: run n starts at the Philox counter ``n * 256 * (number of
-values)``. The op's seeds are the key and the upper half of the counter.
+A count of values replaces the state of a stateful op: after n values it draws from the Philox counter ``256 * n`` on,
+as the op does. The op's seeds are the key and the upper half of the counter.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tensorflow.core.framework import graph_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["REPLACED", "STATEFUL", "replace_random_ops", "with_kernels"]
+__all__ = ["REPLACED", "SIZES", "STATEFUL", "replace_random_ops", "with_kernels"]
 
 STATEFUL = {
     "RandomUniform": "uniform",
     "RandomStandardNormal": "normal",
 }
-"""Stateful ops, whose state a count of runs replaces."""
+"""Stateful ops, whose state a count of values replaces."""
 
 _STATELESS = {
     "StatelessRandomUniformV2": "uniform",
@@ -47,23 +47,32 @@ _SAME_NUMBERS = re.compile(
 )
 """Those of the matched ops whose result is the same in XLA: bits, keys made of seeds, and calls."""
 
+SIZES = "tidemill_sizes"
+"""Name of the node that returns, for each stateful op, the number of values that this run draws."""
+
+_EACH = "tidemill_drawn_each"
 _PHILOX = 1
 _FLOATS = (tf.float32, tf.float64)
 
 
-def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
+def replace_random_ops(graph_def: Any, *, drawn: str | None) -> list[str]:
     """Replace the random ops of a flat graph, in place.
 
     Args:
-        graph_def: A GraphDef whose calls are inlined. Functions are added to its library.
-        runs: Name of the int64 scalar node with the number of earlier runs. None if the graph has no stateful op.
+        graph_def: A GraphDef whose calls are inlined. Functions are added to its library, and the node `SIZES` if it
+            has stateful ops.
+        drawn: Name of the node with the state of the stateful ops (`Draws.state`). None if the graph has none.
 
     Returns:
         The names of the ops that cannot be replaced, because of their distribution or dtype, or because they are inside
         loops or branches.
     """
     refused = []
-    for node in graph_def.node:
+    stateful = [node for node in graph_def.node if node.op in STATEFUL]
+    if drawn is not None:
+        _add_sizes(graph_def, stateful, drawn)
+    position = {node.name: index for index, node in enumerate(stateful)}
+    for node in list(graph_def.node):
         kind = STATEFUL.get(node.op) or _STATELESS.get(node.op)
         if kind is None:
             if _draws_other_numbers(node.op):
@@ -74,13 +83,13 @@ def replace_random_ops(graph_def: Any, *, runs: str | None) -> list[str]:
             refused.append(f"{node.op} of {dtype.name}")
             continue
         if node.op in STATEFUL:
-            assert runs is not None
+            own, runs = f"{_EACH}:{position[node.name]}", f"{_EACH}:{len(stateful)}"
             seeds = (node.attr["seed"].i, node.attr["seed2"].i)
             if seeds == (0, 0):
                 seeds = (secrets.randbits(62) + 1, secrets.randbits(62))
             shape_dtype = tf.as_dtype(node.attr["T"].type)
             function, kernel = (_stateful(draw, dtype, seeds, shape_dtype) for draw in _DRAW[kind])
-            _call(graph_def, node, function, inputs=[node.input[0], runs])
+            _call(graph_def, node, function, inputs=[node.input[0], own, runs])
         else:
             shape_dtype = tf.as_dtype(node.attr["Tshape"].type)
             function, kernel = (_stateless(draw, dtype, shape_dtype) for draw in _DRAW[kind])
@@ -109,6 +118,28 @@ def with_kernels(graph_def: Any) -> Any:
             _add_functions(changed, kernel)
             node.attr["f"].func.name = kernel.function_def.signature.name
     return changed
+
+
+def _add_sizes(graph_def: Any, stateful: Sequence[Any], drawn: str) -> None:
+    """Add nodes that take the state apart, and nodes that compute the sizes of the stateful ops' results."""
+    int32, int64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
+
+    def add(op: str, name: str, inputs: Sequence[str], **attributes: int) -> Any:
+        node = graph_def.node.add(name=name, op=op, input=inputs)
+        for key, value in attributes.items():
+            setattr(node.attr[key], "i" if key in ("N", "num", "axis") else "type", value)
+        return node
+
+    add("Unpack", _EACH, [drawn], num=len(stateful) + 1, T=int64, axis=0)
+    axes = add("Const", "tidemill_axes", [], dtype=int32)
+    axes.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([0], tf.int32))
+    sizes = []
+    for index, node in enumerate(stateful):
+        shape, size = f"tidemill_shape_{index}", f"tidemill_size_{index}"
+        add("Cast", shape, [node.input[0]], SrcT=node.attr["T"].type, DstT=int64)
+        add("Prod", size, [shape, axes.name], T=int64, Tidx=int32)
+        sizes.append(size)
+    add("Pack", SIZES, sizes, N=len(sizes), T=int64, axis=0)
 
 
 def _draws_other_numbers(op: str) -> bool:
@@ -152,13 +183,13 @@ def _stateless(draw: Callable[..., Any], dtype: tf.DType, shape_dtype: tf.DType)
 def _stateful(draw: Callable[..., Any], dtype: tf.DType, seeds: tuple[int, int], shape_dtype: tf.DType) -> Any:
     key, upper = (seed % 2**64 for seed in seeds)
 
-    def stateful_numbers(shape: Any, runs: Any) -> Any:
+    def stateful_numbers(shape: Any, drawn: Any, runs: Any) -> Any:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
-        start = tf.cast(runs * values * 256, tf.uint64)
+        start = tf.cast((drawn + runs * values) * 256, tf.uint64)
         counter = tf.stack([start, tf.constant(upper, tf.uint64)])
         return draw(shape, tf.constant([key], tf.uint64), counter, dtype)
 
-    return _traced(stateful_numbers, [((None,), shape_dtype), ((), tf.int64)])
+    return _traced(stateful_numbers, [((None,), shape_dtype), ((), tf.int64), ((), tf.int64)])
 
 
 def _traced(function: Any, arguments: Sequence[tuple[Any, Any]]) -> Any:

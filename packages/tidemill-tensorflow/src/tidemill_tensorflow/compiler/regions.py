@@ -20,7 +20,7 @@ from tidemill_tensorflow.compiler.random_numbers import REPLACED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient"]
+__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "uncut"]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
@@ -91,6 +91,12 @@ def cut(flat: FlatGraph) -> Cut:
         ),
         after=_region(flat, nodes, after, wanted_by=[]),
     )
+
+
+def uncut(flat: FlatGraph) -> Region:
+    """Return a flat graph as one region."""
+    nodes = {node.name: node for node in flat.graph_def.node}
+    return _region(flat, nodes, set(nodes) - set(flat.inputs), wanted_by=[])
 
 
 def _from_communication(nodes: Mapping[str, Any]) -> set[str]:

@@ -114,13 +114,13 @@ class Session:
                 return SharedStep(concrete, self, self._agreement)
         return Step(concrete, self)
 
-    def prepare(self, step: Step, concrete: Any) -> None:
-        """Split a function into parts in the background."""
+    def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
+        """Split a function into parts in the background; return after that if `wait` is set."""
         if job.uses_model_parallelism():
             step.give_up("the job runs a model in partitions (smp): that is not compiled yet")
             return
         is_alone = not job.has_several_processes()
-        self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone))
+        self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone), wait=wait)
 
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
         """Compile a step in the background. In deterministic runs, wait until the compilation has finished."""
@@ -132,7 +132,8 @@ class Session:
     def restart_random_ops(self) -> None:
         """Restart the sequences of stateful random ops. Called when the script sets a seed."""
         for step in self.steps:
-            step.draws = 0
+            if isinstance(step, Step):
+                step.draws.restart()
 
     def stored_decision(self, key: str) -> str | None:
         """Return the variant that an earlier job chose."""
@@ -205,7 +206,7 @@ class Session:
         self.note(report.summary(self.steps, advice=self.advice))
         self._write_report()
 
-    def run_in_background(self, step: Step | SharedStep, work: Callable[[], None]) -> None:
+    def run_in_background(self, step: Step | SharedStep, work: Callable[[], None], *, wait: bool = False) -> None:
         """Run work in the background thread. If the work fails, the step runs plain. In deterministic runs, wait."""
 
         def run() -> None:
@@ -222,7 +223,7 @@ class Session:
                 return
             self._waiting += 1
         done = self._pool.submit(run)
-        if self.is_deterministic:
+        if wait or self.is_deterministic:
             done.result()
 
     def _record_setting(self) -> None:

@@ -33,7 +33,7 @@ class Shape:
         trial: The trial of the variants; None before the compilation has finished.
         functions: By variant except plain: the step.
         compile_s: Duration of the first runs of `functions`, in seconds.
-        fastest_s: Shortest step since the decision, in seconds, unless plain was chosen.
+        fastest_s: Shortest step since the decision, in seconds.
         stored: Whether the decision came from an earlier job.
         reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
     """

@@ -107,7 +107,7 @@ class SharedStep:
         except NotCompilable as error:
             self.give_up(str(error))
             return
-        if parts.counts_runs:
+        if parts.random_ops > 0:
             self.give_up("it draws noise by a state, and communicates with other processes")
             return
         self._parts = parts

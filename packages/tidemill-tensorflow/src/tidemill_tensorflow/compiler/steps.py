@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, several_runs
 from tidemill_tensorflow.compiler.coordinator import Coordinator
-from tidemill_tensorflow.compiler.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.draws import Draws
+from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
+from tidemill_tensorflow.compiler.random_numbers import STATEFUL
 from tidemill_tensorflow.compiler.regions import NotCompilable
 from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of, shapes_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
@@ -40,7 +42,7 @@ class StepCoordinator(Coordinator, Protocol):
     def note(self, text: str) -> None:
         """Write a line to the log."""
 
-    def prepare(self, step: Step, concrete: Any) -> None:
+    def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
         """Split a function into parts in the background."""
 
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
@@ -67,10 +69,11 @@ class Step:
         shapes: State of each combination of argument shapes.
         reason: Why the whole function runs plain, or None.
         runs: Number of runs.
-        draws: Number of runs since the script last set a seed. Stateful random ops draw by this number.
+        draws: State of the stateful random ops.
         argument_names: Names of the arguments whose shapes count.
-        is_of_keras_3: Whether the function is the step of Keras 3's `fit`.
+        is_of_fit: Whether the function has the name of the step of `fit`, in Keras 3 or tf_keras.
         at_once: The trial of single runs against several runs per call; None before the trial begins.
+        ended: Error that ended the data in a call of several runs, after some runs of this call; else None.
         times: Steady step times, if the job compares machine settings; else None.
     """
 
@@ -79,17 +82,20 @@ class Step:
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         self.reason: str | None = None
         self.runs = 0
-        self.draws = 0
+        self.draws = Draws()
         self.argument_names: tuple[str, ...] = ()
-        self.is_of_keras_3 = "multi_step_on_iterator" in self.name
+        self.is_of_fit = "multi_step_on_iterator" in self.name or self.name == "train_function"
         self.at_once: Trial | None = None
+        self.ended: tf.errors.OutOfRangeError | None = None
         self.times: StepTimes | None = None
         self._several: SeveralRuns | None = None
         self._several_asked = 0
         self._session = session
         self._parts: Parts | None = None
         self._asked = False
-        self._whole = False
+        self._stays_whole = False
+        self._whole: Callable[..., list[Any]] | None = None
+        self._whole_asked = False
         self._pack = concrete.function_type.pack_output
         self._functions: dict[str, Callable[..., list[Any]] | None] = {}
 
@@ -118,22 +124,49 @@ class Step:
 
     def prepare_several(self, count: int) -> bool:
         """Request the compilation of several runs per call for the main shape; return whether it has finished."""
-        if self._parts is None or self._parts.after_has_effects:
+        if self._parts is None or self._parts.every_after:
             return False
         if self._several_asked == 0:
             self._several_asked = count
         return self._several is not None
 
     def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
-        if self.reason is not None or self._parts is None or self._whole:
+        if not self._asked:
+            self._asked = True
+            # What a stateful random op has drawn is only known if it never ran outside of the parts.
+            self._session.prepare(self, concrete, wait=any(node.op in STATEFUL for node in nodes_of(concrete)))
+        parts = self._parts
+        if self.reason is None and parts is not None and not self._runs_whole(parts):
+            return self._run_parts(parts, [*inputs, *captured])
+        begin = time.perf_counter()
+        if self.reason is None and parts is not None and parts.random_ops > 0:
+            assert self._whole is not None
+            *results, sizes = self._whole(*inputs, *captured, self.draws.state(parts.random_ops))
+            self.draws.add(sizes)
+            result = self._pack(results)
+        else:
             result = original(concrete, inputs, captured)
-            self.runs += 1
-            self.draws += 1
-            if not self._asked:
-                self._asked = True
-                self._session.prepare(self, concrete)
-            return result
-        return self._run_parts(self._parts, [*inputs, *captured])
+        self.runs += 1
+        if self._stays_whole and self.is_of_fit and self.at_once is None:
+            self._note_fastest(time.perf_counter() - begin)
+        return result
+
+    def _runs_whole(self, parts: Parts) -> bool:
+        """Return whether the next run needs no parts. To prepare several runs per call, one run in parts is needed."""
+        if not self._stays_whole or self._several_asked > 0:
+            return False
+        if parts.random_ops > 0 and not self._whole_asked:
+            self._whole_asked = True
+            self._session.run_in_background(self, lambda: self._build_whole(parts))
+        return self._whole is not None or parts.random_ops == 0
+
+    def _build_whole(self, parts: Parts) -> None:
+        self._whole = parts.whole()
+
+    def _note_fastest(self, wall_s: float) -> None:
+        shape = self.main_shape()
+        if shape is not None:
+            shape.fastest_s = min(shape.fastest_s, wall_s)
 
     def prepare(self, concrete: Any, *, is_alone: bool = True) -> None:
         """Split the function into parts; later runs use the parts. Called in the background thread.
@@ -185,19 +218,25 @@ class Step:
         self._session.note_fallback(self, reason)
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
-        slots += self._before(parts, slots, self.draws)
+        slots += self._before(parts, slots)
         arguments = [slots[index] for index in parts.reads[1]]
         slots += self._run_variant(parts, arguments)
-        self.runs += 1
-        self.draws += 1
+        result = self._results(parts, slots)
+        self._count(parts, slots)
         if self._several_asked > 0:
             self._compile_several(parts, arguments)
-        return self._results(parts, slots)
+        return result
 
-    def _before(self, parts: Parts, slots: Sequence[Any], draws: int) -> list[Any]:
-        """Run the part before the step, and return the slots it fills: the number of runs, then the part's results."""
-        own = [*slots, tf.constant(draws, tf.int64) if parts.counts_runs else None]
+    def _before(self, parts: Parts, slots: Sequence[Any], *, later: int = 0) -> list[Any]:
+        """Run the part before the step, and return the slots to add: the random ops' state, then the results."""
+        own = [*slots, self.draws.state(parts.random_ops, later=later) if parts.random_ops > 0 else None]
         return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
+
+    def _count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
+        """Count runs that drew random values of the same sizes."""
+        self.runs += runs
+        if parts.sizes is not None:
+            self.draws.add(slots[parts.sizes], runs=runs)
 
     def _results(self, parts: Parts, slots: list[Any]) -> Any:
         slots += parts.after(*[slots[index] for index in parts.reads[2]])
@@ -206,10 +245,10 @@ class Step:
     def _compile_several(self, parts: Parts, arguments: list[Any]) -> None:
         """Compile several runs per call in the background, if the arguments of this run have the main shape."""
         shape = self.main_shape()
-        if shape is None or shapes_of(arguments) != shape.shapes or shape.decision not in shape.functions:
+        if shape is None or shapes_of(arguments) != shape.shapes or shape.decision is None:
             return
         variant, count, self._several_asked = shape.decision, self._several_asked, -1
-        step = shape.functions[variant]
+        step = parts.plain if variant == PLAIN else shape.functions[variant]
 
         def compile() -> None:
             is_common = [index < parts.common_slots for index in parts.reads[1]]
@@ -223,31 +262,45 @@ class Step:
         self._session.run_in_background(self, compile)
 
     def _run_several(self, several: SeveralRuns, common: list[Any]) -> Any:
-        """Run several steps in one call, and return the results of the last step."""
+        """Run several steps in one call, and return the results of the last step.
+
+        If the data ends after some of the steps, their results are returned, and `ended` holds the error.
+        """
         parts = self._parts
         assert parts is not None
-        ended: Exception | None = None
+        ended: tf.errors.OutOfRangeError | None = None
         runs: list[list[Any]] = []
         try:
             for index in range(several.count):
-                before = self._before(parts, common, self.draws + index)
+                before = self._before(parts, common, later=index)
                 runs.append([*common, *before])
         except tf.errors.OutOfRangeError as error:
             ended = error
+        if ended is not None and not runs:
+            raise ended
+        self.ended = ended
         arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
         shape = self.shapes[several.shapes]
         is_whole = ended is None and all(shapes_of(each) == several.shapes for each in arguments)
         if is_whole and shape.decision == several.variant:
-            results = several(arguments)
+            slots = [*runs[-1], *several(arguments)[-1]]
             shape.calls += several.count
             shape.count(several_runs.AT_ONCE, several.count)
+            self._count(parts, slots, several.count)
         else:
-            results = [self._run_variant(parts, each) for each in arguments]
-        self.runs += len(runs)
-        self.draws += len(runs)
-        if ended is not None:
-            raise ended
-        return self._results(parts, [*runs[-1], *results[-1]])
+            slots = self._run_one_by_one(parts, runs)
+        return self._results(parts, slots)
+
+    def _run_one_by_one(self, parts: Parts, runs: Sequence[list[Any]]) -> list[Any]:
+        """Run steps whose `before` has run, and return the slots of the last one."""
+        slots: list[Any] = []
+        for run in runs:
+            slots = run
+            if parts.random_ops > 0:  # an earlier one of these runs may have drawn values of other sizes
+                slots[parts.common_slots] = self.draws.state(parts.random_ops)
+            slots += self._run_variant(parts, [slots[index] for index in parts.reads[1]])
+            self._count(parts, slots)
+        return slots
 
     def _run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
         shape = self._shape(arguments)
@@ -277,7 +330,7 @@ class Step:
             if trial.decision is not None and shape.trial is trial:
                 self._stay_whole(shape)
                 self._session.note_decision(self, shape, shape.key)
-        elif variant != PLAIN:
+        else:
             shape.fastest_s = min(shape.fastest_s, wall)
             if variant == XLA and wall > SLOW_S:
                 self._watch(shape, wall)
@@ -336,16 +389,17 @@ class Step:
         if shape.calls >= (OTHERS_AFTER if asked else FIRST_AFTER):
             shape.asked = True
             self._session.compile(self, shape, list(arguments), shape.key)
+            if shape.reason is not None:
+                self._stay_whole(shape)
 
     def _stay_whole(self, shape: Shape) -> None:
-        """Return to TensorFlow's own function if plain was chosen for the most frequent shape.
+        """Stop running in parts if plain was chosen for the most frequent shape.
 
-        Functions with stateful random ops keep running in parts: the state of the original ops does not include the
-        runs of the parts.
+        TensorFlow's own function runs again, except if it has stateful random ops: their state does not include the
+        runs of the parts, so a function that counts the runs takes its place.
         """
-        assert self._parts is not None
         most = max(each.calls for each in self.shapes.values())
-        self._whole = shape.decision == PLAIN and shape.calls == most and not self._parts.counts_runs
+        self._stays_whole = shape.decision == PLAIN and shape.calls == most
 
     def _watch(self, shape: Shape, wall_s: float) -> None:
         assert shape.trial is not None
