@@ -38,6 +38,7 @@ from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.records import RESTORED, Site, SpecRecord
 from tidemill.instance.spec import (
+    FAST_FILE,
     ChannelSpec,
     Entry,
     Input,
@@ -58,7 +59,6 @@ __all__ = ["LocalExecutor"]
 
 _log = structlog.get_logger("tidemill.executor")
 _WITHDRAWN = ".withdrawn"
-_FAST_FILE = "FastFile"
 
 
 class LocalExecutor:
@@ -419,7 +419,7 @@ class LocalExecutor:
                 self._links.keep_listing(name, directory.channel_file(channel.name))
             return name
         entries = self._entries(channel.objects, remotes, streamed=streamed)
-        if channel.input_mode == _FAST_FILE:
+        if channel.input_mode == FAST_FILE:
             entries = _noting(entries, lambda: lazy.add(channel.name))
         directory.write_channel(channel.name, entries)
         return ""

@@ -18,7 +18,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import SpecRecord
 from tidemill.sandbox import fuse_library
 from tidemill.shim.fast_files.cache import BlockCache, capacity_of
-from tidemill.shim.fast_files.reader import ObjectReader
+from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader
 from tidemill.shim.fast_files.tree import Tree
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.transfers import Transfers
@@ -30,6 +30,8 @@ _SWITCH_S = 0.0005
 """How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
 that fetch (`docs/performance.md`)."""
 _UNCHANGED_S = 1 << 20  # the files never change
+_LIMITS_THREADS = 312
+"""First version of libfuse that limits the threads, to 10 by default. Each read that waits for a store occupies one."""
 
 
 def main(arguments: list[str]) -> int:
@@ -65,8 +67,15 @@ def main(arguments: list[str]) -> int:
         entry_timeout=_UNCHANGED_S,
         attr_timeout=_UNCHANGED_S,
         negative_timeout=_UNCHANGED_S,
+        **_thread_options(),
     )
     os._exit(0)  # without waiting for requests of the threads
+
+
+def _thread_options() -> dict[str, int]:
+    """Return the options for libfuse with which many reads may wait for a store, and others still go on."""
+    version = ctypes.CDLL(fuse_library()).fuse_version()
+    return {"max_threads": MAX_WAITING} if version >= _LIMITS_THREADS else {}
 
 
 if __name__ == "__main__":

@@ -39,6 +39,9 @@ class BlockCache:
     Args:
         directory: Directory of the file, which the kernel removes when this process ends, however it ends.
         capacity: Maximum number of blocks.
+
+    Attributes:
+        capacity: Maximum number of blocks.
     """
 
     def __init__(self, directory: Path, capacity: int) -> None:
@@ -46,7 +49,7 @@ class BlockCache:
         self._fd = self._file.fileno()
         self._lock = threading.Lock()
         self._slots: OrderedDict[Block, int] = OrderedDict()
-        self._capacity, self._taken = capacity, 0
+        self.capacity, self._taken = capacity, 0
         self._unused: list[int] = []
 
     def close(self) -> None:
@@ -94,7 +97,7 @@ class BlockCache:
     def _take_slot(self) -> int:
         if self._unused:
             return self._unused.pop()
-        if self._taken < self._capacity or not self._slots:  # without slots, all blocks are being written
+        if self._taken < self.capacity or not self._slots:  # without slots, all blocks are being written
             self._taken += 1
             return self._taken - 1
         return self._slots.popitem(last=False)[1]
