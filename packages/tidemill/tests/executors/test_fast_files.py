@@ -489,11 +489,24 @@ def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: 
 def test_the_caches_of_a_job_leave_half_of_the_disk_free(tmp_path: Path) -> None:
     from tidemill.shim.fast_files.cache import BLOCK_BYTES, capacity_of
 
-    free = shutil.disk_usage(tmp_path).free
+    free, limit = shutil.disk_usage(tmp_path).free, 64 << 30
     caches = 1 + free // (32 << 30)  # so that 64 GiB for each would be too much
-    blocks = capacity_of(tmp_path, free, objects=1, caches=caches)
+    blocks = capacity_of(tmp_path, free, objects=1, caches=caches, max_bytes=limit)
     assert 0.4 * free < blocks * BLOCK_BYTES * caches < 0.6 * free
-    assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1) == 103
+    assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1, max_bytes=limit) == 103
+
+
+def test_the_cache_of_a_channel_has_at_most_the_size_of_the_setting(make_stage: Any, remote: Any) -> None:
+    stage = make_stage("auto", fast_file_cache_max_bytes=64 * MIB)
+    script = BASE + ("print(digest('a'), flush=True)\nwhile not Path('/opt/ml/output/go').exists(): time.sleep(0.02)\n")
+    content = bytes(80 * MIB)
+    ref = stage.start(script, channels=(channel(remote.put("a", content)),), remotes=remote.remotes)
+    stage.wait_for_line(ref, hashlib.md5(content).hexdigest())
+    (server,) = servers_of(stage, ref)
+    files = [each for each in Path(f"/proc/{server}/fd").iterdir() if str(each.readlink()).endswith(" (deleted)")]
+    assert [each.stat().st_size for each in files] == [64 * MIB]
+    (stage.directory(ref).ml / "output/go").touch()
+    assert stage.ended(ref).outcome is Outcome.COMPLETED
 
 
 def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_path: Path, remote: Any) -> None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 from tidemill.core.files import read_json
 from tidemill.instance.directory import InstanceDirectory
@@ -43,7 +44,13 @@ def main(arguments: list[str]) -> int:
     os.environ["FUSE_LIBRARY_PATH"] = fuse_library()
     task = SpecRecord.from_json(read_json(directory.spec_file) or {})
     tree = Tree(directory.read_channel(channel), place=channel)
-    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files), caches=len(task.fast_files))
+    capacity = capacity_of(
+        directory.path,
+        tree.size_bytes,
+        objects=len(tree.files),
+        caches=len(task.fast_files),
+        max_bytes=task.site.fast_file_cache_max_bytes,
+    )
     stores = RemoteStores(task.spec.remotes, task.spec.variables)
     reader = ObjectReader(Transfers(stores), BlockCache(directory.path, capacity))
 
@@ -72,7 +79,7 @@ def main(arguments: list[str]) -> int:
     os._exit(0)  # without waiting for requests of the threads
 
 
-def _thread_options() -> dict[str, int]:
+def _thread_options() -> dict[str, Any]:
     """Return the options for libfuse with which many reads may wait for a store, and others still go on."""
     version = ctypes.CDLL(fuse_library()).fuse_version()
     return {"max_threads": MAX_WAITING} if version >= _LIMITS_THREADS else {}
