@@ -135,18 +135,17 @@ def test_a_request_to_stop_ends_both_processes(rows: list[Row], directory: Path)
             signal.pause()
         yield rows
 
-    checks = iter([None, None, KeyboardInterrupt])
+    found: list[int] = []
 
     def check() -> None:
-        if stopped := next(checks):
-            raise stopped
+        if found:
+            raise KeyboardInterrupt
+        found.append(int(pids.read(20) or b""))  # waits for the second process
 
-    with os.fdopen(read_fd, "rb", buffering=0) as pids, os.fdopen(write_fd, "wb"):
-        with pytest.raises(KeyboardInterrupt):
-            link_in_parts(batches, directory, place=PLACE, check=check)
-        child = int(pids.read(20) or b"0")
+    with os.fdopen(read_fd, "rb", buffering=0) as pids, os.fdopen(write_fd, "wb"), pytest.raises(KeyboardInterrupt):
+        link_in_parts(batches, directory, place=PLACE, check=check)
     with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+        os.kill(found[0], 0)
 
 
 def test_the_second_process_ends_with_the_first(directory: Path) -> None:
