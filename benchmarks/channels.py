@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import contextlib
 import hashlib
-import io
 import statistics
 import tempfile
 import threading
@@ -21,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
+from fitting import fit
 from tidemill.core.clock import SystemClock
-from tidemill.sdk import Session, TensorFlow
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.store import ObjectStore
@@ -57,20 +56,8 @@ async def fill(state_dir: Path, sizes: dict[str, int], files: int) -> None:
 
 def by_fit(service: Service, script: Path, name: str) -> float:
     """Return the seconds from `fit()` to the script's line."""
-    estimator = TensorFlow(
-        entry_point=str(script),
-        role="SageMakerRole",
-        instance_count=1,
-        instance_type="local",
-        framework_version="2.21",
-        py_version="py311",
-        sagemaker_session=Session(boto_session=service.boto3_session()),
-    )
-    output = io.StringIO()
-    begun = time.time()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        estimator.fit({"train": f"s3://data/{name}/"})
-    return float(next(line.split()[-1] for line in output.getvalue().splitlines() if "AT " in line)) - begun
+    begun, output = fit(service, script, {"train": f"s3://data/{name}/"})
+    return float(next(line.split()[-1] for line in output.splitlines() if "AT " in line)) - begun
 
 
 class Peaks:

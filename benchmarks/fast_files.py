@@ -9,15 +9,15 @@ FastFile mode and one in File mode that read it once. A job's time starts with `
 import argparse
 import asyncio
 import contextlib
-import io
 import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+from fitting import fit
 from tidemill.core.clock import SystemClock
-from tidemill.sdk import Session, TensorFlow, TrainingInput
+from tidemill.sdk import TrainingInput
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.store import ObjectStore
@@ -57,20 +57,8 @@ async def fill(state_dir: Path, size_bytes: int, files: int) -> None:
 
 def by_fit(service: Service, script: Path, name: str, mode: str) -> dict[str, float]:
     """Return the last number of each line that the script printed, and the seconds from `fit()` to two of them."""
-    estimator = TensorFlow(
-        entry_point=str(script),
-        role="SageMakerRole",
-        instance_count=1,
-        instance_type="local",
-        framework_version="2.21",
-        py_version="py311",
-        sagemaker_session=Session(boto_session=service.boto3_session()),
-    )
-    output = io.StringIO()
-    begun = time.time()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        estimator.fit({"train": TrainingInput(f"s3://{BUCKET}/{name}/", input_mode=mode)})
-    lines = [line.split() for line in output.getvalue().splitlines()]
+    begun, output = fit(service, script, {"train": TrainingInput(f"s3://{BUCKET}/{name}/", input_mode=mode)})
+    lines = [line.split() for line in output.splitlines()]
     found = {word: float(line[-1]) for line in lines for word in ("AT", "READ", "LISTED", "END") if word in line[:-1]}
     return {**found, "AT": found["AT"] - begun, "END": found["END"] - begun}
 

@@ -9,8 +9,6 @@ process that has imported TensorFlow.
 """
 
 import argparse
-import contextlib
-import io
 import os
 import statistics
 import subprocess
@@ -20,8 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fitting import fit
 from tidemill.environments.builder import Environments
-from tidemill.sdk import Session, TensorFlow
 from tidemill.settings import Settings
 from tidemill.testing import Service
 
@@ -46,20 +44,8 @@ def by_hand(python: Path, script: Path) -> float:
 
 def by_fit(service: Service, script: Path, *, instances: int = 1) -> float:
     """Return the seconds from `fit()` until every instance has printed the script's line."""
-    estimator = TensorFlow(
-        entry_point=str(script),
-        role="SageMakerRole",
-        instance_count=instances,
-        instance_type="local",
-        framework_version="2.21",
-        py_version="py311",
-        sagemaker_session=Session(boto_session=service.boto3_session()),
-    )
-    output = io.StringIO()
-    begun = time.time()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        estimator.fit()
-    return moment(output.getvalue(), instances=instances) - begun
+    begun, output = fit(service, script, instances=instances)
+    return moment(output, instances=instances) - begun
 
 
 def rounds(count: int, *measures: Callable[[], float]) -> list[list[float]]:

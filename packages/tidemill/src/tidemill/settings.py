@@ -132,6 +132,9 @@ class Settings(BaseSettings):
     Unset: in the state directory. Earlier objects stay where they are, and can still be read."""
     object_copies_max_bytes: int = Field(default=20 * 1024**3, ge=0)
     """Maximum size of the copies of objects in another S3 that this machine keeps for later jobs."""
+    fast_file_cache_max_bytes: int = Field(default=64 * 1024**3, ge=64 * 1024**2)
+    """Maximum size of what a channel in FastFile mode keeps of another S3 on this machine's disk while the script runs.
+    Half of the free space is the limit if it is less."""
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
     """By bucket name or pattern (``*``, ``?``): the S3 endpoint of training data in buckets that this service does not
     have. Other endpoints are never contacted."""

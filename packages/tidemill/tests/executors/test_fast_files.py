@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,12 +75,16 @@ def test_files_are_listed_with_their_sizes_and_without_a_request(make_stage: Any
         "print(len(files), all(path.stat().st_size == int(path.name) * 1000 for path in files))\n"
         "print(sorted(os.listdir(data)), os.access(data / 'd1/001', os.W_OK), os.path.exists(data / 'none'))\n"
         "try: (data / 'new').write_text('x')\n"
-        "except OSError as error: print(error.strerror)"
+        "except OSError as error: print(error.strerror)\n"
+        "found = os.statvfs(data)\n"
+        "print(found.f_blocks * found.f_frsize, found.f_bavail, found.f_files, found.f_namemax)"
     )
     ref, ended = stage.run(script, channels=(channel(*objects),), remotes=remote.remotes)
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    size_bytes = -(-sum(each.size_bytes for each in objects) // 512) * 512
+    assert stage.lines(ref).pop() == f"{size_bytes} 0 {60 + 7 + 1} 255"
     names = [f"d{number}" for number in range(7)]
-    assert stage.lines(ref)[-3:] == ["60 True", f"{names} False False", "Read-only file system"]
+    assert stage.lines(ref)[-4:-1] == ["60 True", f"{names} False False", "Read-only file system"]
     assert gets(remote) == []
     assert_nothing_is_left(stage, ref)
 
@@ -273,6 +278,27 @@ def test_a_job_is_stopped_while_it_reads_from_a_store_that_is_silent(stage: Any,
     assert_nothing_is_left(stage, ref)
 
 
+def test_cached_blocks_can_be_read_while_many_reads_wait_for_a_silent_store(stage: Any, remote: Any) -> None:
+    remote.wire.silent_after = 100_000
+    objects = [remote.put(f"silent{number}", bytes(200_000)) for number in range(40)]
+    script = BASE + (
+        "digest('cached')\n"
+        "names = [f'silent{number}' for number in range(40)]\n"
+        "for name in names: threading.Thread(target=digest, args=(name,), daemon=True).start()\n"
+        "waits = lambda task: 'State:\\tD' in (task / 'status').read_text()\n"
+        "while sum(map(waits, Path('/proc/self/task').iterdir())) < 40: time.sleep(0.02)\n"
+        "with open(data / 'cached', 'rb') as file:\n"
+        "    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)\n"
+        "    print(file.read(), flush=True)\n"
+        "os._exit(0)"
+    )
+    made = channel(remote.put("cached", b"here"), *objects)
+    ref = stage.start(script, channels=(made,), remotes=remote.remotes)
+    stage.wait_for_line(ref, "b'here'")
+    assert stage.ended(ref).outcome is Outcome.COMPLETED
+    assert_nothing_is_left(stage, ref)
+
+
 def test_nothing_is_left_if_the_shim_is_killed(stage: Any, remote: Any) -> None:
     script = BASE + "print('ready', flush=True)\ntime.sleep(600)"
     ref = stage.start(script, channels=(channel(remote.put("a", b"a")),), remotes=remote.remotes)
@@ -363,6 +389,39 @@ def test_several_channels_and_a_second_start_of_the_script(stage: Any, remote: A
     assert_nothing_is_left(stage, ref)
 
 
+def test_an_object_that_the_first_start_of_the_script_could_not_read_is_not_why_the_second_failed(
+    stage: Any, remote: Any
+) -> None:
+    made = channel(remote.put("a", b"first"))
+    remote.put("a", b"SECOND")
+    script = BASE + (
+        "if 'TIDEMILL_OVERLAY' in os.environ: 1 / 0\n"
+        "try: digest('a')\n"
+        "except OSError: pass\n"
+        "path = Path('/opt/ml/code/requirements.txt'); path.write_text('one==1')\n"
+        "request = {'requirements': str(path), 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
+        "Path('/opt/ml/.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
+    )
+    ref, ended = stage.run(script, channels=(made,), remotes=remote.remotes)
+    assert any("HTTP 412" in line for line in stage.lines(ref))
+    assert ended.failure.startswith("AlgorithmError: ExecuteUserScriptError"), ended
+
+
+def test_a_process_that_cannot_be_started_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidemill.shim.fast_files import servers
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError("no process")
+
+    monkeypatch.setattr(servers.subprocess, "Popen", fail)
+    task = SimpleNamespace(fast_files=("train",))
+    files = servers.FastFiles(SimpleNamespace(directory=SimpleNamespace(path=tmp_path), task=task))  # type: ignore[arg-type]
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with pytest.raises(OSError, match="no process"), files.running():
+        pass
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
 def test_the_process_of_the_files_reaches_the_store_from_a_private_network(make_stage: Any, remote: Any) -> None:
     stage = make_stage("auto")
     if stage.executor.no_network:
@@ -430,11 +489,24 @@ def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: 
 def test_the_caches_of_a_job_leave_half_of_the_disk_free(tmp_path: Path) -> None:
     from tidemill.shim.fast_files.cache import BLOCK_BYTES, capacity_of
 
-    free = shutil.disk_usage(tmp_path).free
+    free, limit = shutil.disk_usage(tmp_path).free, 64 << 30
     caches = 1 + free // (32 << 30)  # so that 64 GiB for each would be too much
-    blocks = capacity_of(tmp_path, free, objects=1, caches=caches)
+    blocks = capacity_of(tmp_path, free, objects=1, caches=caches, max_bytes=limit)
     assert 0.4 * free < blocks * BLOCK_BYTES * caches < 0.6 * free
-    assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1) == 103
+    assert capacity_of(tmp_path, 100 * MIB, objects=3, caches=1, max_bytes=limit) == 103
+
+
+def test_the_cache_of_a_channel_has_at_most_the_size_of_the_setting(make_stage: Any, remote: Any) -> None:
+    stage = make_stage("auto", fast_file_cache_max_bytes=64 * MIB)
+    script = BASE + ("print(digest('a'), flush=True)\nwhile not Path('/opt/ml/output/go').exists(): time.sleep(0.02)\n")
+    content = bytes(80 * MIB)
+    ref = stage.start(script, channels=(channel(remote.put("a", content)),), remotes=remote.remotes)
+    stage.wait_for_line(ref, hashlib.md5(content).hexdigest())
+    (server,) = servers_of(stage, ref)
+    files = [each for each in Path(f"/proc/{server}/fd").iterdir() if str(each.readlink()).endswith(" (deleted)")]
+    assert [each.stat().st_size for each in files] == [64 * MIB]
+    (stage.directory(ref).ml / "output/go").touch()
+    assert stage.ended(ref).outcome is Outcome.COMPLETED
 
 
 def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_path: Path, remote: Any) -> None:
@@ -490,3 +562,68 @@ def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_
         gate.release(14)
         assert [len(each.result(60)) for each in reads] == [1] * 12
     assert names[8:] == ["big", "large", "small8", "large", "big"]
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_what_was_requested_ahead_for_a_closed_file_is_fetched_only_if_another_waits_for_it(
+    tmp_path: Path, remote: Any, is_awaited: bool
+) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+    from tidemill.shim.fast_files.reader import ObjectReader
+    from tidemill.shim.remote_stores import RemoteStores
+    from tidemill.shim.transfers import Transfers
+
+    gate = threading.Event()
+
+    class Gate(RemoteStores):
+        """Holds each request until the test lets all of them pass."""
+
+        def link(self, entry: RemoteObject) -> str:
+            assert gate.wait(60)
+            return super().link(entry)
+
+    big = remote.put("big", bytes(21 * MIB))
+    small = [remote.put(f"small{number}", b"x") for number in range(8)]
+    with (
+        Transfers(Gate(remote.remotes)) as transfers,
+        closing(BlockCache(tmp_path, 1000)) as cache,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        reader = ObjectReader(transfers, cache)
+
+        def start(number: int, entry: RemoteObject, position: Any, block: int) -> Any:
+            waits = threading.Event()
+            read = threads.submit(reader.read, number, entry, position, block * MIB, 1, check=waits.set)
+            assert waits.wait(60)
+            return read
+
+        reads = [start(number, small[number], reader.open(), 0) for number in range(8)]  # occupy all connections
+        position = reader.open()
+        position.block, position.fetched_to, position.ahead = 4, 5, 8
+        reads.append(start(9, big, position, 5))  # requests blocks 5 to 20, in two requests
+        if is_awaited:
+            reads.append(start(9, big, reader.open(), 14))
+        reader.close(position)
+        gate.set()
+        for read in reads:
+            assert len(read.result(60)) == 1
+        reader._pool.shutdown()  # waits for all that was requested
+        assert len([line for line in gets(remote) if "/big" in line]) == 1 + is_awaited
+
+
+def test_blocks_are_not_replaced_in_a_small_cache_before_they_are_read(tmp_path: Path, remote: Any) -> None:
+    from tidemill.shim.fast_files.cache import BlockCache
+    from tidemill.shim.fast_files.reader import ObjectReader
+    from tidemill.shim.remote_stores import RemoteStores
+    from tidemill.shim.transfers import Transfers
+
+    objects = [remote.put(str(number), bytes(20 * MIB)) for number in range(3)]
+    with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 12)) as cache:
+        reader = ObjectReader(transfers, cache)
+        positions = [reader.open() for _ in objects]
+        for block in range(20):
+            for number, entry in enumerate(objects):
+                reader.read(number, entry, positions[number], block * MIB, MIB, check=lambda: None)
+    bounds = [each.split("-") for each in ranges(remote)]
+    fetched = sum((int(end) if end else 20 * MIB - 1) - int(start) + 1 for start, end in bounds)
+    assert fetched == 60 * MIB

@@ -552,30 +552,32 @@ CHANGES = (
     "data = Path('/opt/ml/input/data/training')\n"
     "print(sorted(str(p.relative_to(data)) for p in data.rglob('*') if p.is_file()), (data / 'a').read_text())\n"
     "with (data / 'a').open('a') as file: file.write(' and more')\n"
-    "(data / 'deep/b').unlink()\n"
+    "(data / 'sub/b').unlink()\n"
     "(data / 'new').write_text('new')\n"
 )
 
 
 def test_jobs_with_the_same_files_share_one_directory_of_links_and_see_no_change_of_each_other(stage):
-    files = {"a": b"original", "deep/b": b"b"}
+    files = {"a": b"original", "sub/b": b"b"}
     channel = replace(stage.channel("training", **files), digest="same")
     seen = []
     for _ in range(2):
         ref, ended = stage.run(CHANGES, channels=(channel,))
         assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
-        assert stage.lines(ref)[-1] == "['a', 'deep/b'] original"
+        assert stage.lines(ref)[-1] == "['a', 'sub/b'] original"
         seen.append((stage.directory(ref).views / "0/files").readlink())
         stage.executor.reap(ref.job_id)
     (links,) = set(seen)
     assert links.parent == stage.state_dir / "views"
-    assert sorted(each.name for each in links.rglob("*")) == ["a", "b", "deep"]
-    assert (links / "a").samefile(stage.content(channel.objects[0]))
-    assert (links / "a").read_bytes() == b"original"
+    assert sorted(each.name for each in links.glob("*/**/*")) == ["a", "b", "sub"]
+    assert all(any(part.iterdir()) for part in links.iterdir())  # two parts, which the job sees as one directory
+    (linked,) = links.glob("*/a")
+    assert linked.samefile(stage.content(channel.objects[0]))
+    assert linked.read_bytes() == b"original"
     other, ended = stage.run(
-        CHANGES, channels=(replace(stage.channel("training", a=b"2", **{"deep/b": b""}), digest="2"),)
+        CHANGES, channels=(replace(stage.channel("training", a=b"2", **{"sub/b": b""}), digest="2"),)
     )
-    assert stage.lines(other)[-1] == "['a', 'deep/b'] 2", ended
+    assert stage.lines(other)[-1] == "['a', 'sub/b'] 2", ended
     # The service removes them some time after their last use, never while a job has them.
     assert stage.executor.remove_unused_links(idle_s=600) == 0
     held = stage.start("import time; print('ready', flush=True); time.sleep(60)", channels=(channel,))
@@ -589,17 +591,17 @@ def test_jobs_with_the_same_files_share_one_directory_of_links_and_see_no_change
 
 
 def test_incomplete_links_of_a_killed_shim_are_created_again(stage, monkeypatch):
-    channel = replace(stage.channel("training", a=b"original", **{"deep/b": b"b"}), digest="same")
+    channel = replace(stage.channel("training", a=b"original", **{"sub/b": b"b"}), digest="same")
     monkeypatch.setenv("TIDEMILL_FAULTS", "shim.linked:exit")
     killed = stage.start(channels=(channel,))
     stage.wait(killed, lambda: not stage.executor.observe(killed).running)
     assert stage.executor.observe(killed).exit is None
     (links,) = (each for each in (stage.state_dir / "views").iterdir() if each.is_dir())
-    (links / "deep/b").unlink()  # as if it had been killed earlier
+    next(links.glob("*/sub/b")).unlink()  # as if it had been killed earlier
     monkeypatch.delenv("TIDEMILL_FAULTS")
     ref, ended = stage.run(CHANGES, channels=(channel,))
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
-    assert stage.lines(ref)[-1] == "['a', 'deep/b'] original"
+    assert stage.lines(ref)[-1] == "['a', 'sub/b'] original"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to any group")

@@ -19,7 +19,7 @@ from tidemill.control.remotes import Pinned, RemoteFault, Remotes, RemoteStore, 
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.object_rows import ObjectRow, row_of
-from tidemill.instance.spec import ChannelSpec, InlineText, Input, ObjectReference, RemoteObject
+from tidemill.instance.spec import FAST_FILE, ChannelSpec, InlineText, Input, ObjectReference, RemoteObject
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
@@ -29,7 +29,6 @@ _IN_MEMORY_BYTES = 1 << 20
 _SHARED_SINCE = 100
 """Minimum number of objects for which jobs share links. With fewer objects, sharing costs more than linking."""
 _NONE = "None"
-_FAST_FILE = "FastFile"
 _KINDS: Mapping[str, type[Input]] = {kind.__name__: kind for kind in (ObjectReference, InlineText, RemoteObject)}
 _Rows = list[ObjectRow]
 
@@ -154,10 +153,10 @@ class Channels:
         name = channel["ChannelName"]
         listing = self.listing(source, what=f"channel {name!r}")
         input_mode = channel.get("InputMode") or job_mode
-        fault = self._fast_file_fault() if input_mode == _FAST_FILE and listing.remotes else ""
+        fault = self._fast_file_fault() if input_mode == FAST_FILE and listing.remotes else ""
         if fault:
             raise DataMissing(
-                f"ClientError: channel {name!r}: input mode {_FAST_FILE} cannot read {source['S3Uri']}, which is in a"
+                f"ClientError: channel {name!r}: input mode {FAST_FILE} cannot read {source['S3Uri']}, which is in a"
                 f" remote S3: {fault}. Or use File, which downloads the objects before the script starts, or Pipe,"
                 " which streams them"
             )

@@ -36,8 +36,9 @@ from tidemill.instance.assignment import SERVICE
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
-from tidemill.instance.records import RESTORED, Site, SpecRecord
+from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, RESTORED, Site, SpecRecord
 from tidemill.instance.spec import (
+    FAST_FILE,
     ChannelSpec,
     Entry,
     Input,
@@ -58,7 +59,6 @@ __all__ = ["LocalExecutor"]
 
 _log = structlog.get_logger("tidemill.executor")
 _WITHDRAWN = ".withdrawn"
-_FAST_FILE = "FastFile"
 
 
 class LocalExecutor:
@@ -80,6 +80,7 @@ class LocalExecutor:
         agent: File that names a process; instances end when that process ends. None: they outlive this process.
         gpus: GPUs for instances, in the format of CUDA_VISIBLE_DEVICES; None takes the GPUs that nvidia-smi lists.
         share_gpus: Let several instances use the same GPU.
+        fast_file_cache_max_bytes: Maximum size of the cache of a channel in FastFile mode. Default: 64 GiB.
 
     Raises:
         ConfigurationError: The isolation asked for does not work here.
@@ -102,6 +103,7 @@ class LocalExecutor:
         agent: Path | None = None,
         gpus: tuple[str, ...] | None = None,
         share_gpus: bool = False,
+        fast_file_cache_max_bytes: int = FAST_FILE_CACHE_MAX_BYTES,
     ) -> None:
         self._state_dir = state_dir.resolve()
         self._environments_dir = environments_dir.resolve()
@@ -115,6 +117,7 @@ class LocalExecutor:
         self._remotes = remotes or {}
         self._logs = logs
         self._hidden = hidden
+        self._fast_file_cache_max_bytes = fast_file_cache_max_bytes
         self._agent = agent
         self._networks = JobNetworks(self._state_dir, service_url)
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
@@ -399,6 +402,7 @@ class LocalExecutor:
                 network=self._networks.ensure(spec) if full else None,
                 hidden=self._hidden,
                 agent=self._agent,
+                fast_file_cache_max_bytes=self._fast_file_cache_max_bytes,
             ),
         )
         write_json(directory.spec_file, record.to_json())
@@ -419,7 +423,7 @@ class LocalExecutor:
                 self._links.keep_listing(name, directory.channel_file(channel.name))
             return name
         entries = self._entries(channel.objects, remotes, streamed=streamed)
-        if channel.input_mode == _FAST_FILE:
+        if channel.input_mode == FAST_FILE:
             entries = _noting(entries, lambda: lazy.add(channel.name))
         directory.write_channel(channel.name, entries)
         return ""

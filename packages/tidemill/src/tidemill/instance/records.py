@@ -25,6 +25,7 @@ from tidemill.instance.spec import (
 from tidemill.instance.status import Artifact, InstanceExit, Outcome
 
 __all__ = [
+    "FAST_FILE_CACHE_MAX_BYTES",
     "RESTORED",
     "Site",
     "SpecRecord",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+FAST_FILE_CACHE_MAX_BYTES = 64 << 30
 RESTORED = "@restored"
 """Name of the listing of checkpoints to restore, next to those of the channels. No channel can have this name."""
 _PLAIN_FILE = ("uri", "name", "file", "size_bytes", "sha256")
@@ -58,6 +60,7 @@ class Site:
         network: File that describes the job's network; None uses the machine's network.
         hidden: Directory around ``state_dir`` that jobs do not see; None hides only ``state_dir``.
         agent: File with the process id of the agent without which the instance must end; None without an agent.
+        fast_file_cache_max_bytes: Maximum size of the cache of a channel in FastFile mode.
     """
 
     state_dir: Path
@@ -67,6 +70,7 @@ class Site:
     network: Path | None = None
     hidden: Path | None = None
     agent: Path | None = None
+    fast_file_cache_max_bytes: int = FAST_FILE_CACHE_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,8 @@ class SpecRecord:
                 network=Path(site["network"]) if "network" in site else None,
                 hidden=Path(site["hidden"]) if "hidden" in site else None,
                 agent=Path(site["agent"]) if "agent" in site else None,
+                # Missing in specs of earlier versions.
+                fast_file_cache_max_bytes=int(site.get("fast_file_cache_max_bytes", FAST_FILE_CACHE_MAX_BYTES)),
             ),
         )
 

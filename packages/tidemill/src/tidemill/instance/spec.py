@@ -10,6 +10,7 @@ from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 
 __all__ = [
+    "FAST_FILE",
     "ChannelSpec",
     "Entry",
     "InlineText",
@@ -23,6 +24,9 @@ __all__ = [
     "StreamName",
     "SyncedDirectory",
 ]
+
+FAST_FILE = "FastFile"
+"""An input mode of a channel; see `ChannelSpec`."""
 
 
 class Isolation(StrEnum):

@@ -19,6 +19,7 @@ class Overlay:
         directory: Contains `FILES`, the files to show, `WRITES`, the changes of the command, and `WORK`, used by the
             kernel; all on one file system.
         target: An existing directory below ``ml`` of the view, over which the overlay is mounted.
+        parts: Names of directories in `FILES` to show as one directory, instead of `FILES` itself. Default: none.
     """
 
     FILES: ClassVar[str] = "files"
@@ -27,6 +28,7 @@ class Overlay:
 
     directory: Path
     target: Path
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

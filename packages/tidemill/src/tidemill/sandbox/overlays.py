@@ -27,7 +27,7 @@ def overlaid(launch: Launch, overlays: Sequence[Overlay], fuse: Sequence[FuseMou
         "overlays": [
             {
                 "directory": str(overlay.directory),
-                "files": Overlay.FILES,
+                "files": ":".join(f"{Overlay.FILES}/{part}" for part in overlay.parts) or Overlay.FILES,
                 "writes": Overlay.WRITES,
                 "work": Overlay.WORK,
                 "target": str(overlay.target),

@@ -133,6 +133,7 @@ class Application:
             service_url=self._url(),
             gpus=settings.gpus,
             share_gpus=settings.share_gpus,
+            fast_file_cache_max_bytes=settings.fast_file_cache_max_bytes,
         )
         stack.callback(local.close)
         if settings.warm:

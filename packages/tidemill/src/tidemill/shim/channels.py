@@ -2,20 +2,23 @@
 
 A view is a directory of hard links to the store's files. Jobs with the same files share one if the files are many. A
 job sees it through an overlay, which keeps the job's writes apart, or read-only if the machine has no overlay. The
-directory of links itself is hidden from the job.
+directory of links itself is hidden from the job. A shared view has two parts if an overlay can show them as one.
 """
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
 from tidemill.core import faults
-from tidemill.environments.build_lock import Built
+from tidemill.environments.build_lock import Built, remove_tree
+from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
+from tidemill.shim.link_parts import PARTS, link_in_parts
 from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_channel, link_object
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
@@ -60,6 +63,7 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
         Stopped: A stop was requested.
     """
     views: dict[str, Overlay] = {}
+    trial = _OverlayTrial(session)
     cloned: list[str] = []
     copied: list[str] = []
     shared: list[Built] = []
@@ -67,7 +71,7 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
         place = f"{session.base_dir}/{_DATA}/{name}"
         try:
             if name in session.task.shared:
-                views[name], links = _share(session, name, number, place=place)
+                views[name], links = _share(session, name, number, place=place, in_parts=not trial.fault)
                 shared.append(links)
                 continue
             view = _bring(session, name, number, stores, place=place)
@@ -83,24 +87,30 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
         session.log.note(f"tidemill: {_named(cloned)} not copied (reflink; what the script writes stays with the job)")
     if copied:
         session.log.note(f"tidemill: {_named(copied)} copied (isolation={session.sandbox.isolation})")
-    return replace(_shown(session, views), shared=tuple(shared))
+    return replace(_shown(session, views, trial), shared=tuple(shared))
 
 
-def _share(session: Session, name: str, number: int, *, place: str) -> tuple[Overlay, Built]:
+def _share(session: Session, name: str, number: int, *, place: str, in_parts: bool) -> tuple[Overlay, Built]:
     """Provide one channel as a view of links that instances with the same objects share."""
+    check = session.stop.check
     overlay = Overlay(
         directory=session.directory.views / str(number),
         target=session.directory.ml / _DATA / name,
+        parts=PARTS if in_parts else (),
     )
+
+    def read() -> Iterator[Sequence[FileRow]]:
+        return session.directory.read_shared_channel(name)
 
     def fill(directory: Path) -> None:
-        batches = session.directory.read_shared_channel(name)
-        link_channel(batches, directory, place=place, check=session.stop.check)
+        if in_parts:
+            link_in_parts(read, directory, place=place, check=check)
+        else:
+            link_channel(read(), directory, place=place, check=check)
         faults.point("shim.linked")
 
-    links = LinkDirectories(session.task.site.state_dir).filled(
-        session.task.shared[name], fill, poll=session.stop.check
-    )
+    directories = LinkDirectories(session.task.site.state_dir)
+    links = directories.filled(session.task.shared[name], fill, in_parts=in_parts, poll=check)
     overlay.target.mkdir(parents=True)
     for part in (Overlay.WRITES, Overlay.WORK):
         (overlay.directory / part).mkdir(parents=True)
@@ -143,11 +153,29 @@ def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, pl
     return brought
 
 
-def _shown(session: Session, views: dict[str, Overlay]) -> Channels:
-    """Choose how ``views`` are shown, by trying the first of them, and note it in the job's log."""
+class _OverlayTrial:
+    """Finds out whether overlays work here, by mounting one, when `fault` is first read."""
+
+    def __init__(self, session: Session) -> None:
+        self._directory = session.directory.views / "trial"
+
+    @cached_property
+    def fault(self) -> str:
+        """Why overlays do not work here; empty if they do."""
+        overlay = Overlay(directory=self._directory, target=self._directory / "target")
+        for each in (Overlay.FILES, Overlay.WRITES, Overlay.WORK, overlay.target.name):
+            (overlay.directory / each).mkdir(parents=True)
+        try:
+            return overlay_fault(overlay)
+        finally:
+            remove_tree(overlay.directory)
+
+
+def _shown(session: Session, views: dict[str, Overlay], trial: _OverlayTrial) -> Channels:
+    """Choose how ``views`` are shown, and note it in the job's log."""
     if not views:
         return Channels()
-    fault = overlay_fault(next(iter(views.values())))
+    fault = trial.fault
     if not fault:
         session.log.note(f"tidemill: {_named(views)} not copied (overlay; what the script writes stays with the job)")
         return Channels(overlays=tuple(views.values()))

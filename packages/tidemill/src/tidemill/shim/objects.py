@@ -18,6 +18,7 @@ from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 
 __all__ = [
+    "SEGMENT_MAX_BYTES",
     "Cloner",
     "Download",
     "Placer",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 _CHUNK_BYTES = 1 << 20
-_SEGMENT_MAX_BYTES = 255
+SEGMENT_MAX_BYTES = 255
 _FICLONE = 0x40049409
 _NOT_LINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)
 
@@ -366,7 +367,7 @@ def _segment_fault(segment: str) -> str | None:
         size_bytes = len(segment.encode())
     except UnicodeEncodeError:
         return "is not valid Unicode"
-    return f"is {size_bytes} bytes long, more than {_SEGMENT_MAX_BYTES}" if size_bytes > _SEGMENT_MAX_BYTES else None
+    return f"is {size_bytes} bytes long, more than {SEGMENT_MAX_BYTES}" if size_bytes > SEGMENT_MAX_BYTES else None
 
 
 def _key_error(error: OSError, uri: str, place: str) -> InstanceFailure:

@@ -3,7 +3,8 @@
 The directories are below ``views`` of the state directory. The name of a directory is a digest of the names and
 contents of its files, so jobs that start after an object was replaced or deleted use another directory. Beside each
 directory are its listing and the files of `tidemill.environments.build_lock.Built`. A directory that a killed process
-left incomplete has no marker, and is built again.
+left incomplete has no marker, and is built again. Directories of two parts (`tidemill.shim.link_parts`) have names of
+their own, because a machine without overlays needs one that is whole.
 
 The links keep the content of deleted objects on the disk, so unused directories are removed after some minutes.
 """
@@ -20,6 +21,7 @@ from tidemill.environments.build_lock import Built
 
 __all__ = ["LinkDirectories"]
 
+_LISTING = ".jsonl"
 _LISTING_FORM = 2
 """Number of the form of listings, which changes with `InstanceDirectory.write_shared_channel`."""
 
@@ -50,6 +52,7 @@ class LinkDirectories:
             os.link(self._listing(name), target)
         except OSError:
             return False
+        os.utime(target)  # a use of the listing, which is kept for the next job
         return True
 
     def keep_listing(self, name: str, listing: Path) -> None:
@@ -58,11 +61,14 @@ class LinkDirectories:
             self._views.mkdir(mode=0o700, exist_ok=True)
             os.link(listing, self._listing(name))
 
-    def filled(self, name: str, fill: Callable[[Path], None], *, poll: Callable[[], None]) -> Built:
+    def filled(
+        self, name: str, fill: Callable[[Path], None], *, in_parts: bool = False, poll: Callable[[], None]
+    ) -> Built:
         """Return a complete directory, which is not removed until this process ends.
 
         Args:
             name: A result of `name_of`.
+            in_parts: Whether ``fill`` creates parts. Default: false.
             fill: Called with an empty directory to fill, if the directory does not exist yet. If it raises, the
                 directory is removed.
             poll: Called several times a second while another process fills the directory; an exception ends the wait.
@@ -70,7 +76,7 @@ class LinkDirectories:
         Raises:
             OSError: The directory cannot be written.
         """
-        built = Built(self._views / name)
+        built = Built(self._views / (f"{name}-parts" if in_parts else name))
         built.hold(poll=poll)
         if built.marker:
             return built
@@ -89,27 +95,21 @@ class LinkDirectories:
     def remove_unused(self, *, idle_s: float) -> int:
         """Remove directories that no process holds or has used for ``idle_s`` seconds. Return their number."""
         before_s = time.time() - idle_s
-        names = {path.name.partition(".")[0] for path in self._views.glob("*")}
+        for listing in self._views.glob(f"*{_LISTING}"):
+            if listing.stat().st_mtime <= before_s:
+                listing.unlink()
+        names = {path.name.partition(".")[0] for path in self._views.glob("*") if path.suffix != _LISTING}
         return sum(self._remove(name, before_s) for name in names)
 
     def _remove(self, name: str, before_s: float) -> bool:
-        built, listing = Built(self._views / name), self._listing(name)
-        used_s = built.last_used_s if built.marker else _modified_s(listing)
-        if built.is_held or (used_s or 0) > before_s:
+        built = Built(self._views / name)
+        if built.is_held or (built.marker and (built.last_used_s or 0) > before_s):
             return False
         with built.locked(poll=lambda: None):
             removed = built.clear_unless_held()
             if removed:
-                listing.unlink(missing_ok=True)
                 (self._views / f"{name}.lock").unlink(missing_ok=True)
         return removed
 
     def _listing(self, name: str) -> Path:
-        return self._views / f"{name}.jsonl"
-
-
-def _modified_s(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return None
+        return self._views / f"{name}{_LISTING}"

@@ -12,13 +12,14 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 from tidemill.core.files import read_json
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import SpecRecord
 from tidemill.sandbox import fuse_library
 from tidemill.shim.fast_files.cache import BlockCache, capacity_of
-from tidemill.shim.fast_files.reader import ObjectReader
+from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader
 from tidemill.shim.fast_files.tree import Tree
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.transfers import Transfers
@@ -30,6 +31,8 @@ _SWITCH_S = 0.0005
 """How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
 that fetch (`docs/performance.md`)."""
 _UNCHANGED_S = 1 << 20  # the files never change
+_LIMITS_THREADS = 312
+"""First version of libfuse that limits the threads, to 10 by default. Each read that waits for a store occupies one."""
 
 
 def main(arguments: list[str]) -> int:
@@ -41,7 +44,13 @@ def main(arguments: list[str]) -> int:
     os.environ["FUSE_LIBRARY_PATH"] = fuse_library()
     task = SpecRecord.from_json(read_json(directory.spec_file) or {})
     tree = Tree(directory.read_channel(channel), place=channel)
-    capacity = capacity_of(directory.path, tree.size_bytes, objects=len(tree.files), caches=len(task.fast_files))
+    capacity = capacity_of(
+        directory.path,
+        tree.size_bytes,
+        objects=len(tree.files),
+        caches=len(task.fast_files),
+        max_bytes=task.site.fast_file_cache_max_bytes,
+    )
     stores = RemoteStores(task.spec.remotes, task.spec.variables)
     reader = ObjectReader(Transfers(stores), BlockCache(directory.path, capacity))
 
@@ -65,8 +74,15 @@ def main(arguments: list[str]) -> int:
         entry_timeout=_UNCHANGED_S,
         attr_timeout=_UNCHANGED_S,
         negative_timeout=_UNCHANGED_S,
+        **_thread_options(),
     )
     os._exit(0)  # without waiting for requests of the threads
+
+
+def _thread_options() -> dict[str, Any]:
+    """Return the options for libfuse with which many reads may wait for a store, and others still go on."""
+    version = ctypes.CDLL(fuse_library()).fuse_version()
+    return {"max_threads": MAX_WAITING} if version >= _LIMITS_THREADS else {}
 
 
 if __name__ == "__main__":

@@ -10,27 +10,27 @@ from pathlib import Path
 __all__ = ["BLOCK_BYTES", "BlockCache", "capacity_of"]
 
 BLOCK_BYTES = 1 << 20
-_MAX_BYTES = 64 << 30
 _MIN_BLOCKS = 64
 Block = tuple[int, int]
 """Number of an object in its channel, and number of a block in the object."""
 
 
-def capacity_of(directory: Path, size_bytes: int, *, objects: int, caches: int) -> int:
+def capacity_of(directory: Path, size_bytes: int, *, objects: int, caches: int, max_bytes: int) -> int:
     """Return the number of blocks for a cache.
 
-    It is enough for the whole channel, but for at most 64 GiB, and for an equal share of half of the free space; at
-    least for 64 blocks.
+    It is enough for the whole channel, but for at most ``max_bytes``, and for an equal share of half of the free space;
+    at least for 64 blocks.
 
     Args:
         directory: Directory of the cache.
         size_bytes: Size of the channel.
         objects: Number of its objects, each of which may end in a block that is not full.
         caches: Number of caches of the job in this directory.
+        max_bytes: Maximum size of the cache.
     """
     wanted = size_bytes // BLOCK_BYTES + objects
     free = shutil.disk_usage(directory).free // 2 // caches // BLOCK_BYTES
-    return max(_MIN_BLOCKS, min(wanted, free, _MAX_BYTES // BLOCK_BYTES))
+    return max(_MIN_BLOCKS, min(wanted, free, max_bytes // BLOCK_BYTES))
 
 
 class BlockCache:
@@ -39,6 +39,9 @@ class BlockCache:
     Args:
         directory: Directory of the file, which the kernel removes when this process ends, however it ends.
         capacity: Maximum number of blocks.
+
+    Attributes:
+        capacity: Maximum number of blocks.
     """
 
     def __init__(self, directory: Path, capacity: int) -> None:
@@ -46,7 +49,7 @@ class BlockCache:
         self._fd = self._file.fileno()
         self._lock = threading.Lock()
         self._slots: OrderedDict[Block, int] = OrderedDict()
-        self._capacity, self._taken = capacity, 0
+        self.capacity, self._taken = capacity, 0
         self._unused: list[int] = []
 
     def close(self) -> None:
@@ -94,7 +97,7 @@ class BlockCache:
     def _take_slot(self) -> int:
         if self._unused:
             return self._unused.pop()
-        if self._taken < self._capacity or not self._slots:  # without slots, all blocks are being written
+        if self._taken < self.capacity or not self._slots:  # without slots, all blocks are being written
             self._taken += 1
             return self._taken - 1
         return self._slots.popitem(last=False)[1]

@@ -7,19 +7,22 @@ import stat
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mfusepy
 
 from tidemill.instance.spec import ObjectFile, RemoteObject
-from tidemill.shim.fast_files.reader import ObjectReader, Position
+from tidemill.shim.fast_files.cache import BLOCK_BYTES
+from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader, Position
 from tidemill.shim.fast_files.tree import Tree
+from tidemill.shim.objects import SEGMENT_MAX_BYTES
 from tidemill.shim.transfers import RemoteFault, TransfersClosed
 
 __all__ = ["ChannelFiles"]
 
+_UNIT_BYTES = 512  # of st_blocks, too
 _KILL_BIT = 1 << 8  # signal 9, as /proc shows sets of signals
 
 
@@ -30,7 +33,7 @@ class _Open:
     entry: ObjectFile | RemoteObject
     number: int
     fd: int = -1
-    position: Position = field(default_factory=Position)
+    position: Position | None = None
 
 
 class ChannelFiles(mfusepy.Operations):
@@ -58,6 +61,11 @@ class ChannelFiles(mfusepy.Operations):
         now = time.time_ns()
         self._common = {**owner, "st_mtime": now, "st_ctime": now, "st_atime": now}
 
+    def init_with_config(self, conn_info: Any, config_3: Any) -> None:
+        del config_3
+        # The kernel sends no further reads, even of cached blocks, while this number waits.
+        conn_info.max_background = conn_info.congestion_threshold = MAX_WAITING
+
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         del fh
         found = self._tree.files.get(path[1:])
@@ -80,6 +88,8 @@ class ChannelFiles(mfusepy.Operations):
         opened = _Open(entry, self._numbers[path[1:]])
         if isinstance(entry, ObjectFile):
             opened.fd = os.open(entry.file, os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            opened.position = self._reader.open()
         handle = next(self._handles)
         self._open[handle] = opened
         return handle
@@ -89,13 +99,26 @@ class ChannelFiles(mfusepy.Operations):
         opened = self._open.pop(fh)
         if opened.fd >= 0:
             os.close(opened.fd)
+        if opened.position is not None:
+            self._reader.close(opened.position)
         return 0
+
+    def statfs(self, path: str) -> dict[str, int]:
+        del path
+        # As on other file systems that cannot be written to, nothing is free.
+        return {
+            "f_bsize": BLOCK_BYTES,
+            "f_frsize": _UNIT_BYTES,
+            "f_blocks": -(-self._tree.size_bytes // _UNIT_BYTES),
+            "f_files": len(self._tree.files) + len(self._tree.directories),
+            "f_namemax": SEGMENT_MAX_BYTES,
+        }
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         del path
         opened = self._open[fh]
         entry = opened.entry
-        if isinstance(entry, ObjectFile):
+        if isinstance(entry, ObjectFile) or opened.position is None:
             return os.pread(opened.fd, size, offset)
         task = mfusepy.fuse_get_context()[2]
 

@@ -13,7 +13,10 @@ from tidemill.instance.spec import RemoteObject
 from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
 from tidemill.shim.transfers import RemoteBody, Transfers
 
-__all__ = ["ObjectReader", "Position"]
+__all__ = ["MAX_WAITING", "ObjectReader", "Position"]
+
+MAX_WAITING = 200
+"""Number of reads that may wait for a store while others go on. libfuse and the kernel allow 10 and 12 by default."""
 
 _AT_ONCE = 8
 _MAX_AHEAD = 32
@@ -33,12 +36,14 @@ class _Run:
         entry: The object.
         first: The first block.
         end: The block after the last one.
+        position: State of the open file for which the blocks were requested.
     """
 
     number: int
     entry: RemoteObject
     first: int
     end: int
+    position: "Position"
 
 
 class Position:
@@ -72,7 +77,29 @@ class ObjectReader:
         self._faults: dict[int, tuple[float, BaseException]] = {}  # by object, with the time
         self._urgent: deque[_Run] = deque()
         self._ahead: deque[_Run] = deque()
+        self._opened: set[Position] = set()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
+
+    def open(self) -> Position:
+        """Return the state of a file that is opened now."""
+        position = Position()
+        with self._lock:
+            self._opened.add(position)
+        return position
+
+    def close(self, position: Position) -> None:
+        """Give up what was requested ahead for a file, except requests that are already sent.
+
+        Args:
+            position: State of the file, which is closed now.
+        """
+        with self._lock:
+            self._opened.discard(position)
+            # If another file waits for a block, its run is urgent by now.
+            for run in [run for run in self._ahead if run.position is position]:
+                self._ahead.remove(run)
+                for block in range(run.first, run.end):
+                    del self._coming[(run.number, block)]
 
     def read(
         self,
@@ -89,7 +116,7 @@ class ObjectReader:
         Args:
             number: Number of the object in its channel.
             entry: The object.
-            position: State of the open file.
+            position: State of the open file, from `open`.
             offset: Offset of the first byte.
             size_bytes: Maximum number of bytes.
             check: Called several times a second during waits; an exception ends the wait.
@@ -128,11 +155,11 @@ class ObjectReader:
         while True:
             found = self._cache.read((number, block), start, length)
             if found is not None:
-                self._request(number, entry, wanted)
+                self._request(number, entry, position, wanted)
                 return found
             self._raise_recent_fault(number)
             # Ask for the block itself first, in one request with those behind it.
-            coming = self._request(number, entry, range(block, max(block + 1, wanted.stop)), urgent=True)
+            coming = self._request(number, entry, position, range(block, max(block + 1, wanted.stop)), urgent=True)
             if coming is not None:  # else it has come since the look into the cache
                 return _awaited(coming, check)[start : start + length]
 
@@ -154,7 +181,9 @@ class ObjectReader:
             if block == 0:  # perhaps only the head of the file is wanted
                 position.fetched_to = 1
                 return range(0)
-            position.ahead = min(max(2, position.ahead * 2), _MAX_AHEAD)
+            # With more, blocks would be replaced in the cache before they are read.
+            room = self._cache.capacity // 2 // max(1, len(self._opened))
+            position.ahead = min(max(2, position.ahead * 2), _MAX_AHEAD, room)
             first, end = max(position.fetched_to, block + 1), min(block + 1 + position.ahead, blocks)
             if end - first < position.ahead // 2 and end < blocks:  # ask rarely, and then for much
                 return range(0)
@@ -162,13 +191,14 @@ class ObjectReader:
             return range(first, end)
 
     def _request(
-        self, number: int, entry: RemoteObject, blocks: range, *, urgent: bool = False
+        self, number: int, entry: RemoteObject, position: Position, blocks: range, *, urgent: bool = False
     ) -> "Future[bytes] | None":
         """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing.
 
         Args:
             number: Number of the object in its channel.
             entry: The object.
+            position: State of the open file that reads.
             blocks: The blocks.
             urgent: Whether somebody waits for the first block. It is then fetched before all that is read ahead.
         """
@@ -176,7 +206,7 @@ class ObjectReader:
         with self._lock:
             if urgent and first in self._coming:
                 self._hurry(*first)
-            runs = self._missing(number, entry, blocks)
+            runs = self._missing(number, entry, position, blocks)
             for run in runs:
                 (self._urgent if urgent and run.first == blocks.start else self._ahead).append(run)
             coming = self._coming.get(first)
@@ -184,7 +214,7 @@ class ObjectReader:
             self._pool.submit(self._fetch_next)
         return coming
 
-    def _missing(self, number: int, entry: RemoteObject, blocks: range) -> list[_Run]:
+    def _missing(self, number: int, entry: RemoteObject, position: Position, blocks: range) -> list[_Run]:
         """Return the blocks that are neither cached nor requested, which count as requested from now on."""
         runs: list[_Run] = []
         for block in blocks:
@@ -195,7 +225,7 @@ class ObjectReader:
             if runs and runs[-1].end == block and block - runs[-1].first < _RUN:
                 runs[-1] = replace(runs[-1], end=block + 1)
             else:
-                runs.append(_Run(number, entry, block, block + 1))
+                runs.append(_Run(number, entry, block, block + 1, position))
         return runs
 
     def _hurry(self, number: int, block: int) -> None:
@@ -207,9 +237,12 @@ class ObjectReader:
                 return
 
     def _fetch_next(self) -> None:
-        """Fetch the next run. There is one call for each run that was requested."""
+        """Fetch the next run. There is one call for each run that was requested, also if the run was given up."""
         with self._lock:
-            run = (self._urgent or self._ahead).popleft()
+            waiting = self._urgent or self._ahead
+            if not waiting:
+                return
+            run = waiting.popleft()
         self._fetch(run.number, run.entry, run.first, run.end)
 
     def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:

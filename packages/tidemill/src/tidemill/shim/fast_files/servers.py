@@ -51,7 +51,7 @@ class FastFiles:
     """The channels of an instance that are served by FUSE.
 
     Attributes:
-        failure: The first failure because of which the script did not get its data; None without a failure.
+        failure: Why the last script that ran did not get all its data (the first failure); None if it got all.
     """
 
     def __init__(self, session: Session) -> None:
@@ -70,6 +70,7 @@ class FastFiles:
         Raises:
             OSError: A process cannot be started.
         """
+        self.failure = None
         with contextlib.ExitStack() as stack:
             servers = [
                 stack.enter_context(_Server.started(self._session, each)) for each in self._session.task.fast_files
@@ -134,17 +135,21 @@ class _Server:
     @classmethod
     @contextlib.contextmanager
     def started(cls, session: Session, channel: str) -> "Iterator[_Server]":
-        ours, theirs = socket.socketpair()
-        read_fd, write_fd = os.pipe()
         argv = [sys.executable, "-I", "-m", "tidemill.shim.fast_files", str(session.directory.path), channel]
-        with theirs:
+        with contextlib.ExitStack() as unless_started, contextlib.ExitStack() as always:
+            ours, theirs = socket.socketpair()
+            unless_started.enter_context(ours)
+            always.enter_context(theirs)
+            read_fd, write_fd = os.pipe()
+            unless_started.callback(os.close, read_fd)
+            always.callback(os.close, write_fd)
             process = subprocess.Popen(
                 [*argv, str(theirs.fileno()), str(write_fd)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), write_fd),
                 start_new_session=True,
             )
-        os.close(write_fd)
+            unless_started.pop_all()
         server = cls(session, channel, process, read_fd, ours.detach())  # the starter of the command closes `ours`
         try:
             yield server
