@@ -188,16 +188,16 @@ def followed(jobs: Any, name: str) -> Iterator[dict[str, Any]]:
     position: dict[str, Any] = {"startFromHead": True}
     while True:
         ended = jobs.describe(name)["TrainingJobStatus"] not in ("InProgress", "Stopping")
-        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException, LookupError):
-            stream = jobs.logs_client.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{name}/")
-            (found,) = stream["logStreams"] or [None]
-            page = jobs.logs_client.get_log_events(
-                logGroupName=group, logStreamName=found["logStreamName"], limit=10_000, **position
-            )
-            yield from page["events"]
-            if ended and page["nextForwardToken"] == position.get("nextToken"):
-                return
-            position["nextToken"] = page["nextForwardToken"]
+        with contextlib.suppress(jobs.logs_client.exceptions.ResourceNotFoundException):  # before the first line of all
+            streams = jobs.logs_client.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{name}/")
+            for found in streams["logStreams"]:
+                page = jobs.logs_client.get_log_events(
+                    logGroupName=group, logStreamName=found["logStreamName"], limit=10_000, **position
+                )
+                yield from page["events"]
+                if ended and page["nextForwardToken"] == position.get("nextToken"):
+                    return
+                position["nextToken"] = page["nextForwardToken"]
 
 
 @pytest.fixture(scope="module")
