@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler.parts import take_apart
+from tidemill_tensorflow.compiler.draws import Draws
+from tidemill_tensorflow.compiler.parts import Parts, take_apart
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -58,3 +60,81 @@ def test_plain_parts_draw_by_one_kernel_per_op() -> None:
     }
     assert {"StatelessRandomUniformV2", "StatelessRandomNormalV2"} <= ops
     assert "StatelessRandomUniformFullIntV2" not in ops, "drawing bits and converting them takes several passes"
+
+
+def _arguments(parts: Parts, concrete: Any, inputs: list[Any], runs: int) -> list[Any]:
+    """Return the arguments of a step that draws by a seed, before a run."""
+    slots = [*inputs, *concrete.captured_inputs, Draws().state(parts.random_ops, later=runs)]
+    slots += parts.before(*[slots[index] for index in parts.reads[0]])
+    return [slots[index] for index in parts.reads[1]]
+
+
+def _ops_of(function: Any) -> set[str]:
+    """Return the ops of a function and of all functions that it calls."""
+    graph = function._kept[1].graph.as_graph_def()
+    library = {each.signature.name: each.node_def for each in graph.library.function}
+    ops: set[str] = set()
+    waiting = [graph.node]
+    while waiting:
+        for node in waiting.pop():
+            ops.add(node.op)
+            waiting.append(library.pop(node.attr["f"].func.name, ()))
+    return ops
+
+
+def test_kernels_draw_for_xla_by_seeds_of_every_kind_in_the_order_of_the_script() -> None:
+    tf.random.set_seed(3)
+    generator = keras.random.SeedGenerator(5)
+    first, second = (tf.Variable(tf.zeros([7, 3])) for _ in range(2))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def step(batch: tf.Tensor) -> None:
+        hidden = keras.random.dropout(batch, 0.5, seed=generator) * 2.0
+        noisy = hidden + keras.random.normal(tf.shape(hidden), seed=generator)
+        first.assign(noisy)
+        second.assign(noisy * tf.random.uniform(tf.shape(noisy)))
+
+    concrete = step.get_concrete_function()
+    parts = take_apart(concrete, name="step")
+    batch = tf.ones([7, 3])
+    compiled = parts.compiled_for(_arguments(parts, concrete, [batch], 0))
+    assert compiled is not None
+    seed = generator.state.numpy()
+    drawn = []
+    for _ in range(3):
+        step(batch)
+        drawn.append((first.numpy(), second.numpy(), generator.state.numpy()))
+    generator.state.assign(seed)
+    for run in range(3):
+        compiled(*_arguments(parts, concrete, [batch], run))
+        for found, expected in zip((first, second, generator.state), drawn[run], strict=True):
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_xla_draws_no_bits_if_kernels_can() -> None:
+    weight = tf.Variable(tf.ones([4]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4])])
+    def step(batch: tf.Tensor) -> None:
+        weight.assign(tf.reduce_sum(batch * tf.random.uniform(tf.shape(batch)), 0))
+
+    concrete = step.get_concrete_function()
+    parts = take_apart(concrete, name="step")
+    ops = _ops_of(parts.compiled_for(_arguments(parts, concrete, [tf.ones([6, 4])], 0)))
+    assert "StatelessRandomUniformV2" in ops and "StatelessRandomUniformFullIntV2" not in ops
+    assert "StatelessRandomUniformFullIntV2" in _ops_of(parts.compiled())
+
+
+@pytest.mark.parametrize("unknown", ["shape", "seed"])
+def test_xla_draws_where_shape_or_seed_depends_on_more_than_shapes_and_seeds(unknown: str) -> None:
+    weight = tf.Variable(2.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+    def step(batch: tf.Tensor) -> None:
+        size = tf.reduce_max(batch) if unknown == "shape" else tf.size(batch)
+        seed = tf.stack([tf.cast(weight, tf.int32), 7]) if unknown == "seed" else tf.constant([1, 2])
+        weight.assign(tf.reduce_sum(tf.random.stateless_uniform([size], seed)))
+
+    concrete = step.get_concrete_function()
+    parts = take_apart(concrete, name="step")
+    assert parts.compiled_for(_arguments(parts, concrete, [tf.constant([3, 4])], 0)) is None

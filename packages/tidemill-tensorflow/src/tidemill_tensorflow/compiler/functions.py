@@ -58,6 +58,11 @@ class Part:
         self._kept = (traced, traced.get_concrete_function())
         self._run = self._kept[1]._inference_function.call_flat
 
+    @property
+    def results(self) -> list[Any]:
+        """The symbolic tensors that the function returns."""
+        return list(self._kept[1].outputs)
+
     def tensor_of(self, reference: str) -> Any:
         """Return the symbolic tensor of an input reference of the region's graph."""
         name, _, index = reference.partition(":")

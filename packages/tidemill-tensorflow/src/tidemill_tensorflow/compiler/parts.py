@@ -11,11 +11,12 @@ from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
+from tidemill_tensorflow.compiler.noise import separate
 from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
 
@@ -61,6 +62,34 @@ class Parts:
     def compiled(self) -> Any:
         """Return the step as a callable that XLA compiles."""
         return functions.build(self.step, self.sources, xla=True, name=f"{self.name}_xla")
+
+    def compiled_for(self, arguments: Sequence[Any]) -> Any | None:
+        """Return the step for the shapes of these arguments, in which XLA compiles all but the random numbers.
+
+        None if it has no random numbers, or none that can be separated.
+        """
+        separated = separate(self.step, arguments)
+        if separated is None:
+            return None
+        slots = [f"input_{index}:0" for index in range(len(arguments))]
+        known = {
+            slots[index]: self.sources[name] for index, name in enumerate(self.step.inputs) if name in self.sources
+        }
+        noise = _plain(separated.noise, known, name=f"{self.name}_noise")
+        known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
+        rest = functions.build(separated.rest, known, xla=True, name=f"{self.name}_xla")
+        slots += [*separated.noise.outputs, *separated.rest.outputs]
+        noise_reads, rest_reads, results = (
+            [slots.index(name) for name in names]
+            for names in (separated.noise.inputs, separated.rest.inputs, self.step.outputs)
+        )
+
+        def run(*given: Any) -> list[Any]:
+            found = [*given, *noise(*[given[index] for index in noise_reads])]
+            found += rest(*[found[index] for index in rest_reads])
+            return [found[index] for index in results]
+
+        return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{self.name}_xla_for_shapes")
 
     def fused(self) -> Any | None:
         """Return the plain step with updates in one kernel each, or None if the step has no such update."""

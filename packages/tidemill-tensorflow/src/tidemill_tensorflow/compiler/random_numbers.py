@@ -23,7 +23,7 @@ from tensorflow.core.framework import graph_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["REPLACED", "SIZES", "STATEFUL", "replace_random_ops", "with_kernels"]
+__all__ = ["REPLACED", "SIZES", "STATEFUL", "is_replaced", "replace_random_ops", "with_kernels"]
 
 STATEFUL = {
     "RandomUniform": "uniform",
@@ -113,8 +113,8 @@ def with_kernels(graph_def: Any) -> Any:
     changed = graph_pb2.GraphDef()
     changed.CopyFrom(graph_def)
     for node in changed.node:
-        kernel = _KERNELS.get(node.attr["f"].func.name) if node.op == "PartitionedCall" else None
-        if kernel is not None:
+        if is_replaced(node):
+            kernel = _KERNELS[node.attr["f"].func.name]
             _add_functions(changed, kernel)
             node.attr["f"].func.name = kernel.function_def.signature.name
     return changed
@@ -140,6 +140,11 @@ def _add_sizes(graph_def: Any, stateful: Sequence[Any], drawn: str) -> None:
         add("Prod", size, [shape, axes.name], T=int64, Tidx=int32)
         sizes.append(size)
     add("Pack", SIZES, sizes, N=len(sizes), T=int64, axis=0)
+
+
+def is_replaced(node: Any) -> bool:
+    """Return whether a node took the place of a random op. Its first input is the shape of the numbers."""
+    return node.op == "PartitionedCall" and node.attr["f"].func.name in _KERNELS
 
 
 def _draws_other_numbers(op: str) -> bool:

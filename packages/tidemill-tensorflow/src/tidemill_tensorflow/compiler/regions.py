@@ -20,7 +20,7 @@ from tidemill_tensorflow.compiler.random_numbers import REPLACED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "uncut"]
+__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "region_of", "uncut"]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
@@ -80,23 +80,23 @@ def cut(flat: FlatGraph) -> Cut:
     after -= before
     arguments = set(flat.inputs)
     return Cut(
-        before=_region(
+        before=region_of(
             flat, nodes, before - arguments, wanted_by=[nodes[name] for name in nodes if name not in before]
         ),
-        step=_region(
+        step=region_of(
             flat,
             nodes,
             set(nodes) - before - after - arguments,
             wanted_by=[nodes[name] for name in after],
         ),
-        after=_region(flat, nodes, after, wanted_by=[]),
+        after=region_of(flat, nodes, after, wanted_by=[]),
     )
 
 
 def uncut(flat: FlatGraph) -> Region:
     """Return a flat graph as one region."""
     nodes = {node.name: node for node in flat.graph_def.node}
-    return _region(flat, nodes, set(nodes) - set(flat.inputs), wanted_by=[])
+    return region_of(flat, nodes, set(nodes) - set(flat.inputs), wanted_by=[])
 
 
 def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
@@ -236,7 +236,15 @@ def _reach(start: Iterable[str], edges: Mapping[str, list[str]]) -> set[str]:
     return found
 
 
-def _region(flat: FlatGraph, nodes: Mapping[str, Any], names: set[str], *, wanted_by: list[Any]) -> Region:
+def region_of(flat: FlatGraph, nodes: Mapping[str, Any], names: set[str], *, wanted_by: list[Any]) -> Region:
+    """Return the region of some nodes of a flat graph.
+
+    Args:
+        flat: The graph.
+        nodes: Its nodes by name.
+        names: Names of the region's nodes.
+        wanted_by: Nodes that read the outputs. Outputs of the graph are always outputs of the region too.
+    """
     graph_def = graph_pb2.GraphDef(library=flat.graph_def.library, versions=flat.graph_def.versions)
     inputs: dict[str, str] = {}
     for node in flat.graph_def.node:

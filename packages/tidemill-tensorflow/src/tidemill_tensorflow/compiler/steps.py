@@ -199,9 +199,9 @@ class Step:
         shape.compile_s = 0.0
         for variant in wanted:
             try:
-                if variant not in self._functions:
-                    self._functions[variant] = self._parts.compiled() if variant == XLA else self._parts.fused()
-                function = self._functions[variant]
+                function = self._parts.compiled_for(arguments) if variant == XLA else None
+                if function is None:
+                    function = self._function(variant)
                 if function is not None:
                     copied, kept = functions.copies(arguments)
                     shape.compile_s += functions.warm_up(function, copied, kept)
@@ -211,6 +211,13 @@ class Step:
                     shape.reason = f"XLA does not compile it: {first_lines(error)}"
                 elif shape.reason is None:  # else XLA has failed too, most likely for the same reason
                     self._session.note(f"{self.name} keeps its updates as they are: {first_lines(error)}")
+
+    def _function(self, variant: str) -> Callable[..., list[Any]] | None:
+        """Return a variant that serves all shapes, or None if the step has no such variant."""
+        assert self._parts is not None
+        if variant not in self._functions:
+            self._functions[variant] = self._parts.compiled() if variant == XLA else self._parts.fused()
+        return self._functions[variant]
 
     def give_up(self, reason: str) -> None:
         """Run the function plain from now on."""
@@ -361,7 +368,8 @@ class Step:
         try:
             outputs = shape.functions[XLA](*arguments)
         except tf.errors.OpError as error:
-            # XLA writes variables only after the whole step has succeeded, so the step can run again.
+            # XLA writes variables only after the whole step has succeeded, so the step can run again. Only seeds may
+            # have advanced (see `noise`): the step then draws the next numbers of the script.
             self._drop_xla(shape, f"XLA failed: {first_lines(error)}")
             return self._run_plain(parts, shape, arguments)
         shape.count(XLA)
