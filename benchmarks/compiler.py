@@ -40,8 +40,8 @@ CALIBRATION_STEPS = 20
 FIRST_STEPS = 10
 LATER_STEPS = 40
 """Number of steps per chunk while a model starts, and while several batches per call are tried."""
-FIT_STEP = "multi_step_on_iterator"
-MAX_STEP_MS = 50.0
+FIT_STEPS = ("multi_step_on_iterator", "train_function")
+MAX_STEP_MS = 100.0
 MAX_START_S = 240
 GOAL_STEPS = 1000
 WAYS = ("plain", "jit", "auto", "ours")
@@ -212,8 +212,8 @@ def has_decided_on_batches(since: int) -> bool:
     for function in _functions()[since:]:
         found, shapes = function["batches_at_once"], function["shapes"]
         decision = shapes[0]["decision"] if shapes else None
-        is_tried = decision not in (None, "plain") and shapes[0]["median_ms"].get(decision, 0) < MAX_STEP_MS
-        if function["name"] == FIT_STEP and is_tried and (found is None or found["decision"] is None):
+        is_tried = decision is not None and shapes[0]["median_ms"].get(decision, 0) < MAX_STEP_MS
+        if function["name"] in FIT_STEPS and is_tried and (found is None or found["decision"] is None):
             return False
     return True
 

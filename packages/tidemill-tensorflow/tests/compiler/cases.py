@@ -152,6 +152,38 @@ def fit_of_batches_at_once(variant: str, library: Any = keras) -> list[float]:
     return [*numbers, iterations, *(float(abs(w).sum()) for w in model.get_weights())]
 
 
+class Checked(tf_keras.layers.Layer):  # type: ignore[misc]
+    """Layer that accepts numbers below 100."""
+
+    def call(self, inputs: Any) -> Any:
+        tf.debugging.assert_less(inputs, tf.constant(100.0, inputs.dtype), message="too large")
+        return inputs
+
+
+def checks_of_batches_at_once() -> list[float]:
+    """An assertion that holds in four epochs, and fails in the middle of eight batches in the fifth."""
+    session = choosing(lambda key: "at_once" if key.endswith("at once") else "xla")
+
+    class Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            wait_for_compiler()
+
+    tf_keras.utils.set_random_seed(3)
+    model = tf_keras.Sequential([Checked(dtype="float64"), tf_keras.layers.Dense(5, dtype="float64")])
+    model.compile(tf_keras.optimizers.Adam(1e-3), loss_of(tf_keras))
+    features, labels = data_of("float64")
+    settings = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "callbacks": [Epochs()]}
+    losses = list(model.fit(features, labels, epochs=4, **settings).history["loss"])
+    features[4 * BATCH] = 1000.0
+    try:
+        model.fit(features, labels, **settings)
+    except tf.errors.InvalidArgumentError as error:
+        losses.append(float("too large" in str(error)))
+    if session is not None:
+        del session.stored_decision
+    return losses
+
+
 def train_on_batch(library: Any, dtype: str) -> list[float]:
     model = model_of(library, dtype)
     model.compile(library.optimizers.Adam(1e-3), loss_of(library))
@@ -385,6 +417,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of recurrent layers of tf_keras": lambda: fit(tf_keras, "float64", build=recurrent_of),
     "fit of batches at once": lambda: fit_of_batches_at_once("xla"),
     "fit of plain batches at once": lambda: fit_of_batches_at_once("plain"),
+    "fit of batches at once with checks": checks_of_batches_at_once,
     "fit of plain batches at once of tf_keras": lambda: fit_of_batches_at_once("plain", tf_keras),
     "fit of batches at once, with updates in one kernel": lambda: fit_of_batches_at_once("fused"),
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),

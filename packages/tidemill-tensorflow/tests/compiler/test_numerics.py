@@ -136,6 +136,14 @@ def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
 
 
+def test_an_assertion_holds_for_each_of_the_batches_at_once(runs: dict[str, Any]) -> None:
+    case = "fit of batches at once with checks"
+    assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
+    assert runs["compiled"][case]["losses"][4:] == [1.0]
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 32
+
+
 def test_a_callback_that_looks_at_batches_sees_each_of_them(runs: dict[str, Any]) -> None:
     (function,) = runs["compiled"]["fit"]["functions"]
     assert function["batches_at_once"] is None

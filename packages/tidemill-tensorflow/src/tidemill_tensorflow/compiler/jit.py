@@ -64,7 +64,8 @@ def _note_choices(trainer: Any) -> None:
         result = original(self, *arguments, **named)
         # Keras's own __setattr__ would track the attribute.
         object.__setattr__(self, _GIVEN, given if isinstance(given, bool) else None)
-        object.__setattr__(self, _GIVEN_STEPS, "steps_per_execution" in bound)
+        # The models of transformers pass on their own default, None.
+        object.__setattr__(self, _GIVEN_STEPS, bound.get("steps_per_execution") is not None)
         return result
 
     trainer.compile = compile

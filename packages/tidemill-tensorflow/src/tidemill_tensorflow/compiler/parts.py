@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
 
 _DRAWN = "tidemill_drawn"
+_CHECK = "Assert"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 
 
@@ -41,7 +42,8 @@ class Parts:
         random_ops: Number of stateful random ops of the step.
         sizes: Slot index of the sizes of their results (see `Draws.add`); None without such ops.
         common_slots: Number of flat arguments and captures, which are the first slots.
-        every_after: Whether every run needs `after`, and not only the last one of several.
+        checks_after: Whether `after` has assertions, so that every run needs it, and not only the last one of several.
+        can_wait: Whether `after` may run after later steps: it neither reads nor writes state, and computes no sizes.
     """
 
     before: Callable[..., list[Any]]
@@ -53,7 +55,8 @@ class Parts:
     random_ops: int
     sizes: int | None
     common_slots: int
-    every_after: bool
+    checks_after: bool
+    can_wait: bool
     flat: FlatGraph
     step: Region
     sources: Mapping[str, Any]
@@ -182,7 +185,8 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         random_ops=random_ops,
         sizes=slots.index(f"{SIZES}:0") if random_ops > 0 else None,
         common_slots=len(inputs) - 1,
-        every_after=any(has_effect(node.op) or node.name == SIZES for node in whole.after.graph_def.node),
+        checks_after=any(has_effect(node.op) for node in whole.after.graph_def.node),
+        can_wait=_only_checks(whole.after.graph_def),
         flat=flat,
         step=whole.step,
         sources=sources,
@@ -211,6 +215,19 @@ def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
 def _device(name: str) -> str:
     """Return a device's full name. Strategies omit the replica, which is always 0."""
     return str(tf.DeviceSpec.from_string(name).replace(replica=0).to_string())
+
+
+def _only_checks(graph_def: Any) -> bool:
+    """Return whether all ops with effects are assertions or branches around assertions, and none computes sizes."""
+    functions = {function.signature.name: function.node_def for function in graph_def.library.function}
+    waiting = list(graph_def.node)
+    while waiting:
+        node = waiting.pop()
+        if node.name == SIZES or (has_effect(node.op) and node.op not in (_CHECK, "If")):
+            return False
+        for branch in ("then_branch", "else_branch") if node.op == "If" else ():
+            waiting += functions[node.attr[branch].func.name]
+    return True
 
 
 def _applies_gradients(graph_def: Any) -> bool:

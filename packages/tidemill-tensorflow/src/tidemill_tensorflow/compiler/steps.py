@@ -124,7 +124,7 @@ class Step:
 
     def prepare_several(self, count: int) -> bool:
         """Request the compilation of several runs per call for the main shape; return whether it has finished."""
-        if self._parts is None or self._parts.every_after:
+        if self._parts is None or not self._parts.can_wait:
             return False
         if self._several_asked == 0:
             self._several_asked = count
@@ -290,7 +290,10 @@ class Step:
         shape = self.shapes[several.shapes]
         is_whole = ended is None and all(shapes_of(each) == several.shapes for each in arguments)
         if is_whole and shape.decision == several.variant:
-            slots = [*runs[-1], *several(arguments)[-1]]
+            filled = [[*run, *results] for run, results in zip(runs, several(arguments))]  # noqa: B905
+            slots = filled.pop()
+            for earlier in filled if parts.checks_after else ():
+                parts.after(*[earlier[index] for index in parts.reads[2]])
             shape.calls += several.count
             shape.count(several_runs.AT_ONCE, several.count)
             self._count(parts, slots, several.count)
@@ -302,6 +305,8 @@ class Step:
         """Run steps whose `before` has run, and return the slots of the last one."""
         slots: list[Any] = []
         for run in runs:
+            if slots and parts.checks_after:
+                parts.after(*[slots[index] for index in parts.reads[2]])
             slots = run
             if parts.random_ops > 0:  # an earlier one of these runs may have drawn values of other sizes
                 slots[parts.common_slots] = self.draws.state(parts.random_ops)
