@@ -7,6 +7,7 @@ adopted in place, and endpoints listen on unix sockets.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -339,7 +340,16 @@ class LocalExecutor:
             directory.mounted_checkpoints,
         ):
             with contextlib.suppress(FileNotFoundError):
-                remove_tree(big)
+                self._remove(directory.ref, big)
+
+    def _remove(self, ref: InstanceRef, path: Path) -> None:
+        try:
+            remove_tree(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            self.kill(ref)  # a process that began while the others were killed was still writing
+            remove_tree(path)
 
     def _attempts(self, ref: InstanceRef) -> Iterator[InstanceDirectory]:
         for directory in InstanceDirectory.all_below(self._state_dir, ref.job_id):
