@@ -11,7 +11,7 @@ from tensorflow.python.framework import function_def_to_graph
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FlatGraph", "flatten", "node_of"]
+__all__ = ["FlatGraph", "flatten", "full_name", "node_of"]
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
@@ -59,6 +59,11 @@ def flatten(concrete: Any) -> FlatGraph:
 def node_of(reference: str) -> str:
     """Return the node name of an input reference: ``x`` for ``x:1`` and for ``^x``."""
     return reference.lstrip("^").split(":")[0]
+
+
+def full_name(reference: str) -> str:
+    """Return the full name of a tensor: ``x:0`` for ``x``."""
+    return reference if ":" in reference else f"{reference}:0"
 
 
 def _reachable(nodes: Iterable[Any], functions: Mapping[str, Any]) -> list[Any]:

@@ -22,7 +22,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.ops import handle_data_util
 
-from tidemill_tensorflow.compiler.flat_graphs import node_of
+from tidemill_tensorflow.compiler.flat_graphs import full_name, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -123,7 +123,7 @@ class _Updates:
             for average, rate in _both_orders(product):
                 first = self._moment(average)
                 square = self._made_by(second.added, "Square")
-                if first is not None and square is not None and _full(square.input[0]) == _full(first.added):
+                if first is not None and square is not None and full_name(square.input[0]) == full_name(first.added):
                     own = (write, quotient, product, total, root, square, *first.nodes, *second.nodes)
                     return _Update(write, first, second, rate, epsilon, own)
         return None
@@ -265,11 +265,6 @@ def _both_orders(node: Any) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return the operands of a commutative op in both orders."""
     one, other = node.input[0], node.input[1]
     return (one, other), (other, one)
-
-
-def _full(reference: str) -> str:
-    """Return the full name of a tensor: ``x:0`` for ``x``."""
-    return reference if ":" in reference else f"{reference}:0"
 
 
 def _type_of_variable(handle: Any) -> tuple[Any, tuple[int, ...]] | None:

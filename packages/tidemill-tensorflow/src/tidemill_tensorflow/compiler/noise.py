@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import handle_data_util
 
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, node_of
+from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, full_name, node_of
 from tidemill_tensorflow.compiler.random_numbers import is_replaced
 from tidemill_tensorflow.compiler.regions import Region, has_effect, region_of
 
@@ -80,12 +80,8 @@ def _shapes(step: Region, arguments: Sequence[Any], wanted: Mapping[str, str]) -
             handle_data_util.copy_handle_data(argument, placeholder)
             known[f"input_{index}:0"] = placeholder
         references = list(wanted.values())
-        found = tf.graph_util.import_graph_def(step.graph_def, known, [_full(each) for each in references], name="")
+        found = tf.graph_util.import_graph_def(step.graph_def, known, [full_name(each) for each in references], name="")
         return {key: tensor_util.try_evaluate_constant(tensor) for key, tensor in zip(wanted, found or ())}  # noqa: B905
-
-
-def _full(reference: str) -> str:
-    return reference if ":" in reference else f"{reference}:0"
 
 
 def _with_seeds(nodes: Mapping[str, Any], draws: list[str]) -> set[str] | None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, node_of
+from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, full_name, node_of
 from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.random_numbers import REPLACED
 
@@ -257,12 +257,7 @@ def region_of(flat: FlatGraph, nodes: Mapping[str, Any], names: set[str], *, wan
             if node_of(reference) in names:
                 own.input.append(reference)
             elif not reference.startswith("^"):
-                own.input.append(inputs.setdefault(_tensor(reference), f"input_{len(inputs)}"))
-    wanted = [_tensor(reference) for node in wanted_by for reference in node.input if not reference.startswith("^")]
+                own.input.append(inputs.setdefault(full_name(reference), f"input_{len(inputs)}"))
+    wanted = [full_name(reference) for node in wanted_by for reference in node.input if not reference.startswith("^")]
     outputs = dict.fromkeys(name for name in [*wanted, *flat.outputs] if node_of(name) in names)
     return Region(graph_def, tuple(inputs), tuple(outputs))
-
-
-def _tensor(reference: str) -> str:
-    """Return the full name of a tensor: ``x:0`` for ``x``."""
-    return reference if ":" in reference else f"{reference}:0"
