@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import select
 import signal
 import threading
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import pytest
 import tensorflow as tf
 
 from feeders import DEADLINE_S, feeding, open_files, stop
+from sagemaker_tensorflow import epochs
+from sagemaker_tensorflow.options import ReaderOptions
 
 KILLED = "it was killed, or died without a word"
 
@@ -199,6 +202,32 @@ def test_a_new_feeder_removes_the_files_of_a_killed_one(channels, lines):
     with fed(channels, lines):
         until(lambda: "training_1" in fifos(channels))
         assert fifos(channels) == ["training_0", "training_1", by_hand.name]
+
+
+def test_no_reader_takes_the_fifo_of_a_killed_feeder_from_a_new_one(channels, lines):
+    options = ReaderOptions("training", "TextLine", str(channels.state_dir), str(channels.pipe_dir))
+    taken: list[int] = []
+
+    def take() -> None:
+        while not taken:
+            found = epochs.try_to_open_next_epoch(options)
+            if not isinstance(found, epochs.NoEpochYet):
+                taken.append(found[1])
+
+    for number in range(2000):  # the new feeder looks at all of them while the reader tries
+        (channels.pipe_dir / f"other_{number}").touch()
+    channels.fifo()
+    channels.outcome("2 writing 0 0\n")
+    (channels.pipe_dir / ".tidemill" / "training.feeder").touch()
+    channels.state_dir.mkdir()
+    reader = threading.Thread(target=take)
+    reader.start()
+    with feeding(channels.pipe_dir, lines, "--epochs", 1):
+        reader.join(DEADLINE_S)
+        poll = select.poll()
+        poll.register(taken[0], select.POLLIN)
+        assert poll.poll(5000), "the reader has the FIFO of the killed feeder"
+        epochs.close_epoch(taken[0])
 
 
 def test_a_second_feeder_of_a_channel_is_refused(channels, reader, read, lines):

@@ -117,6 +117,9 @@ def _open_locked(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
     if end is not None and not has_been_written(fd):
         os.close(fd)
         return NoEpochYet(epoch, end)
+    if is_fifo and os.fstat(fd).st_nlink == 0:  # a new feeder has removed the FIFO of a killed one, and makes its own
+        os.close(fd)
+        return NoEpochYet(epoch, None)
     try:
         _write_counter(options.state_path, epoch + 1)
     except OSError as error:

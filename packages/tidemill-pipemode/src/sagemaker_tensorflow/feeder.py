@@ -61,11 +61,10 @@ class Feeder:
             ChannelIsFedError: Another feeder serves this channel and directory.
             OSError: A file cannot be read; the outcome file reports it to the reader.
         """
-        lock = FeederLock(str(self._outcome_dir / f"{self.channel}.feeder"))
+        lock = FeederLock(str(self._outcome_dir / f"{self.channel}.feeder"), self._remove_stale_fifos)
         offered: set[int] = set()
         reason = "it streamed all epochs that it was started for"
         try:
-            self._remove_stale_fifos()
             self._feed_all(iter(epochs), offered)
         except BaseException as cause:
             reason = _reason(cause)
@@ -89,12 +88,16 @@ class Feeder:
         return str(self._outcome_dir / f"{self.channel}_{epoch}.outcome")
 
     def _remove_stale_fifos(self) -> None:
-        """Remove the FIFOs of a killed feeder: this feeder may never write their epochs, and readers would hang."""
+        """Remove the FIFOs of a killed feeder: this feeder may never write their epochs, and readers would hang.
+
+        Another feeder that starts at the same time may remove them first.
+        """
         fifo = re.compile(rf"\.?{re.escape(self.channel)}_([0-9]+)(\.new)?")
         for path in self.pipe_dir.iterdir():
             match = fifo.fullmatch(path.name)
             if match and path.is_fifo() and Path(self._outcome_path(int(match[1]))).exists():
-                path.unlink()
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
 
     def _feed_all(self, numbers: Iterator[int], offered: set[int]) -> None:
         following = self._offer_next(numbers, offered)

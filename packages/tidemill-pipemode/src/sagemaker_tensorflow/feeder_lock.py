@@ -10,6 +10,10 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["ChannelIsFedError", "FeederLock", "feeder_end"]
 
@@ -24,16 +28,21 @@ class ChannelIsFedError(Exception):
 class FeederLock:
     """Holds the lock of one channel from construction to `release`, or to the end of the process.
 
+    Args:
+        path: The lock file.
+        prepare: Runs before the lock is held, but while no other feeder holds it: readers still see that there is no
+            feeder. It may run several times.
+
     Raises:
         ChannelIsFedError: Another feeder holds the lock.
         OSError: The lock file cannot be created.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, prepare: Callable[[], None]) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            _lock(self._fd, path)
+            _lock(self._fd, path, prepare)
             os.ftruncate(self._fd, 0)  # remove the previous feeder's last line
         except BaseException:
             os.close(self._fd)
@@ -67,16 +76,18 @@ def feeder_end(path: str) -> str | None:
     return reason.split(b"\n")[0].decode(errors="replace") or "it was killed, or died without a word"
 
 
-def _lock(fd: int, path: str) -> None:
+def _lock(fd: int, path: str, prepare: Callable[[], None]) -> None:
     while True:
-        if _try_to_lock(fd, fcntl.LOCK_EX):
-            return
+        # Readers test with a shared lock too, so they take this feeder for absent until its lock is exclusive.
         if not _try_to_lock(fd, fcntl.LOCK_SH):
             raise ChannelIsFedError(
                 f"another feeder is at work on this channel: it holds the lock {path}. End that feeder first, or give"
                 " this one another directory (--pipe-dir) or channel (--channel)"
             )
-        # A reader's test holds the lock, for a moment only.
+        prepare()
+        if _try_to_lock(fd, fcntl.LOCK_EX):
+            return
+        # A reader's test holds the lock for a moment, or another feeder starts.
         fcntl.flock(fd, fcntl.LOCK_UN)
         time.sleep(_TESTER_PAUSE_S)
 

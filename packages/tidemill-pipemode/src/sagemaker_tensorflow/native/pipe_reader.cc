@@ -263,6 +263,11 @@ Step PipeReader::OpenLocked(std::string* feeder_end) {
   if (is_fifo) {
     *feeder_end = EndOfFeeder();
     if (!feeder_end->empty() && !HasBeenWritten(file.get())) return Step::kNotYet;
+    // A new feeder has removed the FIFO of a killed one, and makes its own.
+    if (IsRemoved(file.get())) {
+      feeder_end->clear();
+      return Step::kNotYet;
+    }
   }
   failure = WriteSmallFile(state_path, std::to_string(epoch_ + 1));
   if (failure != 0) return FailWithErrno("the epoch counter " + state_path + " cannot be written", failure);
