@@ -161,7 +161,7 @@ class Checked(tf_keras.layers.Layer):  # type: ignore[misc]
 
 
 def checks_of_batches_at_once() -> list[float]:
-    """An assertion that holds in four epochs, and fails in the middle of eight batches in the fifth."""
+    """An assertion that holds in six epochs, and fails in the middle of eight batches in the seventh."""
     session = choosing(lambda key: "at_once" if key.endswith("at once") else "xla")
 
     class Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
@@ -173,7 +173,7 @@ def checks_of_batches_at_once() -> list[float]:
     model.compile(tf_keras.optimizers.Adam(1e-3), loss_of(tf_keras))
     features, labels = data_of("float64")
     settings = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "callbacks": [Epochs()]}
-    losses = list(model.fit(features, labels, epochs=4, **settings).history["loss"])
+    losses = list(model.fit(features, labels, epochs=6, **settings).history["loss"])
     features[4 * BATCH] = 1000.0
     try:
         model.fit(features, labels, **settings)

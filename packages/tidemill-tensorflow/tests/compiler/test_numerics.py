@@ -1,14 +1,19 @@
 """Compiled scripts have the losses of plain scripts over 200 steps, including random numbers."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 CASES = Path(__file__).with_name("cases.py")
+BEFORE = "*before_optimizations.txt"
+"""Name of a file that XLA writes for each module it compiles."""
 
 COMPILED = [
     "fit",
@@ -30,14 +35,15 @@ COMPILED = [
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Results of all cases, in a plain and in a compiled process, and the log and the report of the compiled one."""
-    report = tmp_path_factory.mktemp("report")
-    compiled = _run("on", str(report))
+    report, dumps = tmp_path_factory.mktemp("report"), tmp_path_factory.mktemp("dumps")
+    compiled = _run("on", str(report), XLA_FLAGS=f"--xla_dump_to={dumps} --xla_dump_hlo_module_re=tidemill_.*_xla")
     plain = _run("off", str(report))
     return {
         "plain": json.loads(plain.stdout),
         "compiled": json.loads(compiled.stdout),
         "log": compiled.stderr,
         "report": report,
+        "dumps": dumps,
     }
 
 
@@ -139,7 +145,7 @@ def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str
 def test_an_assertion_holds_for_each_of_the_batches_at_once(runs: dict[str, Any]) -> None:
     case = "fit of batches at once with checks"
     assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
-    assert runs["compiled"][case]["losses"][4:] == [1.0]
+    assert runs["compiled"][case]["losses"][6:] == [1.0]
     (function,) = runs["compiled"][case]["functions"]
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 32
 
@@ -175,9 +181,20 @@ def test_gradients_outside_of_functions_get_advice(runs: dict[str, Any]) -> None
     assert runs["log"].count("put @tf.function in front") == 1
 
 
-def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def test_xla_compiles_a_step_once_for_single_batches_and_for_batches_at_once(runs: dict[str, Any]) -> None:
+    compiled = Counter(re.sub(r"^module_\d+\.(.*_xla_\d+)_.*", r"\1", path.name) for path in runs["dumps"].glob(BEFORE))
+    assert sum("multi_step_on_iterator" in name for name in compiled) >= 6
+    assert set(compiled.values()) == {1}, compiled
+
+
+def _run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(
-        [sys.executable, CASES, *arguments], capture_output=True, text=True, check=False, timeout=1800
+        [sys.executable, CASES, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+        env=os.environ | variables,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Part", "build", "copies", "distinct", "repeat", "warm_up"]
 
 
-def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -> Any:
+def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str, inline: bool = True) -> Any:
     """Return a callable that takes and returns flat lists of tensors.
 
     Args:
@@ -25,16 +25,16 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
             without an entry is the state of the stateful random ops.
         xla: Whether XLA compiles the callable.
         name: Name of the function in profiles and dumps.
+        inline: Whether functions that call it contain its ops. If not, TensorFlow optimizes it once, however often it
+            is called.
     """
-    specs = [_spec(sources.get(tensor)) for tensor in region.inputs]
+    given = [sources.get(tensor) for tensor in region.inputs]
+    specs = [_spec(source) for source in given]
     if not region.outputs and not region.graph_def.node:
         return _nothing
 
     def part(*arguments: Any) -> list[Any]:
-        for argument, tensor in zip(arguments, region.inputs):  # noqa: B905 - Python 3.9 has no strict
-            source = sources.get(tensor)
-            if source is not None and source.dtype in (tf.resource, tf.variant):
-                handle_data_util.copy_handle_data(source, argument)
+        _copy_handles(given, arguments)
         mapping = {f"input_{index}:0": argument for index, argument in enumerate(arguments)}
         with tf.name_scope(""):
             found = tf.graph_util.import_graph_def(
@@ -43,7 +43,19 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str) -
         return list(found or ())
 
     part.__name__ = name
-    return Part(tf.function(part, autograph=False, input_signature=specs, jit_compile=True if xla else None))
+    attributes = None if inline else {"_noinline": True}
+    if not xla:
+        return Part(tf.function(part, autograph=False, input_signature=specs, experimental_attributes=attributes))
+    compiled = Part(tf.function(part, autograph=False, input_signature=specs, jit_compile=True))
+
+    def call(*arguments: Any) -> list[Any]:
+        _copy_handles(given, arguments)
+        return compiled(*arguments)
+
+    # XLA compiles a function again for other attributes of its call. Calls from Python have attributes that calls from
+    # functions lack, so all calls come from functions.
+    call.__name__ = f"{name}_call"
+    return Part(tf.function(call, autograph=False, input_signature=specs))
 
 
 class Part:
@@ -92,9 +104,7 @@ def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, co
     flat = distinct([arguments] * count, is_common)
 
     def runs(*given: Any) -> list[Any]:
-        for source, argument in zip(flat, given):  # noqa: B905 - Python 3.9 has no strict
-            if source.dtype in (tf.resource, tf.variant):
-                handle_data_util.copy_handle_data(source, argument)
+        _copy_handles(flat, given)
         first, left = list(given[: len(arguments)]), iter(given[len(arguments) :])
         results = list(part(*first))
         for _ in range(count - 1):
@@ -111,6 +121,13 @@ def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> l
     first, *rest = arguments
     own = [argument for run in rest for argument, same in zip(run, is_common) if not same]  # noqa: B905
     return [*first, *own]
+
+
+def _copy_handles(sources: Sequence[Any], arguments: Sequence[Any]) -> None:
+    """Make the variables behind resource handles known to a function that is traced. Sources may be None."""
+    for source, argument in zip(sources, arguments):  # noqa: B905 - Python 3.9 has no strict
+        if source is not None and source.dtype in (tf.resource, tf.variant):
+            handle_data_util.copy_handle_data(source, argument)
 
 
 def _nothing(*arguments: Any) -> list[Any]:

@@ -99,7 +99,7 @@ class Parts:
         graph_def, number = fuse_updates(self.step.graph_def, self.plain.tensor_of)
         if number == 0:
             return None
-        return _plain(replace(self.step, graph_def=graph_def), self.sources, name=f"{self.name}_fused")
+        return _plain(replace(self.step, graph_def=graph_def), self.sources, name=f"{self.name}_fused", inline=False)
 
     def whole(self) -> Callable[..., list[Any]]:
         """Return a plain function that does the same as all parts together.
@@ -177,7 +177,7 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         slots += region.outputs
     return Parts(
         before=_plain(whole.before, sources, name=f"{name}_before"),
-        plain=_plain(whole.step, sources, name=f"{name}_plain"),
+        plain=_plain(whole.step, sources, name=f"{name}_plain", inline=False),
         after=_plain(whole.after, sources, name=f"{name}_after"),
         reads=(reads[0], reads[1], reads[2]),
         results=tuple(slots.index(tensor) for tensor in own_results),
@@ -194,9 +194,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
     )
 
 
-def _plain(region: Region, sources: Mapping[str, Any], *, name: str) -> Any:
+def _plain(region: Region, sources: Mapping[str, Any], *, name: str, inline: bool = True) -> Any:
     own = replace(region, graph_def=with_kernels(region.graph_def))
-    return functions.build(own, sources, xla=False, name=name)
+    return functions.build(own, sources, xla=False, name=name, inline=inline)
 
 
 def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
