@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections import Counter
 
 import pytest
 
@@ -40,6 +42,17 @@ def test_the_variants_take_turns_and_one_slow_step_decides_nothing() -> None:
         trial.record(variant, Times(seconds, seconds))
     assert order[:4] in ([PLAIN, "xla", "xla", PLAIN], ["xla", PLAIN, PLAIN, "xla"])
     assert trial.decision == "xla"
+
+
+def test_each_of_three_variants_has_every_position_and_none_follows_itself() -> None:
+    trial = Trial((PLAIN, "xla", "fused"))
+    order = []
+    for _ in range(18):
+        order.append(trial.next())
+        trial.record(order[-1], Times(1.0, 1.0))
+    assert all(one != other for one, other in itertools.pairwise(order))
+    for position in range(3):
+        assert Counter(order[position::3]) == {PLAIN: 2, "xla": 2, "fused": 2}
 
 
 def test_on_a_busy_machine_cpu_time_decides_if_wall_times_only_vary() -> None:

@@ -35,5 +35,5 @@ class Coordinator(Protocol):
     def note_decision(self, step: Any, shape: Any, key: str) -> None:
         """Store a decision and log it."""
 
-    def note_fallback(self, step: Any, reason: str) -> None:
-        """Log that a function runs plain, and why."""
+    def note_fallback(self, step: Any, reason: str, *, how: str = "plain") -> None:
+        """Log that a function runs plain, or `how` else it runs, and why."""

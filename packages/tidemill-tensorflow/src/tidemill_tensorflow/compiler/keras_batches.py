@@ -133,9 +133,8 @@ class KerasBatches:
                 if self.wanted != 1:  # no step of the compiler read `wanted`, so the call trained one batch only
                     self.wanted = 1
                     yield from group[1:]
-                elif self._seen is not None and self._seen.ended is not None:
-                    ended, self._seen.ended = self._seen.ended, None
-                    raise ended
+                elif self._seen is not None:
+                    self._seen.grouping.raise_end()
             else:
                 yield from group
             if is_timed and len(group) == COUNT:
@@ -153,7 +152,7 @@ class KerasBatches:
             return None
         # Without a trial in this job, the steps since its start show how long a step takes.
         step_s = shape.trial.medians_s().get(shape.decision, shape.fastest_s)
-        if step_s > MAX_STEP_S or not step.prepare_several(COUNT):
+        if step_s > MAX_STEP_S or not step.grouping.prepare(COUNT):
             return None
         decision = self._session.stored_decision(_key(step))
         if decision is None and self._session.is_deterministic:

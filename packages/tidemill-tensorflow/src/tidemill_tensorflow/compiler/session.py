@@ -173,9 +173,9 @@ class Session:
         self.note(f"{step.name}: {chosen} in a call (1: {single:.2f} ms each, {COUNT}: {several:.2f} ms each)")
         self._write_report()
 
-    def note_fallback(self, step: Step | SharedStep, reason: str) -> None:
-        """Log that a function runs plain and why, and update the report."""
-        self.note(f"{step.name} runs plain: {reason}")
+    def note_fallback(self, step: Step | SharedStep, reason: str, *, how: str = "plain") -> None:
+        """Log that a function runs plain, or `how` else it runs, and why; update the report."""
+        self.note(f"{step.name} runs {how}: {reason}")
         self._write_report()
 
     def note(self, text: str) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler.shapes import shapes_of
+from tidemill_tensorflow.compiler.trials import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["AT_ONCE", "SeveralRuns", "build"]
+    from tidemill_tensorflow.compiler.draws import Draws
+    from tidemill_tensorflow.compiler.parts import Parts
+    from tidemill_tensorflow.compiler.shapes import Shape
+
+__all__ = ["AT_ONCE", "Grouping"]
 
 AT_ONCE = "at_once"
 
@@ -38,7 +46,135 @@ class SeveralRuns:
         return [results[size * index : size * (index + 1)] for index in range(self.count)]
 
 
-def build(
+class GroupedStep(Protocol):
+    """Methods of a step that `Grouping` uses."""
+
+    shapes: dict[tuple[Any, ...], Shape]
+    draws: Draws
+
+    def main_shape(self) -> Shape | None:
+        """Return the shape with the most calls."""
+        ...
+
+    def can_group(self) -> bool:
+        """Return whether several runs can be one call."""
+        ...
+
+    def before(self, parts: Parts, slots: Sequence[Any], *, later: int = 0) -> list[Any]:
+        """Run the part before the step."""
+        ...
+
+    def run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+        """Run the step once."""
+        ...
+
+    def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
+        """Count runs."""
+
+    def run_in_background(self, work: Callable[[], None]) -> None:
+        """Run work in the background thread."""
+
+
+class Grouping:
+    """Several runs of one step per call: requested by `fit`, compiled in the background, and then used.
+
+    Args:
+        step: The step.
+    """
+
+    def __init__(self, step: GroupedStep) -> None:
+        self._step = step
+        self._runs: SeveralRuns | None = None
+        self._requested = 0
+        self._ended: tf.errors.OutOfRangeError | None = None
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether `compile` must be called after the next run."""
+        return self._requested > 0
+
+    def prepare(self, count: int) -> bool:
+        """Request the compilation of several runs per call for the main shape; return whether it has finished."""
+        if self._requested == 0 and self._step.can_group():
+            self._requested = count
+        return self._runs is not None
+
+    def can_run(self, count: int) -> bool:
+        """Return whether a call can do this number of runs."""
+        return count > 1 and self._runs is not None and self._runs.count == count
+
+    def raise_end(self) -> None:
+        """Raise the error that ended the data in the last call, if the data ended after some runs of this call."""
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            raise ended
+
+    def compile(self, parts: Parts, shape: Shape, arguments: list[Any]) -> None:
+        """Compile several runs per call in the background, if the arguments of this run have the main shape."""
+        if shapes_of(arguments) != shape.shapes or shape.decision is None:
+            return
+        variant, count, self._requested = shape.decision, self._requested, -1
+        step = parts.plain if variant == PLAIN else shape.functions[variant]
+
+        def compile() -> None:
+            is_common = [index < parts.common_slots for index in parts.reads[1]]
+            try:
+                self._runs = _build(
+                    step, arguments, is_common, shape.shapes, variant, count=count, name=f"{parts.name}_several"
+                )
+            except (ValueError, TypeError, tf.errors.OpError):
+                return  # each call keeps running one batch, as in the script
+
+        self._step.run_in_background(compile)
+
+    def run(self, parts: Parts, common: list[Any]) -> list[Any]:
+        """Run several steps in one call, and return the slots of the last step.
+
+        If the data ends after some of the steps, these are run, and `raise_end` raises the error.
+        """
+        assert self._runs is not None
+        runs = self._take_batches(parts, common, self._runs.count)
+        arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
+        shape = self._step.shapes[self._runs.shapes]
+        is_whole = self._ended is None and all(shapes_of(each) == self._runs.shapes for each in arguments)
+        if not is_whole or shape.decision != self._runs.variant:
+            return self._run_one_by_one(parts, runs)
+        filled = [[*run, *results] for run, results in zip(runs, self._runs(arguments))]  # noqa: B905
+        slots = filled.pop()
+        for earlier in filled if parts.checks_after else ():
+            parts.after(*[earlier[index] for index in parts.reads[2]])
+        shape.calls += self._runs.count
+        shape.count(AT_ONCE, self._runs.count)
+        self._step.count(parts, slots, self._runs.count)
+        return slots
+
+    def _take_batches(self, parts: Parts, common: list[Any], count: int) -> list[list[Any]]:
+        """Return the slots of each run after the part before the step, for fewer runs if the data ends."""
+        runs: list[list[Any]] = []
+        try:
+            for index in range(count):
+                before = self._step.before(parts, common, later=index)
+                runs.append([*common, *before])
+        except tf.errors.OutOfRangeError as error:
+            if not runs:
+                raise
+            self._ended = error
+        return runs
+
+    def _run_one_by_one(self, parts: Parts, runs: Sequence[list[Any]]) -> list[Any]:
+        slots: list[Any] = []
+        for run in runs:
+            if slots and parts.checks_after:
+                parts.after(*[slots[index] for index in parts.reads[2]])
+            slots = run
+            if parts.random_ops > 0:  # an earlier one of these runs may have drawn values of other sizes
+                slots[parts.common_slots] = self._step.draws.state(parts.random_ops)
+            slots += self._step.run_variant(parts, [slots[index] for index in parts.reads[1]])
+            self._step.count(parts, slots)
+        return slots
+
+
+def _build(
     step: Any,
     arguments: Sequence[Any],
     is_common: Sequence[bool],

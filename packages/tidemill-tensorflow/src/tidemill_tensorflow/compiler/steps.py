@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions, several_runs
+from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.draws import Draws
 from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL
 from tidemill_tensorflow.compiler.regions import NotCompilable
+from tidemill_tensorflow.compiler.several_runs import Grouping
 from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of, shapes_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidemill_tensorflow.compiler.several_runs import SeveralRuns
     from tidemill_tensorflow.compiler.step_times import StepTimes
 
 __all__ = ["Step", "StepCoordinator", "first_lines"]
@@ -73,7 +73,7 @@ class Step:
         argument_names: Names of the arguments whose shapes count.
         is_of_fit: Whether the function has the name of the step of `fit`, in Keras 3 or tf_keras.
         at_once: The trial of single runs against several runs per call; None before the trial begins.
-        ended: Error that ended the data in a call of several runs, after some runs of this call; else None.
+        grouping: Several runs per call.
         times: Steady step times, if the job compares machine settings; else None.
     """
 
@@ -86,10 +86,8 @@ class Step:
         self.argument_names: tuple[str, ...] = ()
         self.is_of_fit = "multi_step_on_iterator" in self.name or self.name == "train_function"
         self.at_once: Trial | None = None
-        self.ended: tf.errors.OutOfRangeError | None = None
+        self.grouping = Grouping(self)
         self.times: StepTimes | None = None
-        self._several: SeveralRuns | None = None
-        self._several_asked = 0
         self._session = session
         self._parts: Parts | None = None
         self._asked = False
@@ -106,8 +104,9 @@ class Step:
             self.times.begin(count, is_steady=self._is_steady())
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
-        if count > 1 and self._several is not None and self._several.count == count:
-            return self._run_several(self._several, [*inputs, *captured])
+        if self._parts is not None and self.grouping.can_run(count):
+            slots = self.grouping.run(self._parts, [*inputs, *captured])
+            return self._results(self._parts, slots)
         for _ in range(count - 1):
             self._run_once(original, concrete, inputs, captured)
         return self._run_once(original, concrete, inputs, captured)
@@ -116,19 +115,19 @@ class Step:
         """Return the shape with the most calls, or None before the first call."""
         return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
 
+    def can_group(self) -> bool:
+        """Return whether several runs can be one call: the part after the step may then run once per call."""
+        return self._parts is not None and self._parts.can_wait
+
+    def run_in_background(self, work: Callable[[], None]) -> None:
+        """Run work for this step in the background thread."""
+        self._session.run_in_background(self, work)
+
     def _is_steady(self) -> bool:
         """Return whether all trials of the main shape have ended, and nothing is compiled in the background."""
         shape = self.main_shape()
         has_decided = shape is not None and shape.decision is not None
         return has_decided and not self._session.is_compiling and (not self.at_once or bool(self.at_once.decision))
-
-    def prepare_several(self, count: int) -> bool:
-        """Request the compilation of several runs per call for the main shape; return whether it has finished."""
-        if self._parts is None or not self._parts.can_wait:
-            return False
-        if self._several_asked == 0:
-            self._several_asked = count
-        return self._several is not None
 
     def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
         if not self._asked:
@@ -153,7 +152,7 @@ class Step:
 
     def _runs_whole(self, parts: Parts) -> bool:
         """Return whether the next run needs no parts. To prepare several runs per call, one run in parts is needed."""
-        if not self._stays_whole or self._several_asked > 0:
+        if not self._stays_whole or self.grouping.is_requested:
             return False
         if parts.random_ops > 0 and not self._whole_asked:
             self._whole_asked = True
@@ -225,21 +224,22 @@ class Step:
         self._session.note_fallback(self, reason)
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
-        slots += self._before(parts, slots)
+        slots += self.before(parts, slots)
         arguments = [slots[index] for index in parts.reads[1]]
-        slots += self._run_variant(parts, arguments)
+        slots += self.run_variant(parts, arguments)
         result = self._results(parts, slots)
-        self._count(parts, slots)
-        if self._several_asked > 0:
-            self._compile_several(parts, arguments)
+        self.count(parts, slots)
+        shape = self.main_shape()
+        if self.grouping.is_requested and shape is not None:
+            self.grouping.compile(parts, shape, arguments)
         return result
 
-    def _before(self, parts: Parts, slots: Sequence[Any], *, later: int = 0) -> list[Any]:
+    def before(self, parts: Parts, slots: Sequence[Any], *, later: int = 0) -> list[Any]:
         """Run the part before the step, and return the slots to add: the random ops' state, then the results."""
         own = [*slots, self.draws.state(parts.random_ops, later=later) if parts.random_ops > 0 else None]
         return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
 
-    def _count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
+    def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
         """Count runs that drew random values of the same sizes."""
         self.runs += runs
         if parts.sizes is not None:
@@ -249,72 +249,8 @@ class Step:
         slots += parts.after(*[slots[index] for index in parts.reads[2]])
         return self._pack([slots[index] for index in parts.results])
 
-    def _compile_several(self, parts: Parts, arguments: list[Any]) -> None:
-        """Compile several runs per call in the background, if the arguments of this run have the main shape."""
-        shape = self.main_shape()
-        if shape is None or shapes_of(arguments) != shape.shapes or shape.decision is None:
-            return
-        variant, count, self._several_asked = shape.decision, self._several_asked, -1
-        step = parts.plain if variant == PLAIN else shape.functions[variant]
-
-        def compile() -> None:
-            is_common = [index < parts.common_slots for index in parts.reads[1]]
-            try:
-                self._several = several_runs.build(
-                    step, arguments, is_common, shape.shapes, variant, count=count, name=f"{parts.name}_several"
-                )
-            except (ValueError, TypeError, tf.errors.OpError):
-                return  # each call keeps running one batch, as in the script
-
-        self._session.run_in_background(self, compile)
-
-    def _run_several(self, several: SeveralRuns, common: list[Any]) -> Any:
-        """Run several steps in one call, and return the results of the last step.
-
-        If the data ends after some of the steps, their results are returned, and `ended` holds the error.
-        """
-        parts = self._parts
-        assert parts is not None
-        ended: tf.errors.OutOfRangeError | None = None
-        runs: list[list[Any]] = []
-        try:
-            for index in range(several.count):
-                before = self._before(parts, common, later=index)
-                runs.append([*common, *before])
-        except tf.errors.OutOfRangeError as error:
-            ended = error
-        if ended is not None and not runs:
-            raise ended
-        self.ended = ended
-        arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
-        shape = self.shapes[several.shapes]
-        is_whole = ended is None and all(shapes_of(each) == several.shapes for each in arguments)
-        if is_whole and shape.decision == several.variant:
-            filled = [[*run, *results] for run, results in zip(runs, several(arguments))]  # noqa: B905
-            slots = filled.pop()
-            for earlier in filled if parts.checks_after else ():
-                parts.after(*[earlier[index] for index in parts.reads[2]])
-            shape.calls += several.count
-            shape.count(several_runs.AT_ONCE, several.count)
-            self._count(parts, slots, several.count)
-        else:
-            slots = self._run_one_by_one(parts, runs)
-        return self._results(parts, slots)
-
-    def _run_one_by_one(self, parts: Parts, runs: Sequence[list[Any]]) -> list[Any]:
-        """Run steps whose `before` has run, and return the slots of the last one."""
-        slots: list[Any] = []
-        for run in runs:
-            if slots and parts.checks_after:
-                parts.after(*[slots[index] for index in parts.reads[2]])
-            slots = run
-            if parts.random_ops > 0:  # an earlier one of these runs may have drawn values of other sizes
-                slots[parts.common_slots] = self.draws.state(parts.random_ops)
-            slots += self._run_variant(parts, [slots[index] for index in parts.reads[1]])
-            self._count(parts, slots)
-        return slots
-
-    def _run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+    def run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+        """Run the step in the chosen variant, or in the variant whose turn it is; return its results."""
         shape = self._shape(arguments)
         shape.calls += 1
         trial = shape.trial
@@ -382,7 +318,7 @@ class Step:
 
     def _drop_xla(self, shape: Shape, reason: str) -> None:
         shape.drop(XLA, reason)
-        self._session.note_fallback(self, reason)
+        self._session.note_fallback(self, reason, how="without XLA" if shape.functions else "plain")
 
     def _shape(self, arguments: Sequence[Any]) -> Shape:
         key = shapes_of(arguments)

@@ -61,7 +61,10 @@ class _Gain:
 
 @dataclass
 class Trial:
-    """Rounds in which every variant runs one step. The order of variants is reversed in every other round.
+    """Rounds in which every variant runs one step. Each round begins with the second variant of the round before.
+
+    So each variant has every position equally often. If every other round had the reversed order, the first and the
+    last of three variants would often follow themselves, with warm caches, and the one between them never would.
 
     A variant that is clearly slower than plain runs no further steps.
 
@@ -88,7 +91,8 @@ class Trial:
         if not self._waiting:
             # The first round does not count, because caches are cold.
             left = [name for name in self.variants if name not in self._lost]
-            self._waiting = left if self._round % 2 else left[::-1]
+            first = self._round % len(left)
+            self._waiting = left[first:] + left[:first]
             self._round += 1
         return self._waiting[0]
 
