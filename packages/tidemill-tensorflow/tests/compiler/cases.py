@@ -128,6 +128,17 @@ def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_o
     return losses
 
 
+def fit_of_unknown_length(library: Any) -> list[float]:
+    """Epochs whose end shows only when there is no next batch."""
+    losses: list[float] = []
+    model = model_of(library, "float64")
+    model.compile(library.optimizers.Nadam(1e-3), loss_of(library))
+    batches = tf.data.Dataset.from_tensor_slices(data_of("float64")).batch(BATCH, drop_remainder=True)
+    batches = batches.filter(lambda features, labels: True)
+    model.fit(batches, epochs=STEPS // BATCHES, verbose=0, callbacks=[recorder(library, losses)])
+    return [*losses[: STEPS - 1], losses[-1] + float(model.optimizer.iterations.numpy())]
+
+
 def fit_of_batches_at_once(variant: str, library: Any = keras) -> list[float]:
     """Epochs with a partial last batch, validation and an epoch callback, after the compiler has decided."""
     session = choosing(lambda key: "at_once" if key.endswith("at once") else variant)
@@ -142,10 +153,9 @@ def fit_of_batches_at_once(variant: str, library: Any = keras) -> list[float]:
     data = {"batch_size": BATCH, "verbose": 0, "shuffle": False, "callbacks": [Epochs()]}
     found = [model.fit(features, labels, epochs=7, validation_data=(features[:32], labels[:32]), **data).history]
     found.append(model.fit(features, labels, epochs=4, steps_per_epoch=11, **data).history)
-    # Where the data ends, tf_keras may count an iteration that trains nothing.
-    iterations = float(model.optimizer.iterations.numpy())
     batches = tf.data.Dataset.from_tensor_slices((features, labels)).batch(BATCH).take(12)
     found.append(model.fit(batches, steps_per_epoch=20, verbose=0, callbacks=[Epochs()]).history)
+    iterations = float(model.optimizer.iterations.numpy())
     if session is not None:
         del session.stored_decision
     numbers = [value for history in found for name in sorted(history) for value in history[name]]
@@ -415,6 +425,8 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of recurrent layers": lambda: fit(keras, "float64", build=recurrent_of),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of recurrent layers of tf_keras": lambda: fit(tf_keras, "float64", build=recurrent_of),
+    "fit of unknown length": lambda: fit_of_unknown_length(keras),
+    "fit of unknown length of tf_keras": lambda: fit_of_unknown_length(tf_keras),
     "fit of batches at once": lambda: fit_of_batches_at_once("xla"),
     "fit of plain batches at once": lambda: fit_of_batches_at_once("plain"),
     "fit of batches at once with checks": checks_of_batches_at_once,

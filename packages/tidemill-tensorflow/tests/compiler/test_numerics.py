@@ -21,6 +21,8 @@ COMPILED = [
     "fit in float32",
     "fit of convolutions",
     "fit of recurrent layers",
+    "fit of unknown length",
+    "fit of unknown length of tf_keras",
     "fit in a strategy's scope",
     "fit of tf_keras in a strategy's scope",
     "train_on_batch",

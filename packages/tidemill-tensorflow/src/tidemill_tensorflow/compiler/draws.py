@@ -38,11 +38,11 @@ class Draws:
         state[ops] = later
         return tf.constant(state)
 
-    def add(self, sizes: tf.Tensor, *, runs: int = 1) -> None:
+    def add(self, sizes: Any, *, runs: int = 1) -> None:
         """Count runs.
 
         Args:
-            sizes: int64 tensor of shape ``(ops,)``: by op, the number of values that each run drew.
+            sizes: int64 array of shape ``(ops,)``: by op, the number of values that each run drew.
             runs: Number of runs.
         """
-        self._drawn = self._drawn + runs * sizes.numpy()
+        self._drawn = self._drawn + runs * np.asarray(sizes)

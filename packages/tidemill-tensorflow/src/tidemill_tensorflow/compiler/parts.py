@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, groups
+from tidemill_tensorflow.compiler.end_of_data import EndOfData
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
@@ -119,6 +121,11 @@ class Parts:
             return [found[index] for index in results]
 
         return run
+
+    @functools.cached_property
+    def end_of_data(self) -> EndOfData:
+        """What a call of the function does although the data has ended."""
+        return EndOfData(self.flat, lambda region, name: _plain(region, self.sources, name=f"{self.name}_{name}"))
 
 
 def is_training_step(concrete: Any) -> bool:

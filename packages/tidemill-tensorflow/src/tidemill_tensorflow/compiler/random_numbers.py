@@ -52,7 +52,9 @@ SIZES = "tidemill_sizes"
 
 _EACH = "tidemill_drawn_each"
 _PHILOX = 1
-_FLOATS = (tf.float32, tf.float64)
+_16_BITS = {tf.float16: (10, 15), tf.bfloat16: (7, 127)}
+"""By type: the number of bits of the mantissa, and the exponent of 1."""
+_FLOATS = (tf.float32, tf.float64, *_16_BITS)
 
 
 def replace_random_ops(graph_def: Any, *, drawn: str | None) -> list[str]:
@@ -205,12 +207,16 @@ def _traced(function: Any, arguments: Sequence[tuple[Any, Any]]) -> Any:
 def _uniform(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
     if dtype == tf.float32:
         return _unit_float32(_bits(shape, key, counter))
+    if dtype in _16_BITS:
+        return _unit_16_bits(_bits(shape, key, counter), dtype)
     size = tf.reduce_prod(shape)
     bits = _bits(tf.stack([size, tf.constant(2, size.dtype)]), key, counter)
     return tf.reshape(_unit_float64(bits[:, 0], bits[:, 1]), shape)
 
 
 def _normal(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+    if dtype in _16_BITS:
+        return tf.cast(_normal(shape, key, counter, tf.float32), dtype)
     size = tf.reduce_prod(shape)
     two = tf.constant(2, size.dtype)
     pairs = (size + 1) // two
@@ -254,6 +260,13 @@ def _bits(shape: Any, key: Any, counter: Any) -> Any:
 def _unit_float32(bits: Any) -> Any:
     mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
     return tf.bitcast(tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32)), tf.float32) - 1.0
+
+
+def _unit_16_bits(bits: Any, dtype: tf.DType) -> Any:
+    size, one = _16_BITS[dtype]
+    mantissa = tf.bitwise.bitwise_and(bits, tf.constant(2**size - 1, tf.uint32))
+    value = tf.bitwise.bitwise_or(mantissa, tf.constant(one << size, tf.uint32))
+    return tf.bitcast(tf.cast(value, tf.uint16), dtype) - tf.constant(1.0, dtype)
 
 
 def _unit_float64(high: Any, low: Any) -> Any:

@@ -20,7 +20,19 @@ from tidemill_tensorflow.compiler.random_numbers import REPLACED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "region_of", "uncut"]
+__all__ = [
+    "Cut",
+    "NotCompilable",
+    "Region",
+    "cut",
+    "has_effect",
+    "is_of_gradient",
+    "is_write",
+    "reach",
+    "region_of",
+    "uncut",
+    "users_of",
+]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
@@ -66,15 +78,15 @@ def cut(flat: FlatGraph) -> Cut:
     nodes = {node.name: node for node in flat.graph_def.node}
     functions = {function.signature.name: function for function in flat.graph_def.library.function}
     outside = {name for name, node in nodes.items() if reason_outside(node, functions) is not None}
-    users = _users(nodes.values())
+    users = users_of(nodes.values())
     before: set[str] = set()
     after = _from_communication(nodes)
     for name in outside - after:
-        below = _reach([name], users)
+        below = reach([name], users)
         if not any(has_effect(nodes[other].op) for other in below - outside):
             after |= below
         else:
-            above = _reach([name], {key: _data_inputs(node) for key, node in nodes.items()})
+            above = reach([name], {key: _data_inputs(node) for key, node in nodes.items()})
             _check_free_of_state(nodes, name, above - {name}, functions)
             before |= above
     after -= before
@@ -105,15 +117,15 @@ def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
     Nodes that only these use are, for example, reads of optimizer state. In the compiled part they would become extra
     outputs. A read is not moved if a node before the communication writes the same variable or waits for the read.
     """
-    successors = _users(nodes.values(), control=True)
-    after = _reach(_reductions(nodes), successors)
+    successors = users_of(nodes.values(), control=True)
+    after = reach(_reductions(nodes), successors)
     if not after:
         return after
     inputs = {name for name, node in nodes.items() if node.op == "Placeholder"}
-    variables = {node.input[0] for name, node in nodes.items() if name not in after and _writes(node)}
+    variables = {node.input[0] for name, node in nodes.items() if name not in after and is_write(node)}
     data = [name for name in inputs if nodes[name].attr["dtype"].type != tf.resource.as_datatype_enum]
     data += [name for name, node in nodes.items() if has_effect(node.op) and not _reads(node)]
-    from_input = _reach(data, successors)
+    from_input = reach(data, successors)
     waiting = list(after)
     while waiting:
         for reference in nodes[waiting.pop()].input:
@@ -132,13 +144,13 @@ def _reductions(nodes: Mapping[str, Any]) -> list[str]:
 
     The input pipeline communicates because the workers of a strategy agree in every step whether a batch is left.
     """
-    users = _users(nodes.values())
+    users = users_of(nodes.values())
     inputs = {name: _data_inputs(node) for name, node in nodes.items()}
     return [
         name
         for name, node in nodes.items()
         if communicates(node)
-        and (any(map(is_of_gradient, _reach([name], inputs))) or not any(map(is_of_gradient, _reach([name], users))))
+        and (any(map(is_of_gradient, reach([name], inputs))) or not any(map(is_of_gradient, reach([name], users))))
     ]
 
 
@@ -151,7 +163,8 @@ def _reads(node: Any) -> bool:
     return bool(node.op == "ReadVariableOp")
 
 
-def _writes(node: Any) -> bool:
+def is_write(node: Any) -> bool:
+    """Return whether a node changes the state behind its first input."""
     return bool(has_effect(node.op) and not _reads(node) and node.input and not node.input[0].startswith("^"))
 
 
@@ -217,7 +230,8 @@ def _data_inputs(node: Any) -> list[str]:
     return [node_of(reference) for reference in node.input if not reference.startswith("^")]
 
 
-def _users(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str]]:
+def users_of(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str]]:
+    """Return the names of the nodes that use each node, by data and, if `control` is set, by control inputs."""
     users: dict[str, list[str]] = {}
     for node in nodes:
         for name in map(node_of, node.input) if control else _data_inputs(node):
@@ -225,7 +239,8 @@ def _users(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str
     return users
 
 
-def _reach(start: Iterable[str], edges: Mapping[str, list[str]]) -> set[str]:
+def reach(start: Iterable[str], edges: Mapping[str, list[str]]) -> set[str]:
+    """Return the nodes that can be reached along edges, with those at the start."""
     found: set[str] = set()
     waiting = list(start)
     while waiting:

@@ -71,6 +71,9 @@ class GroupedStep(Protocol):
     def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
         """Count runs."""
 
+    def end_of_data(self, parts: Parts, slots: Sequence[Any]) -> None:
+        """Run and count what a call does although it gets no next element."""
+
     def run_in_background(self, work: Callable[[], None]) -> None:
         """Run work in the background thread."""
 
@@ -138,7 +141,10 @@ class Grouping:
         shape = self._step.shapes[self._runs.shapes]
         is_whole = self._ended is None and all(shapes_of(each) == self._runs.shapes for each in arguments)
         if not is_whole or shape.decision != self._runs.variant:
-            return self._run_one_by_one(parts, runs)
+            slots = self._run_one_by_one(parts, runs)
+            if self._ended is not None:
+                self._step.end_of_data(parts, common)
+            return slots
         filled = [[*run, *results] for run, results in zip(runs, self._runs(arguments))]  # noqa: B905
         slots = filled.pop()
         for earlier in filled if parts.checks_after else ():
@@ -157,6 +163,7 @@ class Grouping:
                 runs.append([*common, *before])
         except tf.errors.OutOfRangeError as error:
             if not runs:
+                self._step.end_of_data(parts, common)
                 raise
             self._ended = error
         return runs

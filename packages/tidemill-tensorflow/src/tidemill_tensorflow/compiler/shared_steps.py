@@ -170,7 +170,11 @@ class SharedStep:
     def _run_parts(self, parts: Parts, slots: list[Any], run_step: Callable[[Parts, list[Any]], list[Any]]) -> Any:
         slots.append(None)
         read_before, read_step, read_after = parts.reads
-        slots += parts.before(*[slots[index] for index in read_before])
+        try:
+            slots += parts.before(*[slots[index] for index in read_before])
+        except tf.errors.OpError:
+            parts.end_of_data.run(slots)
+            raise
         slots += run_step(parts, [slots[index] for index in read_step])
         slots += parts.after(*[slots[index] for index in read_after])
         return self._pack([slots[index] for index in parts.results])

@@ -94,6 +94,7 @@ class Step:
         self._stays_whole = False
         self._whole: Callable[..., list[Any]] | None = None
         self._whole_asked = False
+        self._xla_failure: str | None = None
         self._pack = concrete.function_type.pack_output
         self._functions: dict[str, Callable[..., list[Any]] | None] = {}
 
@@ -140,7 +141,12 @@ class Step:
         begin = time.perf_counter()
         if self.reason is None and parts is not None and parts.random_ops > 0:
             assert self._whole is not None
-            *results, sizes = self._whole(*inputs, *captured, self.draws.state(parts.random_ops))
+            slots = [*inputs, *captured, self.draws.state(parts.random_ops)]
+            try:
+                *results, sizes = self._whole(*slots)
+            except tf.errors.OutOfRangeError:
+                self.draws.add(parts.end_of_data.sizes(slots))
+                raise
             self.draws.add(sizes)
             result = self._pack(results)
         else:
@@ -197,6 +203,9 @@ class Step:
         assert self._parts is not None
         shape.compile_s = 0.0
         for variant in wanted:
+            if variant == XLA and self._xla_failure is not None:  # most likely, other shapes fail for the same reason
+                shape.reason = self._xla_failure
+                continue
             try:
                 function = self._parts.compiled_for(arguments) if variant == XLA else None
                 if function is None:
@@ -207,7 +216,7 @@ class Step:
                     shape.functions[variant] = function
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 if variant == XLA:
-                    shape.reason = f"XLA does not compile it: {first_lines(error)}"
+                    shape.reason = self._xla_failure = f"XLA does not compile it: {first_lines(error)}"
                 elif shape.reason is None:  # else XLA has failed too, most likely for the same reason
                     self._session.note(f"{self.name} keeps its updates as they are: {first_lines(error)}")
 
@@ -224,7 +233,11 @@ class Step:
         self._session.note_fallback(self, reason)
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
-        slots += self.before(parts, slots)
+        try:
+            slots += self.before(parts, slots)
+        except tf.errors.OpError:
+            self.end_of_data(parts, slots)
+            raise
         arguments = [slots[index] for index in parts.reads[1]]
         slots += self.run_variant(parts, arguments)
         result = self._results(parts, slots)
@@ -238,6 +251,13 @@ class Step:
         """Run the part before the step, and return the slots to add: the random ops' state, then the results."""
         own = [*slots, self.draws.state(parts.random_ops, later=later) if parts.random_ops > 0 else None]
         return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
+
+    def end_of_data(self, parts: Parts, slots: Sequence[Any]) -> None:
+        """Run and count what a call of the script's function does although it gets no next element."""
+        own = [*slots, self.draws.state(parts.random_ops) if parts.random_ops > 0 else None]
+        parts.end_of_data.run(own)
+        if parts.random_ops > 0:
+            self.draws.add(parts.end_of_data.sizes(own))
 
     def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
         """Count runs that drew random values of the same sizes."""
