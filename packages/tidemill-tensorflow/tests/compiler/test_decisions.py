@@ -49,7 +49,7 @@ def step_of_four(value):
 
 print("ready", flush=True)
 sys.stdin.readline()
-for _ in range(60):
+for _ in range(120):  # more than the trial of two variants takes at most
     step_of_four(tf.ones([4]))
     compiler._sessions[0].wait_for_background()
 """
@@ -199,7 +199,7 @@ def test_a_full_disk_costs_decisions_and_no_training(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "ready\nsurvived\n"), done.stderr
     assert "the report cannot be written" in done.stderr
-    assert "step_of_four (60 steps): " in done.stderr
+    assert "step_of_four (120 steps): " in done.stderr
 
 
 def test_a_deterministic_run_uses_a_stored_decision_and_else_runs_plain(tmp_path: Path) -> None:
