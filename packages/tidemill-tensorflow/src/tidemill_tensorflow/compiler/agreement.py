@@ -65,7 +65,7 @@ class Agreement:
     def __init__(self, group: Group, variants: tuple[str, ...]) -> None:
         self.group = group
         self.meetings = 0
-        self._variants = variants
+        self.variants = variants
         self._calls = 0
         self._ballots: list[Ballot] = []
         self._is_over = False
@@ -108,7 +108,7 @@ class Agreement:
     def _values(self, ballot: Ballot) -> list[int]:
         """Return this process's terms of the sums. Only rank 0 adds a choice: 0 for none, 1 for the first variant."""
         is_prepared = bool(ballot.fingerprint)
-        choice = self._variants.index(ballot.choice) + 1 if ballot.choice and self.group.rank == 0 else 0
+        choice = self.variants.index(ballot.choice) + 1 if ballot.choice and self.group.rank == 0 else 0
         return [
             int(is_prepared),
             ballot._digest() if is_prepared else 0,
@@ -128,7 +128,7 @@ class Agreement:
         if failed:
             ballot.decision, ballot.is_refused = PLAIN, True
         elif choice and (choice == 1 or ballot.all_compiled):
-            ballot.decision = self._variants[choice - 1]
+            ballot.decision = self.variants[choice - 1]
 
     def _close(self) -> None:
         for ballot in self._ballots:

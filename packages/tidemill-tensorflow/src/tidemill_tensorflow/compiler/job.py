@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["cluster_position", "has_several_processes", "horovod", "is_first", "uses_model_parallelism"]
+__all__ = ["cluster_position", "has_several_processes", "horovod", "is_first", "model_parallelism"]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
@@ -42,10 +42,10 @@ def horovod() -> Any | None:
     return library if library is not None and library.is_initialized() and library.size() > 1 else None
 
 
-def uses_model_parallelism() -> bool:
-    """Return whether the script has initialized smp, whose partitions run different graphs."""
+def model_parallelism() -> Any | None:
+    """Return smp's session if the script has initialized smp, whose ranks run different graphs; else None."""
     library: Any = sys.modules.get("smdistributed.modelparallel.tensorflow.session")
-    return library is not None and bool(library.is_initialized())
+    return library.current() if library is not None and library.is_initialized() else None
 
 
 def _tasks(name: str) -> list[Any]:
