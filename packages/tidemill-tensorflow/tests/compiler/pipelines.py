@@ -23,8 +23,9 @@ if SWITCH == "on":
     trials.MAX_ROUNDS = trials.MAX_SHORT_ROUNDS = trials.MIN_ROUNDS
 
 import keras  # noqa: E402
-import smdistributed.modelparallel.tensorflow as smp  # noqa: E402
 import tensorflow as tf  # noqa: E402
+
+import smdistributed.modelparallel.tensorflow as smp  # noqa: E402
 
 STEPS = 64
 RANDOM = np.random.default_rng(0)

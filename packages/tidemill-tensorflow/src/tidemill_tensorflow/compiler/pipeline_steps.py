@@ -23,15 +23,20 @@ __all__ = ["PipelineStep"]
 class PipelineStep(SharedStep):
     """Traced training function that runs a pipeline of smp. Every run trains, in any variant."""
 
+    _recording: Callable[..., tuple[list[Any], dict[str, Any]]] | None = None
+    """Runs the function, and also returns the arguments of the segments; None after its only run."""
+
     def _split(self, concrete: Any, name: str) -> Pipeline:
         pipeline = find_pipeline(concrete, name=name)
         self._recording = pipeline.recording()
         assert self._ballot is not None
-        self._ballot.fingerprint = "a pipeline"  # the ranks have different graphs
+        self._ballot.fingerprint = f"pipeline {self.name}"  # the ranks have different graphs
         return pipeline
 
     def _run_first(self, parts: Pipeline, slots: list[Any]) -> Any:
+        assert self._recording is not None
         results, values = self._recording(*slots)
+        self._recording = None
         self._ask(shapes_of(slots), parts.fingerprint, lambda: self._build_pipeline(parts, values))
         return self._pack(results)
 

@@ -1,9 +1,9 @@
 """Variants of a function that runs a pipeline of smp (`smdistributed.modelparallel`).
 
 In such a function, a rank calls its segments and exchanges tensors with other ranks in between. A segment is a traced
-function of its own, whose name contains ``smp_segment``; the microbatches share it. The variants have the ops of the script's
-function in the same order, except that XLA computes the segments, or that one kernel updates each variable. So a rank
-sends and receives the same in all variants.
+function of its own, which the microbatches share. The variants have the ops of the script's function in the same order,
+except that XLA computes the segments, or that one kernel updates each variable. So a rank sends and receives the same
+in all variants.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from tidemill_tensorflow.compiler.regions import NotCompilable, reason_outside, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Compiled", "Pipeline", "averages", "find_pipeline", "is_pipeline"]
+__all__ = ["Compiled", "Pipeline", "averages", "find_pipeline", "is_measurement", "is_pipeline"]
 
 _SEGMENT = "smp_segment"
 _TRAINING = "smp_training_pipeline"
 _AVERAGING = "smp_averaging"
-"""Names that smp gives to functions and ops (its module `graph_names`): in functions that compute a segment; in
-functions that train, on all ranks of a replica; in functions that average gradients over the replicas."""
+_MEASURED = "smp_measured_layer"
+"""Names that smp gives to functions and ops (its module `graph_names`): to functions that compute a segment; to an op
+in functions that train, on all ranks of a replica; to an op in functions that average gradients over the replicas; to
+functions that measure a layer."""
 _NOT_NUMBERS = (tf.resource, tf.variant, tf.string)
 
 
@@ -105,7 +107,9 @@ class Pipeline:
         Raises:
             ValueError, TypeError, tf.errors.OpError: XLA does not compile a segment.
         """
-        calls, refused, compile_s = {}, [], 0.0
+        calls: dict[str, tuple[functions.Part, tuple[int, ...]]] = {}
+        refused: list[str] = []
+        compile_s = 0.0
         for name, call in self.segments.items():
             try:
                 region, reads = self._region(name)
@@ -205,7 +209,8 @@ class Pipeline:
         }
         copy = graph_pb2.GraphDef()
         copy.CopyFrom(self.flat.graph_def)
-        ensured, added = {}, set()
+        ensured: dict[str, str] = {}
+        added: set[str] = set()
         for node in self.flat.graph_def.node:
             called = node.attr["f"].func.name if "f" in node.attr else ""
             for index, result in enumerate(_results(node) if called in self.segments else ()):
@@ -229,6 +234,11 @@ class Pipeline:
             return self.sources[name] if name in self.sources else graph.get_tensor_by_name(name)
 
         return tensor_of
+
+
+def is_measurement(concrete: Any) -> bool:
+    """Return whether smp itself made a function, to measure a layer."""
+    return _MEASURED in concrete.graph.name
 
 
 def is_pipeline(nodes: Iterable[Any]) -> bool:

@@ -20,7 +20,17 @@ from tidemill_tensorflow.compiler.random_numbers import REPLACED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "reason_outside", "region_of", "uncut"]
+__all__ = [
+    "Cut",
+    "NotCompilable",
+    "Region",
+    "cut",
+    "has_effect",
+    "is_of_gradient",
+    "reason_outside",
+    "region_of",
+    "uncut",
+]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""

@@ -22,7 +22,7 @@ from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
 from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
 from tidemill_tensorflow.compiler.pipeline_steps import PipelineStep
-from tidemill_tensorflow.compiler.pipelines import averages, is_pipeline
+from tidemill_tensorflow.compiler.pipelines import averages, is_measurement, is_pipeline
 from tidemill_tensorflow.compiler.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.step_times import StepTimes
@@ -105,9 +105,8 @@ class Session:
         return step
 
     def _trains(self, concrete: Any) -> bool:
-        # The part of a pipeline on one rank may have no gradients.
-        if job.model_parallelism() is not None and is_pipeline(nodes_of(concrete)):
-            return True
+        if job.model_parallelism() is not None and (is_measurement(concrete) or is_pipeline(nodes_of(concrete))):
+            return not is_measurement(concrete)  # the part of a pipeline on one rank may have no gradients
         return is_training_step(concrete)
 
     def _new_step(self, concrete: Any) -> Step | SharedStep:
@@ -137,7 +136,9 @@ class Session:
     def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
         """Split a function into parts in the background; return after that if `wait` is set."""
         if job.model_parallelism() is not None and job.has_several_processes():
-            step.give_up("it runs no pipeline of smp, or one that no other rank shares, in a job with several ranks of smp")
+            step.give_up(
+                "it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp"
+            )
             return
         is_alone = not job.has_several_processes()
         self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone), wait=wait)

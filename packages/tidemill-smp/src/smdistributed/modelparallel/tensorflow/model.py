@@ -91,8 +91,8 @@ class DistributedModel(Model):  # type: ignore[misc]
 
         Args:
             *args: As in `keras.Model.compile`.
-            jit_compile: `"auto"` or False: Keras does not compile the step; with False, tidemill's training compiler does
-                not either. True is refused.
+            jit_compile: `"auto"` or False: Keras does not compile the step. With False, tidemill's training compiler
+                does not either. True is refused.
             **kwargs: As in `keras.Model.compile`.
 
         Raises:
