@@ -124,7 +124,7 @@ def main() -> None:
     last = {"replicas": InPython, "noise": NoiseByState}.get(FORM)
     model = distributed(last=last() if last is not None else None)
     losses = fit(model) if FORM == "fit" else loop(model)
-    variables = [each.numpy().tolist() for each in smp.local_variables(model) if "seed" not in each.path]
+    variables = [each.numpy().tolist() for each in smp.local_variables(model) if each.trainable]
     found: dict[str, Any] = {"rank": smp.rank(), "losses": losses, "variables": variables, "functions": []}
     if SWITCH == "on":
         from tidemill_tensorflow import compiler

@@ -17,8 +17,7 @@ def has_several_processes() -> bool:
     """Return whether other processes train the same model.
 
     They show in the variables of MPI or of tidemill's rank launcher, in ``TF_CONFIG``, in an initialized Horovod or
-    smp, or in a strategy's cluster. Replicas of a model would drift apart if their processes ran different variants of a
-    step.
+    smp, or in a strategy's cluster. Replicas of a model would drift apart if their processes ran different variants.
     """
     if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _SIZES):
         return True

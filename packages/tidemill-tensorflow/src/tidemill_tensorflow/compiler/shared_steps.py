@@ -175,16 +175,16 @@ class SharedStep:
         """Run the next variant of the trial. The order is the same on all ranks, also after rank 0 has decided."""
         assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
         trial = self._shape.trial
-        count = len(trial.variants)
-        order = trial.variants if self._turns // count % 2 else trial.variants[::-1]
-        variant = order[self._turns % count]
+        left = [name for name in trial.variants if name not in self._ballot.dropped]
+        order = left if self._turns // len(left) % 2 else left[::-1]
+        variant = order[self._turns % len(left)]
         self._turns += 1
         counts = self._agreement.group.rank == 0 and trial.decision is None and trial.next() == variant
         wall, cpu = time.perf_counter(), time.process_time()
         result = run_variant(variant)
         if counts:
             trial.record(variant, Times(time.perf_counter() - wall, time.process_time() - cpu))
-            self._ballot.choice = trial.decision
+            self._ballot.choice, self._ballot.lost = trial.decision, trial.lost
         return result
 
     def _run_plain(self, original: Any, concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
