@@ -116,3 +116,17 @@ def test_functions_that_come_late_or_too_many_have_no_ballot() -> None:
         return ballots[-1], agreement.join()
 
     assert ranks(work) == [(None, None)] * 3
+
+
+def test_variants_that_are_too_slow_for_rank_0_are_dropped_by_all() -> None:
+    def work(agreement: Agreement) -> Any:
+        ballot = agreement.join()
+        assert ballot is not None
+        ballot.fingerprint, ballot.is_compiled = "step", True
+        ballot.lost = frozenset({"xla"} if agreement.group.rank == 0 else {"plain"})
+        advance(agreement, EVERY - 1)
+        before = ballot.dropped
+        advance(agreement, 1)
+        return before, ballot.dropped, ballot.decision
+
+    assert ranks(work) == [(frozenset(), frozenset({"xla"}), None)] * 3

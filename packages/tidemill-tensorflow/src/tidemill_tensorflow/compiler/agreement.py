@@ -23,7 +23,7 @@ EVERY = 8
 MAX_CALLS = 20_000
 """Number of calls after which all undecided functions stay plain."""
 MAX_BALLOTS = 4
-_FIELDS = 5
+_FIELDS = 6
 
 
 @dataclass
@@ -35,8 +35,10 @@ class Ballot:
         is_compiled: Whether this process has compiled the function.
         is_failed: Whether this process cannot compile the function.
         choice: The variant that rank 0 chooses; ignored on other ranks.
+        lost: The variants that are too slow for rank 0 to go on with; ignored on other ranks.
         all_prepared: Whether all processes have split the function.
         all_compiled: Whether all processes have compiled the function.
+        dropped: The variants that no process runs any more.
         decision: The variant that all processes run from now on; None while undecided.
         is_refused: Whether the decision is plain because a process cannot compile the function.
     """
@@ -45,8 +47,10 @@ class Ballot:
     is_compiled: bool = False
     is_failed: bool = False
     choice: str | None = None
+    lost: frozenset[str] = frozenset()
     all_prepared: bool = False
     all_compiled: bool = False
+    dropped: frozenset[str] = frozenset()
     decision: str | None = None
     is_refused: bool = False
 
@@ -65,7 +69,7 @@ class Agreement:
     def __init__(self, group: Group, variants: tuple[str, ...]) -> None:
         self.group = group
         self.meetings = 0
-        self._variants = variants
+        self.variants = variants
         self._calls = 0
         self._ballots: list[Ballot] = []
         self._is_over = False
@@ -94,9 +98,10 @@ class Agreement:
         sums = self.group.sum([*values, *[0] * (MAX_BALLOTS * _FIELDS - len(values))])
         decided = []
         for index in range(MAX_BALLOTS):
-            prepared, digests, compiled, failed, choice = sums[index * _FIELDS : (index + 1) * _FIELDS]
+            prepared, digests, compiled, failed, choice, lost = sums[index * _FIELDS : (index + 1) * _FIELDS]
             if index < len(self._ballots):
                 self._update(self._ballots[index], prepared, digests, compiled, failed, choice)
+                self._ballots[index].dropped = self._names(lost)
             if prepared or failed:
                 is_compiled = compiled == self.group.size
                 decided.append(bool(failed) or (bool(choice) and (choice == 1 or is_compiled)))
@@ -106,16 +111,25 @@ class Agreement:
             self._close()
 
     def _values(self, ballot: Ballot) -> list[int]:
-        """Return this process's terms of the sums. Only rank 0 adds a choice: 0 for none, 1 for the first variant."""
+        """Return this process's terms of the sums.
+
+        Only rank 0 adds a choice, 0 for none and 1 for the first variant, and a bit for each variant that has lost.
+        """
         is_prepared = bool(ballot.fingerprint)
-        choice = self._variants.index(ballot.choice) + 1 if ballot.choice and self.group.rank == 0 else 0
+        is_first = self.group.rank == 0
+        choice = self.variants.index(ballot.choice) + 1 if ballot.choice and is_first else 0
+        lost = sum(1 << index for index, name in enumerate(self.variants) if name in ballot.lost and is_first)
         return [
             int(is_prepared),
             ballot._digest() if is_prepared else 0,
             int(ballot.is_compiled),
             int(ballot.is_failed),
             choice,
+            lost,
         ]
+
+    def _names(self, bits: int) -> frozenset[str]:
+        return frozenset(name for index, name in enumerate(self.variants) if bits >> index & 1)
 
     def _update(self, ballot: Ballot, prepared: int, digests: int, compiled: int, failed: int, choice: int) -> None:
         """Update a ballot by the sums over all processes."""
@@ -128,7 +142,7 @@ class Agreement:
         if failed:
             ballot.decision, ballot.is_refused = PLAIN, True
         elif choice and (choice == 1 or ballot.all_compiled):
-            ballot.decision = self._variants[choice - 1]
+            ballot.decision = self.variants[choice - 1]
 
     def _close(self) -> None:
         for ballot in self._ballots:

@@ -26,6 +26,9 @@ class Coordinator(Protocol):
         """Whether no decision may depend on times."""
         ...
 
+    def note(self, text: str) -> None:
+        """Write a line to the log."""
+
     def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
         """Run work in the background thread. If the work fails, the step runs plain."""
 

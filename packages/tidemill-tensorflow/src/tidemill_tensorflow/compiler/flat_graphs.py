@@ -32,17 +32,21 @@ class FlatGraph:
     outputs: tuple[str, ...]
 
 
-def flatten(concrete: Any) -> FlatGraph:
+def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
     """Return the flat graph of a ConcreteFunction.
 
     Calls of functions with ``jit_compile=True`` are not inlined.
+
+    Args:
+        concrete: The function.
+        kept: Text in the names of functions whose calls are not inlined either.
     """
     graph_def = concrete.graph.as_graph_def()
     functions = {function.signature.name: function for function in graph_def.library.function}
     nodes = list(graph_def.node)
     outputs = [tensor.name for tensor in concrete.graph.outputs]
     while True:
-        calls = [node for node in nodes if _is_inlined(node, functions)]
+        calls = [node for node in nodes if _is_inlined(node, functions, kept)]
         if not calls:
             break
         nodes, outputs = _inline(nodes, outputs, {node.name: node for node in calls}, functions)
@@ -80,8 +84,8 @@ def _reachable(nodes: Iterable[Any], functions: Mapping[str, Any]) -> list[Any]:
     return list(found.values())
 
 
-def _is_inlined(node: Any, functions: dict[str, Any]) -> bool:
-    if node.op in _CALLS:
+def _is_inlined(node: Any, functions: dict[str, Any], kept: str | None) -> bool:
+    if node.op in _CALLS and (kept is None or kept not in node.attr["f"].func.name):
         function = functions.get(node.attr["f"].func.name)
         if function is None:
             return False

@@ -71,6 +71,11 @@ class Part:
         self._run = self._kept[1]._inference_function.call_flat
 
     @property
+    def concrete(self) -> Any:
+        """The ConcreteFunction, which must be kept as long as a graph calls it."""
+        return self._kept[1]
+
+    @property
     def results(self) -> list[Any]:
         """The symbolic tensors that the function returns."""
         return list(self._kept[1].outputs)

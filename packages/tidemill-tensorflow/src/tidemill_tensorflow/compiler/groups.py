@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler.job import cluster_position, horovod
+from tidemill_tensorflow.compiler.job import cluster_position, horovod, model_parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["COMMUNICATION", "Group", "communicates", "group_of"]
+__all__ = ["COMMUNICATION", "Group", "communicates", "group_of", "group_of_smp", "ranks_of_smp"]
 
 COMMUNICATION = ("Collective", "Horovod", "Nccl")
 """Name prefixes of the ops in which other processes take part."""
@@ -62,6 +62,30 @@ def group_of(nodes: Iterable[Any]) -> Group | None:
     return None
 
 
+def ranks_of_smp(*, averages: bool) -> tuple[int, ...]:
+    """Return the ranks that make the same calls of a pipeline of smp. All ranks of the replica must call this.
+
+    These are the ranks of the replica, or all ranks if the function averages gradients over the replicas.
+
+    Args:
+        averages: Whether the graph of this rank averages gradients; the graph of another rank may not.
+    """
+    session = model_parallelism()
+    assert session is not None
+    replica = session.mp_group
+    if session.dp_group.size == 1 or any(replica.allgather_objects(averages, what="the training compiler's ranks")):
+        return tuple(session.world_group.ranks)
+    return tuple(replica.ranks)
+
+
+def group_of_smp(ranks: Sequence[int]) -> Group:
+    """Return the group of ranks from `ranks_of_smp`."""
+    session = model_parallelism()
+    assert session is not None
+    found = next(group for group in (session.world_group, session.mp_group) if tuple(group.ranks) == tuple(ranks))
+    return _SmpGroup(found, found.rank, found.size)
+
+
 def _is_of_all_ranks(node: Any, size: int) -> bool:
     """Return whether all ranks take part in a node, not only a Horovod process set."""
     if not node.op.startswith("Horovod"):
@@ -105,3 +129,14 @@ class _ClusterGroup:
                 communication_hint="ring",
             )
         return [int(value) for value in summed.numpy()]
+
+
+@dataclass
+class _SmpGroup:
+    ranks: Any
+    rank: int
+    size: int
+
+    def sum(self, values: Sequence[int]) -> list[int]:
+        gathered = self.ranks.allgather_objects(list(values), what="the training compiler's decision")
+        return [sum(column) for column in zip(*gathered)]  # noqa: B905 - Python 3.9 has no strict

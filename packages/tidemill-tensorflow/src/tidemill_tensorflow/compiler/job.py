@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["cluster_position", "has_several_processes", "horovod", "is_first", "uses_model_parallelism"]
+__all__ = ["cluster_position", "has_several_processes", "horovod", "is_first", "model_parallelism"]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
@@ -16,10 +16,13 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
 def has_several_processes() -> bool:
     """Return whether other processes train the same model.
 
-    They show in the variables of MPI or of tidemill's rank launcher, in ``TF_CONFIG``, in an initialized Horovod, or in
-    a strategy's cluster. Replicas of a model would drift apart if their processes ran different variants of a step.
+    They show in the variables of MPI or of tidemill's rank launcher, in ``TF_CONFIG``, in an initialized Horovod or
+    smp, or in a strategy's cluster. Replicas of a model would drift apart if their processes ran different variants.
     """
     if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 1 for name in _SIZES):
+        return True
+    session = model_parallelism()
+    if session is not None and session.world_group.size > 1:
         return True
     return len(_tasks("TF_CONFIG")) > 1 or horovod() is not None or _strategy_tasks() > 1
 
@@ -29,6 +32,9 @@ def is_first() -> bool:
     library = horovod()
     if library is not None:
         return bool(library.rank() == 0)
+    session = model_parallelism()
+    if session is not None:
+        return bool(session.world_group.rank == 0)
     ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()]
     if ranks:
         return ranks[0] == "0"
@@ -42,10 +48,10 @@ def horovod() -> Any | None:
     return library if library is not None and library.is_initialized() and library.size() > 1 else None
 
 
-def uses_model_parallelism() -> bool:
-    """Return whether the script has initialized smp, whose partitions run different graphs."""
+def model_parallelism() -> Any | None:
+    """Return smp's session if the script has initialized smp, whose ranks run different graphs; else None."""
     library: Any = sys.modules.get("smdistributed.modelparallel.tensorflow.session")
-    return library is not None and bool(library.is_initialized())
+    return library.current() if library is not None and library.is_initialized() else None
 
 
 def _tasks(name: str) -> list[Any]:

@@ -20,7 +20,7 @@ from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Parts", "is_training_step", "nodes_of", "take_apart"]
+__all__ = ["Parts", "compiled_for", "is_training_step", "nodes_of", "take_apart"]
 
 _DRAWN = "tidemill_drawn"
 _CHECK = "Assert"
@@ -73,28 +73,7 @@ class Parts:
 
         None if it has no random numbers, or none that can be separated.
         """
-        separated = separate(self.step, arguments)
-        if separated is None:
-            return None
-        slots = [f"input_{index}:0" for index in range(len(arguments))]
-        known = {
-            slots[index]: self.sources[name] for index, name in enumerate(self.step.inputs) if name in self.sources
-        }
-        noise = _plain(separated.noise, known, name=f"{self.name}_noise")
-        known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
-        rest = functions.build(separated.rest, known, xla=True, name=f"{self.name}_xla")
-        slots += [*separated.noise.outputs, *separated.rest.outputs]
-        noise_reads, rest_reads, results = (
-            [slots.index(name) for name in names]
-            for names in (separated.noise.inputs, separated.rest.inputs, self.step.outputs)
-        )
-
-        def run(*given: Any) -> list[Any]:
-            found = [*given, *noise(*[given[index] for index in noise_reads])]
-            found += rest(*[found[index] for index in rest_reads])
-            return [found[index] for index in results]
-
-        return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{self.name}_xla_for_shapes")
+        return compiled_for(self.step, self.sources, arguments, name=self.name)
 
     def fused(self) -> Any | None:
         """Return the plain step with updates in one kernel each, or None if the step has no such update."""
@@ -126,6 +105,41 @@ class Parts:
     def end_of_data(self) -> EndOfData:
         """What a call of the function does although the data has ended."""
         return EndOfData(self.flat, lambda region, name: _plain(region, self.sources, name=f"{self.name}_{name}"))
+
+
+def compiled_for(
+    step: Region, sources: Mapping[str, Any], arguments: Sequence[Any], *, name: str
+) -> functions.Part | None:
+    """Return a function for the shapes of these arguments, in which XLA compiles all but the random numbers.
+
+    None if the region has no random numbers, or none that can be separated.
+
+    Args:
+        step: The region, after `replace_random_ops`.
+        sources: See `functions.build`.
+        arguments: The arguments of one run.
+        name: Prefix of the names of functions.
+    """
+    separated = separate(step, arguments)
+    if separated is None:
+        return None
+    slots = [f"input_{index}:0" for index in range(len(arguments))]
+    known = {slots[index]: sources[tensor] for index, tensor in enumerate(step.inputs) if tensor in sources}
+    noise = _plain(separated.noise, known, name=f"{name}_noise")
+    known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
+    rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
+    slots += [*separated.noise.outputs, *separated.rest.outputs]
+    noise_reads, rest_reads, results = (
+        [slots.index(tensor) for tensor in names]
+        for names in (separated.noise.inputs, separated.rest.inputs, step.outputs)
+    )
+
+    def run(*given: Any) -> list[Any]:
+        found = [*given, *noise(*[given[index] for index in noise_reads])]
+        found += rest(*[found[index] for index in rest_reads])
+        return [found[index] for index in results]
+
+    return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{name}_xla_for_shapes")
 
 
 def is_training_step(concrete: Any) -> bool:

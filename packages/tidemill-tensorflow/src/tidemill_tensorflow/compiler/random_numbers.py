@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import op_def_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["REPLACED", "SIZES", "STATEFUL", "is_replaced", "replace_random_ops", "with_kernels"]
+__all__ = ["REPLACED", "SIZES", "STATEFUL", "draws_by_state", "is_replaced", "replace_random_ops", "with_kernels"]
 
 STATEFUL = {
     "RandomUniform": "uniform",
@@ -142,6 +143,13 @@ def _add_sizes(graph_def: Any, stateful: Sequence[Any], drawn: str) -> None:
         add("Prod", size, [shape, axes.name], T=int64, Tidx=int32)
         sizes.append(size)
     add("Pack", SIZES, sizes, N=len(sizes), T=int64, axis=0)
+
+
+def draws_by_state(node: Any) -> bool:
+    """Return whether a node draws random numbers by a state of its kernel, which a copy of the node does not share."""
+    definition = op_def_registry.get(node.op)
+    is_stateful = definition is not None and bool(definition.is_stateful)
+    return node.op in STATEFUL or (is_stateful and _draws_other_numbers(node.op))
 
 
 def is_replaced(node: Any) -> bool:

@@ -29,6 +29,7 @@ __all__ = [
     "is_of_gradient",
     "is_write",
     "reach",
+    "reason_outside",
     "region_of",
     "uncut",
     "users_of",

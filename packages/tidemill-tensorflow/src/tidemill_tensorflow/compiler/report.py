@@ -113,6 +113,7 @@ def _shape(shape: Shape) -> dict[str, Any]:
         "rounds": len(next(iter(shape.trial.times.values()), ())) if shape.trial is not None else 0,
         "compile_s": None if shape.compile_s is None else round(shape.compile_s, 3),
         "fallback": shape.reason,
+        "notes": list(shape.notes),
     }
 
 
@@ -146,6 +147,7 @@ def _text(found: dict[str, Any]) -> str:
             if shape["fallback"]:
                 how = "plain" if shape["decision"] == PLAIN else "without XLA"
                 lines.append(f"    runs {how}: {shape['fallback']}")
+            lines += [f"    {note}" for note in shape["notes"]]
         lines += [
             f"  shapes vary in {argument}: pad to one length, sort into buckets, or drop_remainder=True"
             for argument in function["varying_arguments"]

@@ -17,11 +17,13 @@ from tidemill_tensorflow.compiler import jit, job, report
 from tidemill_tensorflow.compiler.agreement import Agreement
 from tidemill_tensorflow.compiler.decisions import DecisionStore
 from tidemill_tensorflow.compiler.fingerprints import machine
-from tidemill_tensorflow.compiler.groups import communicates, group_of
+from tidemill_tensorflow.compiler.groups import communicates, group_of, group_of_smp, ranks_of_smp
 from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
 from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
-from tidemill_tensorflow.compiler.shapes import XLA
+from tidemill_tensorflow.compiler.pipeline_steps import PipelineStep
+from tidemill_tensorflow.compiler.pipelines import averages, is_measurement, is_pipeline
+from tidemill_tensorflow.compiler.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.step_times import StepTimes
 from tidemill_tensorflow.compiler.steps import Step
@@ -71,6 +73,7 @@ class Session:
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
         self._agreement: Agreement | None = None
+        self._of_pipelines: dict[tuple[int, ...], Agreement] = {}
         self.batches = KerasBatches(self)
         self._waiting = 0
         self._ended = False
@@ -95,29 +98,47 @@ class Session:
         except KeyError:
             pass
         step = None
-        if not self._ended and is_training_step(concrete) and not jit.is_chosen_by_script(concrete):
+        if not self._ended and self._trains(concrete) and not jit.is_chosen_by_script(concrete):
             step = self._new_step(concrete)
             self.steps.append(step)
         self._known[concrete] = step
         return step
+
+    def _trains(self, concrete: Any) -> bool:
+        if job.model_parallelism() is not None and (is_measurement(concrete) or is_pipeline(nodes_of(concrete))):
+            return not is_measurement(concrete)  # the part of a pipeline on one rank may have no gradients
+        return is_training_step(concrete)
 
     def _new_step(self, concrete: Any) -> Step | SharedStep:
         if not job.has_several_processes():
             step = Step(concrete, self)
             step.times = StepTimes() if self.options.machine_settings is not None else None
             return step
+        if job.model_parallelism() is not None:
+            return self._new_part_of_pipeline(concrete)
         nodes = [node for node in nodes_of(concrete) if communicates(node)]
-        if nodes and not job.uses_model_parallelism():
+        if nodes:
             group = self._agreement.group if self._agreement is not None else group_of(nodes)
             if group is not None and group_of(nodes) is not None:
                 self._agreement = self._agreement or Agreement(group, (PLAIN, XLA))
                 return SharedStep(concrete, self, self._agreement)
         return Step(concrete, self)
 
+    def _new_part_of_pipeline(self, concrete: Any) -> Step | SharedStep:
+        nodes = list(nodes_of(concrete))
+        ranks = ranks_of_smp(averages=averages(nodes)) if is_pipeline(nodes) else ()
+        if len(ranks) < 2:
+            return Step(concrete, self)
+        if ranks not in self._of_pipelines:
+            self._of_pipelines[ranks] = Agreement(group_of_smp(ranks), (PLAIN, XLA, FUSED))
+        return PipelineStep(concrete, self, self._of_pipelines[ranks])
+
     def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
         """Split a function into parts in the background; return after that if `wait` is set."""
-        if job.uses_model_parallelism():
-            step.give_up("the job runs a model in partitions (smp): that is not compiled yet")
+        if job.model_parallelism() is not None and job.has_several_processes():
+            step.give_up(
+                "it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp"
+            )
             return
         is_alone = not job.has_several_processes()
         self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone), wait=wait)

@@ -36,6 +36,7 @@ class Shape:
         fastest_s: Shortest step since the decision, in seconds.
         stored: Whether the decision came from an earlier job.
         reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
+        notes: What XLA compiles, if it is only a part of the step.
     """
 
     shapes: tuple[Any, ...]
@@ -50,6 +51,7 @@ class Shape:
     asked: bool = False
     slow: int = 0
     steps: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def decision(self) -> str | None:

@@ -57,7 +57,7 @@ class SharedStep:
         self._agreement = agreement
         self._ballot = agreement.join()
         self._pack = concrete.function_type.pack_output
-        self._parts: Parts | None = None
+        self._parts: Any = None
         self._shape: Shape | None = None
         self._turns = 0
         self._has_adopted = False
@@ -79,14 +79,15 @@ class SharedStep:
         if self.reason is not None or parts is None or ballot.decision == PLAIN or not ballot.all_prepared:
             return self._run_plain(original, concrete, inputs, captured)
         if self._shape is None:
-            return self._run_parts(parts, [*inputs, *captured], self._ask)
+            return self._run_first(parts, [*inputs, *captured])
         if not ballot.all_compiled or self._shape.reason is not None:
             return self._run_plain(original, concrete, inputs, captured)
 
+        def run_plain() -> Any:
+            return self._run_plain(original, concrete, inputs, captured)
+
         def run_variant(variant: str) -> Any:
-            if variant == PLAIN:
-                return self._run_plain(original, concrete, inputs, captured)
-            return self._run_parts(parts, [*inputs, *captured], self._run_compiled)
+            return run_plain() if variant == PLAIN else self._run_fast(variant, parts, [*inputs, *captured], run_plain)
 
         return run_variant(ballot.decision) if ballot.decision is not None else self._run_trial(run_variant)
 
@@ -103,23 +104,41 @@ class SharedStep:
     def _prepare(self, concrete: Any) -> None:
         name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
         try:
-            parts = take_apart(concrete, name=f"tidemill_{name}", communicates=True)
+            parts = self._split(concrete, f"tidemill_{name}")
         except NotCompilable as error:
             self.give_up(str(error))
             return
-        if parts.random_ops > 0:
-            self.give_up("it draws noise by a state, and communicates with other processes")
-            return
         self._parts = parts
+
+    def _split(self, concrete: Any, name: str) -> Any:
+        """Split a function for `_run_first` and `_run_fast`, and set the ballot's fingerprint."""
+        parts = take_apart(concrete, name=name, communicates=True)
+        if parts.random_ops > 0:
+            raise NotCompilable("it draws noise by a state, and communicates with other processes")
         assert self._ballot is not None
         self._ballot.fingerprint = parts.fingerprint
+        return parts
 
-    def _ask(self, parts: Parts, arguments: list[Any]) -> list[Any]:
-        """Start the compilation for the shapes of this run, and run the plain step of the parts."""
-        key = shapes_of(arguments)
-        shape = Shape(key, f"{parts.fingerprint} {key} of {self._agreement.group.size} processes", calls=1)
+    def _run_first(self, parts: Any, slots: list[Any]) -> Any:
+        """Run one step plain, and start the compilation for its shapes."""
+
+        def run_step(parts: Parts, arguments: list[Any]) -> list[Any]:
+            self.argument_names = names_of(parts, arguments)
+            self._ask(shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
+            return parts.plain(*arguments)
+
+        return self._run_parts(parts, slots, run_step)
+
+    def _ask(self, key: tuple[Any, ...], fingerprint: str, build: Callable[[], dict[str, Any]]) -> None:
+        """Start the compilation for the shapes of this run, which is plain.
+
+        Args:
+            key: The shapes.
+            fingerprint: Digest of the function.
+            build: Returns the functions of the variants besides plain.
+        """
+        shape = Shape(key, f"{fingerprint} {key} of {self._agreement.group.size} processes", calls=1)
         self._shape = self.shapes[key] = shape
-        self.argument_names = names_of(parts, arguments)
         assert self._ballot is not None
         if self._agreement.group.rank == 0:
             self._ballot.choice = self._session.stored_decision(shape.key)
@@ -127,38 +146,45 @@ class SharedStep:
             if self._session.is_deterministic and not shape.stored:
                 self._ballot.choice = PLAIN
                 shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
-        self._session.run_in_background(self, lambda: self._compile(parts, shape, arguments))
+        self._session.run_in_background(self, lambda: self._compile(shape, build))
         shape.count(PLAIN)
-        return parts.plain(*arguments)
 
-    def _compile(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> None:
+    def _compile(self, shape: Shape, build: Callable[[], dict[str, Any]]) -> None:
         assert self._ballot is not None
         if PLAIN not in (self._ballot.choice, self._ballot.decision):
             try:
-                compiled = parts.compiled()
-                copied, kept = functions.copies(arguments)
-                shape.compile_s = functions.warm_up(compiled, copied, kept)
-                shape.functions[XLA] = compiled
+                shape.functions.update(build())
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 shape.reason = f"XLA does not compile it: {first_lines(error)}"
                 self._ballot.is_failed = True
                 return
-        shape.trial = Trial((PLAIN, XLA), is_busy=Load().is_high)
+        shape.trial = self._new_trial()
         self._ballot.is_compiled = True
+
+    def _new_trial(self) -> Trial:
+        return Trial(self._agreement.variants, is_busy=Load().is_high)
+
+    def _build(self, parts: Parts, arguments: Sequence[Any]) -> dict[str, Any]:
+        assert self._shape is not None
+        compiled = parts.compiled()
+        copied, kept = functions.copies(arguments)
+        self._shape.compile_s = functions.warm_up(compiled, copied, kept)
+        return {XLA: compiled}
 
     def _run_trial(self, run_variant: Callable[[str], Any]) -> Any:
         """Run the next variant of the trial. The order is the same on all ranks, also after rank 0 has decided."""
         assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
         trial = self._shape.trial
-        order = (PLAIN, XLA) if self._turns // 2 % 2 else (XLA, PLAIN)
-        variant = order[self._turns % 2]
+        left = [name for name in trial.variants if name not in self._ballot.dropped]
+        order = left if self._turns // len(left) % 2 else left[::-1]
+        variant = order[self._turns % len(left)]
         self._turns += 1
         counts = self._agreement.group.rank == 0 and trial.decision is None and trial.next() == variant
         wall, cpu = time.perf_counter(), time.process_time()
         result = run_variant(variant)
         if counts:
             trial.record(variant, Times(time.perf_counter() - wall, time.process_time() - cpu))
-            self._ballot.choice = trial.decision
+            self._ballot.choice, self._ballot.lost = trial.decision, trial.lost
         return result
 
     def _run_plain(self, original: Any, concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
@@ -166,6 +192,10 @@ class SharedStep:
             self._shape.calls += 1
             self._shape.count(PLAIN)
         return original(concrete, inputs, captured)
+
+    def _run_fast(self, variant: str, parts: Any, slots: list[Any], run_plain: Callable[[], Any]) -> Any:
+        """Run one step in a variant other than plain."""
+        return self._run_parts(parts, slots, self._run_compiled)
 
     def _run_parts(self, parts: Parts, slots: list[Any], run_step: Callable[[Parts, list[Any]], list[Any]]) -> Any:
         slots.append(None)

@@ -39,9 +39,6 @@ steps, its shape runs plain."""
 class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
 
-    def note(self, text: str) -> None:
-        """Write a line to the log."""
-
     def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
         """Split a function into parts in the background."""
 

@@ -84,6 +84,11 @@ class Trial:
     _round: int = 0
     _lost: set[str] = field(default_factory=set)
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """Variants that are clearly slower than plain, and run no further steps."""
+        return frozenset(self._lost)
+
     def next(self) -> str:
         """Return the variant that runs the next step."""
         if self.decision is not None:

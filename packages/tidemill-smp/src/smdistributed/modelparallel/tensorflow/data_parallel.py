@@ -17,6 +17,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group
+from smdistributed.modelparallel.tensorflow.graph_names import AVERAGING, mark
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
@@ -42,6 +43,7 @@ def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
     means = list(gradients)
     if group.size == 1:
         return means
+    mark(AVERAGING)
     dense: list[int] = []
     for place, gradient in enumerate(gradients):
         if getattr(gradient, _IS_MEAN, False):
@@ -68,6 +70,7 @@ def average_owned(gradients: Sequence[Any], owners: Sequence[int | None], sessio
         session: The session of this process.
     """
     group = data_parallel_group(session)
+    mark(AVERAGING)
     means = list(gradients)
     dense: list[list[int]] = [[] for _ in range(group.size)]
     for place, (gradient, owner) in enumerate(zip(gradients, owners, strict=True)):

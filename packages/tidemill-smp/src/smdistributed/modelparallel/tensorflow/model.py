@@ -12,7 +12,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting, metrics, planning, stopping
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
-from smdistributed.modelparallel.tensorflow.keras_api import Model
+from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model
 from smdistributed.modelparallel.tensorflow.keras_notes import replicated
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
@@ -24,6 +24,9 @@ from smdistributed.modelparallel.tensorflow.session import current, is_initializ
 from smdistributed.modelparallel.tensorflow.variables import dropping_remote_values, is_traced_whole
 
 __all__ = ["DistributedModel"]
+
+_UNCHOSEN = None if IS_TF_KERAS else "auto"
+"""Keras's default of `jit_compile`."""
 
 
 class DistributedModel(Model):  # type: ignore[misc]
@@ -84,11 +87,12 @@ class DistributedModel(Model):  # type: ignore[misc]
         """Configure the model for `fit`, as in Keras.
 
         XLA cannot compile a step that exchanges tensors between ranks as a whole; `tf.config.optimizer.set_jit(True)`
-        compiles the ops between two exchanges.
+        compiles the ops between two exchanges, and tidemill's training compiler does if that is faster.
 
         Args:
             *args: As in `keras.Model.compile`.
-            jit_compile: `"auto"` or False: the step is not compiled. True is refused.
+            jit_compile: `"auto"` or False: Keras does not compile the step. With False, tidemill's training compiler
+                does not either. True is refused.
             **kwargs: As in `keras.Model.compile`.
 
         Raises:
@@ -99,7 +103,10 @@ class DistributedModel(Model):  # type: ignore[misc]
                 "compile(jit_compile=True): a step that is spread over ranks cannot be compiled as a whole; leave it "
                 "out and call tf.config.optimizer.set_jit(True), which compiles the parts"
             )
-        super().compile(*args, jit_compile=False, **kwargs)
+        # Passing False would tell tidemill's training compiler that the script refuses compilation.
+        super().compile(*args, jit_compile=False if jit_compile is False else _UNCHOSEN, **kwargs)
+        if not IS_TF_KERAS:
+            self.jit_compile = False
 
     def fit(
         self,

@@ -11,8 +11,10 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.extract import SegmentFunction
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
+from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.segments import Message
 from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline, active_timeline
+from smdistributed.modelparallel.tensorflow.graph_names import TRAINING, mark
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
 __all__ = ["MAX_MICROBATCHES", "emit"]
@@ -71,6 +73,8 @@ class _Emission:
     def run(self) -> list[list[tuple[Any, ...] | None]]:
         """Add the ops; see `emit`."""
         plan = self.plan
+        if any(map(is_backward, plan.trace.nodes)):
+            mark(TRAINING)
         segments = plan.cut.of(plan.partition)
         for task in plan.schedule.of(plan.partition):
             self._stamp()

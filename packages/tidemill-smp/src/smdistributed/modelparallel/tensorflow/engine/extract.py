@@ -11,6 +11,7 @@ from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.random_ops import draws_numbers, vary_seeds
 from smdistributed.modelparallel.tensorflow.engine.segments import Segment
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from smdistributed.modelparallel.tensorflow.graph_names import SEGMENT
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import importer, ops
@@ -107,6 +108,7 @@ class Extractor:
                 # A function that only has side effects must return a tensor to wait for.
                 return outputs or [tf.constant(True)]
 
+        body.__name__ = SEGMENT
         # If inlined, the graph optimizer would deduplicate the recomputation, and keep the activations.
         attributes = {"_noinline": True} if segment.is_recomputed else None
         function = tf.function(

@@ -18,6 +18,7 @@ from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from smdistributed.modelparallel.tensorflow.graph_names import MEASURED
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 from tensorflow.python.framework import importer
 from tensorflow.python.ops import handle_data_util
@@ -173,6 +174,7 @@ class _Probe:
             with tf.control_dependencies(found[len(results) :]):
                 return [tf.identity(tensor) for tensor in found[: len(results)]]
 
+        body.__name__ = MEASURED
         specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
         return tf.function(body, autograph=False).get_concrete_function(*specs)
 

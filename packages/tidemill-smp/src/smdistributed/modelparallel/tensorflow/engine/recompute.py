@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node
 
-__all__ = ["is_backward", "nodes_to_recompute"]
+__all__ = ["is_backward", "nodes_to_recompute", "reads_to_repeat"]
 
 
 def is_backward(node: Node) -> bool:
@@ -46,6 +46,21 @@ def nodes_to_recompute(
         # Stop at the inputs of that segment.
         work.extend((source, level) for source, _ in nodes[index].inputs if earlier.get(source) == level)
     return found
+
+
+def reads_to_repeat(
+    nodes: Sequence[Node], members: Set[int], earlier: Mapping[int, int], written: Set[tuple[int, int]]
+) -> set[int]:
+    """Return the reads of variables that a segment repeats, so that no earlier segment has to return their values.
+
+    A segment that XLA compiles would copy such a value for each microbatch. Arguments as for `nodes_to_recompute`.
+    """
+    return {
+        source
+        for index in members
+        for source, _ in nodes[index].inputs
+        if source in earlier and nodes[source].type == "ReadVariableOp" and _can_repeat(nodes[source], written)
+    }
 
 
 def _can_repeat(node: Node, written: Set[tuple[int, int]]) -> bool:
