@@ -19,7 +19,7 @@ from tidemill_tensorflow.compiler.parts import take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
 from tidemill_tensorflow.compiler.shapes import XLA, Shape, names_of, shapes_of
 from tidemill_tensorflow.compiler.steps import first_lines
-from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
+from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -176,10 +176,9 @@ class SharedStep:
         assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
         trial = self._shape.trial
         left = [name for name in trial.variants if name not in self._ballot.dropped]
-        order = left if self._turns // len(left) % 2 else left[::-1]
-        variant = order[self._turns % len(left)]
+        variant = turns(left, self._turns // len(left))[self._turns % len(left)]
         self._turns += 1
-        counts = self._agreement.group.rank == 0 and trial.decision is None and trial.next() == variant
+        counts = self._agreement.group.rank == 0 and trial.awaits(variant)
         wall, cpu = time.perf_counter(), time.process_time()
         result = run_variant(variant)
         if counts:

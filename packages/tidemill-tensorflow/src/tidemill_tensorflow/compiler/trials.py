@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["PLAIN", "Times", "Trial"]
+__all__ = ["PLAIN", "Times", "Trial", "turns"]
 
 PLAIN = "plain"
 
@@ -59,6 +59,12 @@ class _Gain:
         return self.mean + errors * self.error
 
 
+def turns(variants: Sequence[str], number: int) -> list[str]:
+    """Return the order of the variants in a round, by its number from 0."""
+    first = number % len(variants)
+    return [*variants[first:], *variants[:first]]
+
+
 @dataclass
 class Trial:
     """Rounds in which every variant runs one step. Each round begins with the second variant of the round before.
@@ -96,16 +102,22 @@ class Trial:
         if not self._waiting:
             # The first round does not count, because caches are cold.
             left = [name for name in self.variants if name not in self._lost]
-            first = self._round % len(left)
-            self._waiting = left[first:] + left[:first]
+            self._waiting = turns(left, self._round)
             self._round += 1
         return self._waiting[0]
 
+    def awaits(self, variant: str) -> bool:
+        """Return whether a step of this variant counts now: it has not run in this round."""
+        return self.decision is None and (self.next() == variant or variant in self._waiting)
+
     def record(self, variant: str, times: Times) -> None:
-        """Record the times of the step that `next` returned. At the end of a round, try to decide."""
-        if self.decision is not None or not self._waiting or variant != self._waiting[0]:
+        """Record the times of a step of the variant that `next` returned, or that the trial awaits.
+
+        At the end of a round, try to decide.
+        """
+        if self.decision is not None or variant not in self._waiting:
             return
-        self._waiting.pop(0)
+        self._waiting.remove(variant)
         if self._round > 1:
             self.times.setdefault(variant, []).append(times)
         if not self._waiting:
