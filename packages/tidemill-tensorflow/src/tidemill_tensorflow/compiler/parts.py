@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, groups
+from tidemill_tensorflow.compiler.devices import devices_of, place_beside_variables
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.noise import separate
 from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, split, uncut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ class Parts:
     can_wait: bool
     flat: FlatGraph
     step: Region
+    replicas: Mapping[str, Region]
     sources: Mapping[str, Any]
     name: str
 
@@ -71,27 +73,22 @@ class Parts:
 
         None if it has no random numbers, or none that can be separated.
         """
-        separated = separate(self.step, arguments)
-        if separated is None:
-            return None
         slots = [f"input_{index}:0" for index in range(len(arguments))]
-        known = {
-            slots[index]: self.sources[name] for index, name in enumerate(self.step.inputs) if name in self.sources
-        }
-        noise = _plain(separated.noise, known, name=f"{self.name}_noise")
-        known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
-        rest = functions.build(separated.rest, known, xla=True, name=f"{self.name}_xla")
-        slots += [*separated.noise.outputs, *separated.rest.outputs]
-        noise_reads, rest_reads, results = (
-            [slots.index(name) for name in names]
-            for names in (separated.noise.inputs, separated.rest.inputs, self.step.outputs)
-        )
-
-        def run(*given: Any) -> list[Any]:
-            found = [*given, *noise(*[given[index] for index in noise_reads])]
-            found += rest(*[found[index] for index in rest_reads])
-            return [found[index] for index in results]
-
+        known = {slot: self.sources[name] for slot, name in zip(slots, self.step.inputs) if name in self.sources}  # noqa: B905
+        if len(self.replicas) < 2:
+            run = _compiled_for(self.step, known, arguments, name=self.name)
+        else:
+            given = dict(zip(slots, arguments))  # noqa: B905
+            links = []
+            for device, region in self.replicas.items():
+                own = [given[slot] for slot in region.inputs]
+                sources = {f"input_{k}:0": known[slot] for k, slot in enumerate(region.inputs) if slot in known}
+                one = _compiled_for(region, sources, own, name=self.name)
+                one = one or functions.build(region, known, xla=True, name=f"{self.name}_xla")
+                links.append(functions.Link(one, region.inputs, region.outputs, device))
+            run = functions.chain(links, slots, self.step.outputs)
+        if run is None:
+            return None
         return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{self.name}_xla_for_shapes")
 
     def fused(self) -> Any | None:
@@ -109,16 +106,8 @@ class Parts:
         """
         region = uncut(self.flat)
         function = _plain(region, self.sources, name=f"{self.name}_whole")
-        slots = [f"{name}:0" for name in self.flat.inputs]
-        reads = [slots.index(tensor) for tensor in region.inputs]
-        slots += region.outputs
-        results = [slots.index(tensor) for tensor in self.flat.outputs]
-
-        def run(*arguments: Any) -> list[Any]:
-            found = [*arguments, *function(*[arguments[index] for index in reads])]
-            return [found[index] for index in results]
-
-        return run
+        link = functions.Link(function, region.inputs, region.outputs)
+        return functions.chain([link], [f"{name}:0" for name in self.flat.inputs], self.flat.outputs)
 
 
 def is_training_step(concrete: Any) -> bool:
@@ -149,7 +138,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         NotCompilable: XLA cannot compile the function, or would draw other random numbers.
     """
     flat = flatten(concrete)
-    _refuse_distribution(flat.graph_def, communicates=communicates)
+    _refuse_distribution(flat.graph_def, communicates=communicates, is_alone=is_alone and not communicates)
+    if len(devices_of(flat.graph_def.node)) > 1:
+        place_beside_variables(concrete, flat.graph_def)
     if not is_alone and not communicates and _applies_gradients(flat.graph_def):
         raise NotCompilable(
             "it updates variables in a job of several processes, which have to do that alike: put the reduction of the"
@@ -189,6 +180,7 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         can_wait=_only_checks(whole.after.graph_def),
         flat=flat,
         step=whole.step,
+        replicas=split(whole.step),
         sources=sources,
         name=name,
     )
@@ -199,22 +191,35 @@ def _plain(region: Region, sources: Mapping[str, Any], *, name: str, inline: boo
     return functions.build(own, sources, xla=False, name=name, inline=inline)
 
 
-def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
-    devices = {_device(node.device) for node in graph_def.node if node.device}
-    if len(devices) > 1:
+def _compiled_for(region: Region, sources: Mapping[str, Any], arguments: Sequence[Any], *, name: str) -> Any | None:
+    """Return a region for the shapes of its arguments, in which XLA compiles all but the random numbers.
+
+    None if it has no random numbers, or none that can be separated.
+    """
+    separated = separate(region, arguments)
+    if separated is None:
+        return None
+    noise = _plain(separated.noise, sources, name=f"{name}_noise")
+    known = {**sources, **dict(zip(separated.noise.outputs, noise.results))}  # noqa: B905 - Python 3.9 has no strict
+    rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
+    links = [
+        functions.Link(noise, separated.noise.inputs, separated.noise.outputs),
+        functions.Link(rest, separated.rest.inputs, separated.rest.outputs),
+    ]
+    return functions.chain(links, [f"input_{index}:0" for index in range(len(arguments))], region.outputs)
+
+
+def _refuse_distribution(graph_def: Any, *, communicates: bool, is_alone: bool) -> None:
+    devices = devices_of(graph_def.node)
+    if len(devices) > 1 and not is_alone:
         raise NotCompilable(
-            f"the step runs on several devices ({', '.join(sorted(devices))}): they are not compiled yet"
+            f"each of several processes runs the step on several devices ({', '.join(devices)}): that is not compiled yet"
         )
     for node in graph_def.node:
-        if groups.communicates(node) and not communicates:
+        if groups.communicates(node) and not communicates and len(devices) < 2:
             raise NotCompilable(
                 f"the step communicates ({node.op}) with a part of the processes, or in a way that is not known"
             )
-
-
-def _device(name: str) -> str:
-    """Return a device's full name. Strategies omit the replica, which is always 0."""
-    return str(tf.DeviceSpec.from_string(name).replace(replica=0).to_string())
 
 
 def _only_checks(graph_def: Any) -> bool:
