@@ -26,6 +26,7 @@ __all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradien
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
 _PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
+_COPIES = frozenset({"ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape"})
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
@@ -150,6 +151,8 @@ def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[s
 
     Nodes that only these use are, for example, reads of optimizer state. In the compiled part they would become extra
     outputs. A read is not moved if a node before the communication writes the same variable or waits for the read.
+    Nodes that depend on the input are only moved if they copy values, as when gradients are packed into one tensor:
+    XLA would copy element by element.
     """
     successors = _users(nodes.values(), control=True)
     after = _reach(_reductions(nodes, exchanging), successors)
@@ -165,7 +168,9 @@ def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[s
         for reference in nodes[waiting.pop()].input:
             name = node_of(reference)
             node = nodes[name]
-            if name in after or name in inputs or name in from_input or (_reads(node) and node.input[0] in variables):
+            if name in after or name in inputs or (_reads(node) and node.input[0] in variables):
+                continue
+            if name in from_input and node.op not in _COPIES:
                 continue
             if all(user in after for user in successors.get(name, ())):
                 after.add(name)
