@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions, groups
+from tidemill_tensorflow.compiler import functions, groups, replicas
 from tidemill_tensorflow.compiler.devices import devices_of, place_beside_variables
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.noise import separate
 from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, split, uncut
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ class Parts:
     can_wait: bool
     flat: FlatGraph
     step: Region
-    replicas: Mapping[str, Region]
+    replicas: Replicas | None
     sources: Mapping[str, Any]
     name: str
 
@@ -71,25 +71,48 @@ class Parts:
     def compiled_for(self, arguments: Sequence[Any]) -> Any | None:
         """Return the step for the shapes of these arguments, in which XLA compiles all but the random numbers.
 
+        None if the step runs on one device, and has no random numbers, or none that can be separated.
+        """
+        name = f"{self.name}_xla_for_shapes"
+        if self.replicas is None:
+            run = self._without_noise(self.step, arguments)
+            return run and functions.repeat(run, arguments, [True] * len(arguments), count=1, name=name)
+        rest = _plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
+        return replicas.build(self.replicas, arguments, self._of_replica, rest, name=name)
+
+    def warm_up(self, function: Any, arguments: Sequence[Any]) -> float:
+        """Run a variant on copies of the variables, which compiles it, and return the duration in seconds.
+
+        Of a step that runs on several devices, only the part that XLA compiles is run.
+        """
+        if self.replicas is None:
+            copied, kept = functions.copies(arguments)
+            return functions.warm_up(function, copied, kept)
+        return function.warm_up(arguments) if isinstance(function, replicas.ReplicaStep) else 0.0
+
+    def _of_replica(self, region: Region, arguments: Sequence[Any]) -> Any:
+        """Return the compiled region of one replica."""
+        run = self._without_noise(region, arguments)
+        return run or functions.build(region, self.sources, xla=True, name=f"{self.name}_xla")
+
+    def _without_noise(self, region: Region, arguments: Sequence[Any]) -> Any | None:
+        """Return a region for the shapes of its arguments, in which XLA compiles all but the random numbers.
+
         None if it has no random numbers, or none that can be separated.
         """
-        slots = [f"input_{index}:0" for index in range(len(arguments))]
-        known = {slot: self.sources[name] for slot, name in zip(slots, self.step.inputs) if name in self.sources}  # noqa: B905
-        if len(self.replicas) < 2:
-            run = _compiled_for(self.step, known, arguments, name=self.name)
-        else:
-            given = dict(zip(slots, arguments))  # noqa: B905
-            links = []
-            for device, region in self.replicas.items():
-                own = [given[slot] for slot in region.inputs]
-                sources = {f"input_{k}:0": known[slot] for k, slot in enumerate(region.inputs) if slot in known}
-                one = _compiled_for(region, sources, own, name=self.name)
-                one = one or functions.build(region, known, xla=True, name=f"{self.name}_xla")
-                links.append(functions.Link(one, region.inputs, region.outputs, device))
-            run = functions.chain(links, slots, self.step.outputs)
-        if run is None:
+        separated = separate(region, arguments)
+        if separated is None:
             return None
-        return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{self.name}_xla_for_shapes")
+        slots = [f"input_{index}:0" for index in range(len(arguments))]
+        known = {slot: self.sources[name] for slot, name in zip(slots, region.inputs) if name in self.sources}  # noqa: B905
+        noise = _plain(separated.noise, known, name=f"{self.name}_noise")
+        known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
+        rest = functions.build(separated.rest, known, xla=True, name=f"{self.name}_xla")
+        links = [
+            functions.Link(noise, separated.noise.inputs, separated.noise.outputs),
+            functions.Link(rest, separated.rest.inputs, separated.rest.outputs),
+        ]
+        return functions.chain(links, slots, region.outputs)
 
     def fused(self) -> Any | None:
         """Return the plain step with updates in one kernel each, or None if the step has no such update."""
@@ -161,6 +184,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
     if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
         raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
     sources = _sources(concrete, flat, whole)
+    divided = replicas.split(flat, whole)
+    if divided is not None:
+        whole = replace(whole, step=divided.whole, after=replicas.NOTHING)
     slots = [f"{each}:0" for each in inputs]
     reads = []
     for region in (whole.before, whole.step, whole.after):
@@ -177,10 +203,10 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         sizes=slots.index(f"{SIZES}:0") if random_ops > 0 else None,
         common_slots=len(inputs) - 1,
         checks_after=any(has_effect(node.op) for node in whole.after.graph_def.node),
-        can_wait=_only_checks(whole.after.graph_def),
+        can_wait=divided is None and _only_checks(whole.after.graph_def),
         flat=flat,
         step=whole.step,
-        replicas=split(whole.step),
+        replicas=divided,
         sources=sources,
         name=name,
     )
@@ -189,24 +215,6 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
 def _plain(region: Region, sources: Mapping[str, Any], *, name: str, inline: bool = True) -> Any:
     own = replace(region, graph_def=with_kernels(region.graph_def))
     return functions.build(own, sources, xla=False, name=name, inline=inline)
-
-
-def _compiled_for(region: Region, sources: Mapping[str, Any], arguments: Sequence[Any], *, name: str) -> Any | None:
-    """Return a region for the shapes of its arguments, in which XLA compiles all but the random numbers.
-
-    None if it has no random numbers, or none that can be separated.
-    """
-    separated = separate(region, arguments)
-    if separated is None:
-        return None
-    noise = _plain(separated.noise, sources, name=f"{name}_noise")
-    known = {**sources, **dict(zip(separated.noise.outputs, noise.results))}  # noqa: B905 - Python 3.9 has no strict
-    rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
-    links = [
-        functions.Link(noise, separated.noise.inputs, separated.noise.outputs),
-        functions.Link(rest, separated.rest.inputs, separated.rest.outputs),
-    ]
-    return functions.chain(links, [f"input_{index}:0" for index in range(len(arguments))], region.outputs)
 
 
 def _refuse_distribution(graph_def: Any, *, communicates: bool, is_alone: bool) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
-from tidemill_tensorflow.compiler.devices import INPUT_OPS, by_device, devices_of, exchanges, on_no_device, shared
+from tidemill_tensorflow.compiler.devices import INPUT_OPS, devices_of, exchanges, on_no_device, shared
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, data_inputs, full_name, node_of
 from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.random_numbers import REPLACED
@@ -21,7 +21,7 @@ from tidemill_tensorflow.compiler.random_numbers import REPLACED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "region_of", "split", "uncut"]
+__all__ = ["Cut", "NotCompilable", "Region", "cut", "has_effect", "is_of_gradient", "is_write", "region_of", "uncut"]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
@@ -109,26 +109,6 @@ def uncut(flat: FlatGraph) -> Region:
     return region_of(flat, nodes, set(nodes) - set(flat.inputs), wanted_by=[])
 
 
-def split(step: Region) -> dict[str, Region]:
-    """Return the regions of the replicas of a step, by device.
-
-    Raises:
-        NotCompilable: The replicas share a variable that one of them writes.
-    """
-    nodes = {node.name: node for node in step.graph_def.node}
-    names = by_device(nodes)
-    users: dict[str, set[str]] = {}
-    for device, own in names.items():
-        for name in own:
-            if has_effect(nodes[name].op) and nodes[name].input:
-                users.setdefault(nodes[name].input[0], set()).add(device)
-    for node in nodes.values():
-        if _writes(node) and len(users[node.input[0]]) > 1:
-            raise NotCompilable(f"its replicas share a variable that the step writes (node {node.name})")
-    flat = FlatGraph(step.graph_def, step.inputs, step.outputs)
-    return {device: region_of(flat, nodes, own, wanted_by=[]) for device, own in names.items()}
-
-
 def _needed_by_replicas(
     nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]], others: set[str]
 ) -> Iterator[str]:
@@ -159,7 +139,7 @@ def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[s
     if not after:
         return after
     inputs = {name for name, node in nodes.items() if node.op == "Placeholder"}
-    variables = {node.input[0] for name, node in nodes.items() if name not in after and _writes(node)}
+    variables = {node.input[0] for name, node in nodes.items() if name not in after and is_write(node)}
     data = [name for name in inputs if nodes[name].attr["dtype"].type != tf.resource.as_datatype_enum]
     data += [name for name, node in nodes.items() if has_effect(node.op) and not _reads(node)]
     from_input = _reach(data, successors)
@@ -202,7 +182,8 @@ def _reads(node: Any) -> bool:
     return bool(node.op == "ReadVariableOp")
 
 
-def _writes(node: Any) -> bool:
+def is_write(node: Any) -> bool:
+    """Return whether a node changes the state behind its first input."""
     return bool(has_effect(node.op) and not _reads(node) and node.input and not node.input[0].startswith("^"))
 
 
