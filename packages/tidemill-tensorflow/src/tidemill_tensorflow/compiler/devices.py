@@ -49,9 +49,7 @@ def exchanges(nodes: Mapping[str, Any]) -> dict[str, set[str]]:
 
 def shared(nodes: Mapping[str, Any]) -> set[str]:
     """Return the nodes, except constants, that the script placed on no device, and that several devices use."""
-    return {
-        name for name, devices in _used_on(nodes).items() if len(devices) > 1 and not _is_anywhere(nodes[name])
-    }
+    return {name for name, devices in _used_on(nodes).items() if len(devices) > 1 and not _is_anywhere(nodes[name])}
 
 
 def on_no_device(nodes: Mapping[str, Any]) -> set[str]:

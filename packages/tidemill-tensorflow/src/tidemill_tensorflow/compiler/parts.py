@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions, groups, replicas
+from tidemill_tensorflow.compiler import functions, groups
 from tidemill_tensorflow.compiler.devices import devices_of, place_beside_variables
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
@@ -15,6 +15,7 @@ from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.noise import separate
 from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
+from tidemill_tensorflow.compiler.replicas import NOTHING, Replicas, ReplicaStep, build_step, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ class Parts:
         common_slots: Number of flat arguments and captures, which are the first slots.
         checks_after: Whether `after` has assertions, so that every run needs it, and not only the last one of several.
         can_wait: Whether `after` may run after later steps: it neither reads nor writes state, and computes no sizes.
+        replicas: Regions of a step that runs on several devices; None on one device. The step then contains the
+            reduction of the gradients and all that follows, and `after` is empty.
     """
 
     before: Callable[..., list[Any]]
@@ -78,7 +81,7 @@ class Parts:
             run = self._without_noise(self.step, arguments)
             return run and functions.repeat(run, arguments, [True] * len(arguments), count=1, name=name)
         rest = _plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
-        return replicas.build(self.replicas, arguments, self._of_replica, rest, name=name)
+        return build_step(self.replicas, arguments, compile=self._of_replica, rest=rest, name=name)
 
     def warm_up(self, function: Any, arguments: Sequence[Any]) -> float:
         """Run a variant on copies of the variables, which compiles it, and return the duration in seconds.
@@ -88,7 +91,7 @@ class Parts:
         if self.replicas is None:
             copied, kept = functions.copies(arguments)
             return functions.warm_up(function, copied, kept)
-        return function.warm_up(arguments) if isinstance(function, replicas.ReplicaStep) else 0.0
+        return function.warm_up(arguments) if isinstance(function, ReplicaStep) else 0.0
 
     def _of_replica(self, region: Region, arguments: Sequence[Any]) -> Any:
         """Return the compiled region of one replica."""
@@ -184,9 +187,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
     if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
         raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
     sources = _sources(concrete, flat, whole)
-    divided = replicas.split(flat, whole)
+    divided = split(flat, whole)
     if divided is not None:
-        whole = replace(whole, step=divided.whole, after=replicas.NOTHING)
+        whole = replace(whole, step=divided.whole, after=NOTHING)
     slots = [f"{each}:0" for each in inputs]
     reads = []
     for region in (whole.before, whole.step, whole.after):
@@ -221,7 +224,7 @@ def _refuse_distribution(graph_def: Any, *, communicates: bool, is_alone: bool) 
     devices = devices_of(graph_def.node)
     if len(devices) > 1 and not is_alone:
         raise NotCompilable(
-            f"each of several processes runs the step on several devices ({', '.join(devices)}): that is not compiled yet"
+            f"each of several processes runs the step on several devices ({', '.join(devices)}): not compiled yet"
         )
     for node in graph_def.node:
         if groups.communicates(node) and not communicates and len(devices) < 2:

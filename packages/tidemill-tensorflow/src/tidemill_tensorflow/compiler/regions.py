@@ -229,9 +229,7 @@ def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], f
             raise NotCompilable(f"XLA has no kernel for {inner}{text} (node {name}), and the step needs its result")
 
 
-def _check_before_replicas(
-    nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]
-) -> None:
+def _check_before_replicas(nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]) -> None:
     for other in above:
         if not _is_input(nodes[other], functions):
             raise NotCompilable(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.flat_graphs import FlatGraph
 
-__all__ = ["NOTHING", "ReplicaStep", "Replicas", "build", "split"]
+__all__ = ["NOTHING", "ReplicaStep", "Replicas", "build_step", "split"]
 
 NOTHING = Region(graph_pb2.GraphDef(), (), ())
 """Region without nodes."""
@@ -87,17 +87,22 @@ def split(flat: FlatGraph, parts: Cut) -> Replicas | None:
     )
 
 
-def build(
-    replicas: Replicas, arguments: Sequence[Any], compile: Callable[[Region, Sequence[Any]], Any], rest: Any, *, name: str
+def build_step(
+    replicas: Replicas,
+    arguments: Sequence[Any],
+    *,
+    compile: Callable[[Region, Sequence[Any]], Any],
+    rest: Any,
+    name: str,
 ) -> ReplicaStep:
-    """Build the compiled step.
+    """Return the compiled step for the shapes of its arguments.
 
     Args:
         replicas: The regions.
         arguments: Arguments of `replicas.whole` in one run.
-        compile: Compiles a region for its arguments.
-        rest: The callable of `replicas.rest`.
-        name: Name of the function.
+        compile: Returns a compiled callable of a region for its arguments.
+        rest: Callable of `replicas.rest`.
+        name: Name of the function that runs the compiled regions.
     """
     given = dict(zip(replicas.whole.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
     links = []
