@@ -181,8 +181,12 @@ def _spec(source: Any | None) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
 
 
-def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def copies(arguments: Sequence[Any], *, keep_devices: bool = False) -> tuple[list[Any], list[Any]]:
     """Return the arguments with a copy in place of each variable, and the variables that keep the copies alive.
+
+    Args:
+        arguments: Tensors and handles.
+        keep_devices: Whether each copy is on the device of its variable, not on the device of the caller.
 
     Raises:
         ValueError: A resource is not a variable.
@@ -197,7 +201,7 @@ def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if data is None or not data.is_set or not data.shape_and_type:
             raise ValueError("the step uses a resource that is no variable (a table, a queue, a random generator)")
         dtype = tf.as_dtype(data.shape_and_type[0].dtype)
-        with tf.device(argument.device):
+        with tf.device(argument.device) if keep_devices else contextlib.nullcontext():
             variable = tf.Variable(tf.raw_ops.ReadVariableOp(resource=argument, dtype=dtype), trainable=False)
         kept.append(variable)
         copied.append(variable.handle)

@@ -62,7 +62,8 @@ def cut(flat: FlatGraph) -> Cut:
     """Cut a flat graph.
 
     Raises:
-        NotCompilable: The step has an op without an XLA kernel between compilable ops.
+        NotCompilable: The step has an op without an XLA kernel between compilable ops, or communicates before the
+            gradients.
     """
     nodes = {node.name: node for node in flat.graph_def.node}
     functions = {function.signature.name: function for function in flat.graph_def.library.function}
@@ -89,16 +90,15 @@ def cut(flat: FlatGraph) -> Cut:
             before |= above
         left = {name: node for name, node in nodes.items() if name not in before | after | arguments}
         after |= {name for name in on_no_device(left) if not has_effect(nodes[name].op)}
+    step = set(nodes) - before - after - arguments
+    for name, node in nodes.items():
+        if name in step and communicates(node):
+            raise NotCompilable(f"it communicates before the gradients ({node.op}, node {name})")
     return Cut(
         before=region_of(
             flat, nodes, before - arguments, wanted_by=[nodes[name] for name in nodes if name not in before]
         ),
-        step=region_of(
-            flat,
-            nodes,
-            set(nodes) - before - after - arguments,
-            wanted_by=[nodes[name] for name in after],
-        ),
+        step=region_of(flat, nodes, step, wanted_by=[nodes[name] for name in after]),
         after=region_of(flat, nodes, after, wanted_by=[]),
     )
 
@@ -120,8 +120,8 @@ def _needed_by_replicas(
         others: Nodes that run before or after the step in any case.
     """
     needed = {each for name, sources in exchanging.items() if name not in others for each in sources} - others
-    yield from needed
-    yield from shared({name: node for name, node in nodes.items() if name not in others | needed})
+    yield from sorted(needed)
+    yield from sorted(shared({name: node for name, node in nodes.items() if name not in others | needed}))
 
 
 def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) -> set[str]:

@@ -63,7 +63,7 @@ class ReplicaStep:
     def warm_up(self, arguments: Sequence[Any]) -> float:
         """Run the gradients on copies of the variables, and return the duration in seconds."""
         given = dict(zip(self._all_inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
-        copied, kept = functions.copies([given[name] for name in self.inputs])
+        copied, kept = functions.copies([given[name] for name in self.inputs], keep_devices=True)
         return functions.warm_up(self.gradients, copied, kept)
 
 
