@@ -180,6 +180,33 @@ def synchronized() -> tuple[list[float], Any]:
     return _fit_on_devices(keras, lambda: [keras.layers.BatchNormalization(synchronized=True)])
 
 
+def common_value() -> tuple[list[float], Any]:
+    """A loop on two devices, with a value of one variable for both replicas."""
+    strategy = _mirrored()
+    scale = tf.Variable(2.0)
+    with strategy.scope():
+        kernel = tf.Variable(tf.ones([8, 1]))
+    rows = tf.constant(ROWS, tf.float32)
+
+    def replica_step(factor: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = factor * tf.reduce_mean(tf.square(rows[:, :8] @ kernel - rows[:, 8:]))
+        gradient = tape.gradient(loss, kernel)
+        total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+        kernel.assign_sub(0.01 * total)
+        return loss
+
+    @tf.function
+    def train_step() -> Any:
+        return strategy.reduce("MEAN", strategy.run(replica_step, args=(scale * 1.5,)), axis=None)
+
+    losses = []
+    for _ in range(10):
+        losses.append(float(train_step()))
+        wait_for_compiler()
+    return losses, kernel.numpy().tolist()
+
+
 def _fit_on_devices(library: Any, hidden: Callable[[], list[Any]], rows: int = 64) -> tuple[list[float], Any]:
     strategy = _mirrored()
     if SWITCH == "on":
@@ -257,6 +284,7 @@ FORMS = {
     "mirrored_fit": mirrored_fit,
     "mirrored_fit_of_tf_keras": mirrored_fit_of_tf_keras,
     "synchronized": synchronized,
+    "common_value": common_value,
     "replicas": replicas,
 }
 

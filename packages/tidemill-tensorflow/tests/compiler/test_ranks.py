@@ -73,10 +73,17 @@ def test_fit_over_two_devices_has_the_losses_and_weights_of_plain_keras(form: st
     assert shape["steps_by_variant"][variant] >= 30
 
 
-def test_replicas_that_communicate_before_the_gradients_run_plain_with_a_reason() -> None:
-    plain, compiled = _on_devices("synchronized", "xla")
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("synchronized", "it communicates before the gradients (CollectiveReduceV2, "),
+        ("common_value", "its replicas on several devices use a common value (Mul, "),
+    ],
+)
+def test_replicas_that_depend_on_each_other_run_plain_with_a_reason(form: str, reason: str) -> None:
+    plain, compiled = _on_devices(form, "xla")
     assert (compiled["losses"], compiled["weights"]) == (plain["losses"], plain["weights"])
-    assert "it communicates before the gradients (CollectiveReduceV2, " in compiled["functions"][0]["fallback"]
+    assert reason in compiled["functions"][0]["fallback"]
 
 
 def _on_devices(form: str, *rest: str) -> list[dict[str, Any]]:

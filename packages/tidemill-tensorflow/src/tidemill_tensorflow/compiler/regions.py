@@ -166,11 +166,8 @@ def _reductions(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) ->
     gradients = [name for name in nodes if is_of_gradient(name)]
     below = _reach(gradients, _users(nodes.values()))
     above = _reach(gradients, {name: data_inputs(node) for name, node in nodes.items()})
-    return [
-        name
-        for name, node in nodes.items()
-        if (communicates(node) or name in exchanging) and (name in below or name not in above)
-    ]
+    sources = {**exchanging, **{name: {name} for name, node in nodes.items() if communicates(node)}}
+    return [name for name, found in sources.items() if found & below or name not in above]
 
 
 def is_of_gradient(name: str) -> bool:
