@@ -6,6 +6,7 @@ Each rank prints one JSON object with its losses, its weights and the functions 
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -155,12 +156,88 @@ def _two_workers() -> Any:
 
 def mirrored() -> tuple[list[float], Any]:
     """A loop on two devices whose function contains the call of `strategy.run`."""
-    return _of_replicas(tf.distribute.MirroredStrategy(_two_devices()), outer=True)
+    return _of_replicas(_mirrored(), outer=True)
+
+
+def mirrored_fit() -> tuple[list[float], Any]:
+    """`fit` of Keras 3 on two devices, with a shorter last batch."""
+    import keras
+
+    return _fit_on_devices(keras, lambda: [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)], rows=58)
+
+
+def mirrored_fit_of_tf_keras() -> tuple[list[float], Any]:
+    """`fit` of tf_keras on two devices. Its dropout draws random numbers by a state."""
+    import tf_keras
+
+    return _fit_on_devices(tf_keras, lambda: [tf_keras.layers.BatchNormalization(), tf_keras.layers.Dropout(0.2)])
+
+
+def synchronized() -> tuple[list[float], Any]:
+    """`fit` on two devices with a layer that communicates before the gradients."""
+    import keras
+
+    return _fit_on_devices(keras, lambda: [keras.layers.BatchNormalization(synchronized=True)])
+
+
+def common_value() -> tuple[list[float], Any]:
+    """A loop on two devices, with a value of one variable for both replicas."""
+    strategy = _mirrored()
+    scale = tf.Variable(2.0)
+    with strategy.scope():
+        kernel = tf.Variable(tf.ones([8, 1]))
+    rows = tf.constant(ROWS, tf.float32)
+
+    def replica_step(factor: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = factor * tf.reduce_mean(tf.square(rows[:, :8] @ kernel - rows[:, 8:]))
+        gradient = tape.gradient(loss, kernel)
+        total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+        kernel.assign_sub(0.01 * total)
+        return loss
+
+    @tf.function
+    def train_step() -> Any:
+        return strategy.reduce("MEAN", strategy.run(replica_step, args=(scale * 1.5,)), axis=None)
+
+    losses = []
+    for _ in range(10):
+        losses.append(float(train_step()))
+        wait_for_compiler()
+    return losses, kernel.numpy().tolist()
+
+
+def _fit_on_devices(library: Any, hidden: Callable[[], list[Any]], rows: int = 64) -> tuple[list[float], Any]:
+    strategy = _mirrored()
+    if SWITCH == "on":
+        from tidemill_tensorflow import compiler
+
+        compiler._sessions[0].stored_decision = lambda key: REST[0]  # type: ignore[method-assign]
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx("float64")
+    losses = []
+
+    class Recorder(library.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            losses.append(float(logs["loss"]))
+            wait_for_compiler()
+
+    dense = library.layers.Dense
+    with strategy.scope():
+        model = library.Sequential([library.Input([8]), dense(16, activation="gelu"), *hidden(), dense(1)])
+        model.compile(library.optimizers.Adam(1e-2), "mse", metrics=["mae"])
+    settings = {"batch_size": 16, "shuffle": False, "verbose": 0, "callbacks": [Recorder()]}
+    model.fit(ROWS[:rows, :8], ROWS[:rows, 8:], epochs=12, **settings)
+    return losses, [variable.numpy().tolist() for variable in model.variables]
+
+
+def _mirrored() -> Any:
+    return tf.distribute.MirroredStrategy(_two_devices())
 
 
 def replicas() -> tuple[list[float], Any]:
     """A loop on two devices in which each replica calls a function, and gradients are summed outside of it."""
-    return _of_replicas(tf.distribute.MirroredStrategy(_two_devices()), outer=False)
+    return _of_replicas(_mirrored(), outer=False)
 
 
 def _two_devices() -> list[str]:
@@ -204,6 +281,10 @@ FORMS = {
     "fit": fit,
     "workers": workers,
     "mirrored": mirrored,
+    "mirrored_fit": mirrored_fit,
+    "mirrored_fit_of_tf_keras": mirrored_fit_of_tf_keras,
+    "synchronized": synchronized,
+    "common_value": common_value,
     "replicas": replicas,
 }
 

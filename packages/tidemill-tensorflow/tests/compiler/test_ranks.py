@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
@@ -54,11 +55,48 @@ def _compare(plain: list[dict[str, Any]], compiled: list[dict[str, Any]]) -> Non
             assert function["shapes"][0]["steps_by_variant"]["xla"] >= 6, function
 
 
-def test_a_step_over_two_devices_runs_plain_and_says_so() -> None:
-    plain, compiled = (json.loads(_run([sys.executable, SCRIPT, switch, "mirrored"])[0]) for switch in ("off", "on"))
+def test_a_step_over_two_devices_compiles_the_gradients_of_each_and_decides() -> None:
+    plain, compiled = _on_devices("mirrored")
+    _compare_devices(plain, compiled)
+    (shape,) = compiled["functions"][0]["shapes"]
+    assert shape["decision"] in ("plain", "xla")
+    assert shape["steps_by_variant"]["plain"] >= 6 and shape["steps_by_variant"]["xla"] >= 6
+
+
+@pytest.mark.parametrize("variant", ["xla", "fused"])
+@pytest.mark.parametrize("form", ["mirrored_fit", "mirrored_fit_of_tf_keras"])
+def test_fit_over_two_devices_has_the_losses_and_weights_of_plain_keras(form: str, variant: str) -> None:
+    plain, compiled = _on_devices(form, variant)
+    _compare_devices(plain, compiled)
+    shape = compiled["functions"][0]["shapes"][0]
+    assert shape["decision"] == variant
+    assert shape["steps_by_variant"][variant] >= 30
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("synchronized", "it communicates before the gradients (CollectiveReduceV2, "),
+        ("common_value", "its replicas on several devices use a common value (Mul, "),
+    ],
+)
+def test_replicas_that_depend_on_each_other_run_plain_with_a_reason(form: str, reason: str) -> None:
+    plain, compiled = _on_devices(form, "xla")
     assert (compiled["losses"], compiled["weights"]) == (plain["losses"], plain["weights"])
+    assert reason in compiled["functions"][0]["fallback"]
+
+
+def _on_devices(form: str, *rest: str) -> list[dict[str, Any]]:
+    """Run the script on two devices, without and with the compiler."""
+    return [json.loads(_run([sys.executable, SCRIPT, switch, form, *rest])[0]) for switch in ("off", "on")]
+
+
+def _compare_devices(plain: dict[str, Any], compiled: dict[str, Any]) -> None:
+    assert compiled["losses"] == pytest.approx(plain["losses"], rel=1e-11)
+    for one, other in zip(plain["weights"], compiled["weights"], strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)
     (function,) = compiled["functions"]
-    assert "the step runs on several devices" in function["fallback"]
+    assert function["fallback"] is None
 
 
 def test_replicas_on_two_devices_share_one_decision() -> None:

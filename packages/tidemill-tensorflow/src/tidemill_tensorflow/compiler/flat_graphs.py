@@ -11,7 +11,7 @@ from tensorflow.python.framework import function_def_to_graph
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FlatGraph", "flatten", "full_name", "node_of"]
+__all__ = ["FlatGraph", "data_inputs", "flatten", "full_name", "node_of"]
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
@@ -63,6 +63,11 @@ def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
 def node_of(reference: str) -> str:
     """Return the node name of an input reference: ``x`` for ``x:1`` and for ``^x``."""
     return reference.lstrip("^").split(":")[0]
+
+
+def data_inputs(node: Any) -> list[str]:
+    """Return the names of the nodes whose values a node uses."""
+    return [node_of(reference) for reference in node.input if not reference.startswith("^")]
 
 
 def full_name(reference: str) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidemill_tensorflow.compiler.regions import Region
 
-__all__ = ["Part", "build", "copies", "distinct", "repeat", "warm_up"]
+__all__ = ["Link", "Part", "build", "chain", "copies", "distinct", "repeat", "warm_up"]
 
 
 def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str, inline: bool = True) -> Any:
@@ -93,6 +95,46 @@ class Part:
         return list(self._run(*arguments) or ())
 
 
+@dataclass(frozen=True)
+class Link:
+    """Callable of a chain.
+
+    Attributes:
+        function: Callable from `build`.
+        inputs: Names of the tensors that it takes.
+        outputs: Names of the tensors that it returns.
+        device: The device on which it runs; None for the device of the caller.
+    """
+
+    function: Callable[..., list[Any]]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    device: str | None = None
+
+
+def chain(links: Sequence[Link], inputs: Sequence[str], outputs: Sequence[str]) -> Callable[..., list[Any]]:
+    """Return a callable that runs several callables, each with results of earlier ones.
+
+    Args:
+        links: The callables, in the order of their runs.
+        inputs: Names of the tensors that the returned callable takes.
+        outputs: Names of the tensors that it returns.
+    """
+    slots = [*inputs, *(name for link in links for name in link.outputs)]
+    index = {name: position for position, name in reversed(list(enumerate(slots)))}
+    reads = [[index[name] for name in link.inputs] for link in links]
+    results = [index[name] for name in outputs]
+
+    def run(*arguments: Any) -> list[Any]:
+        found = list(arguments)
+        for link, own in zip(links, reads):  # noqa: B905 - Python 3.9 has no strict
+            with contextlib.nullcontext() if link.device is None else tf.device(link.device):
+                found += link.function(*[found[position] for position in own])
+        return [found[position] for position in results]
+
+    return run
+
+
 def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, count: int, name: str) -> Part:
     """Return a function that runs a part several times in sequence.
 
@@ -144,8 +186,12 @@ def _spec(source: Any | None) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
 
 
-def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def copies(arguments: Sequence[Any], *, keep_devices: bool = False) -> tuple[list[Any], list[Any]]:
     """Return the arguments with a copy in place of each variable, and the variables that keep the copies alive.
+
+    Args:
+        arguments: Tensors and handles.
+        keep_devices: Whether each copy is on the device of its variable, not on the device of the caller.
 
     Raises:
         ValueError: A resource is not a variable.
@@ -160,7 +206,8 @@ def copies(arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if data is None or not data.is_set or not data.shape_and_type:
             raise ValueError("the step uses a resource that is no variable (a table, a queue, a random generator)")
         dtype = tf.as_dtype(data.shape_and_type[0].dtype)
-        variable = tf.Variable(tf.raw_ops.ReadVariableOp(resource=argument, dtype=dtype), trainable=False)
+        with tf.device(argument.device) if keep_devices else contextlib.nullcontext():
+            variable = tf.Variable(tf.raw_ops.ReadVariableOp(resource=argument, dtype=dtype), trainable=False)
         kept.append(variable)
         copied.append(variable.handle)
     return copied, kept

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions, groups
+from tidemill_tensorflow.compiler.devices import devices_of, place_beside_variables
 from tidemill_tensorflow.compiler.end_of_data import EndOfData
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
@@ -16,6 +17,7 @@ from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.noise import separate
 from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
+from tidemill_tensorflow.compiler.replicas import NOTHING, Replicas, ReplicaStep, build_step, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +48,8 @@ class Parts:
         common_slots: Number of flat arguments and captures, which are the first slots.
         checks_after: Whether `after` has assertions, so that every run needs it, and not only the last one of several.
         can_wait: Whether `after` may run after later steps: it neither reads nor writes state, and computes no sizes.
+        replicas: Regions of a step that runs on several devices; None on one device. The step then contains the
+            reduction of the gradients and all that follows, and `after` is empty.
     """
 
     before: Callable[..., list[Any]]
@@ -61,6 +65,7 @@ class Parts:
     can_wait: bool
     flat: FlatGraph
     step: Region
+    replicas: Replicas | None
     sources: Mapping[str, Any]
     name: str
 
@@ -71,9 +76,28 @@ class Parts:
     def compiled_for(self, arguments: Sequence[Any]) -> Any | None:
         """Return the step for the shapes of these arguments, in which XLA compiles all but the random numbers.
 
-        None if it has no random numbers, or none that can be separated.
+        None if the step runs on one device, and has no random numbers, or none that can be separated.
         """
-        return compiled_for(self.step, self.sources, arguments, name=self.name)
+        if self.replicas is None:
+            return compiled_for(self.step, self.sources, arguments, name=self.name)
+        name = f"{self.name}_xla_for_shapes"
+        rest = _plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
+        return build_step(self.replicas, arguments, compile=self._of_replica, rest=rest, name=name)
+
+    def warm_up(self, function: Any, arguments: Sequence[Any]) -> float:
+        """Run a variant on copies of the variables, which compiles it, and return the duration in seconds.
+
+        Of a step that runs on several devices, only the part that XLA compiles is run.
+        """
+        if self.replicas is None:
+            copied, kept = functions.copies(arguments)
+            return functions.warm_up(function, copied, kept)
+        return function.warm_up(arguments) if isinstance(function, ReplicaStep) else 0.0
+
+    def _of_replica(self, region: Region, arguments: Sequence[Any]) -> Any:
+        """Return the compiled region of one replica."""
+        run = _without_noise(region, self.sources, arguments, name=self.name)
+        return run or functions.build(region, self.sources, xla=True, name=f"{self.name}_xla")
 
     def fused(self) -> Any | None:
         """Return the plain step with updates in one kernel each, or None if the step has no such update."""
@@ -90,18 +114,10 @@ class Parts:
         """
         region = uncut(self.flat)
         function = _plain(region, self.sources, name=f"{self.name}_whole")
-        slots = [f"{name}:0" for name in self.flat.inputs]
-        reads = [slots.index(tensor) for tensor in region.inputs]
-        slots += region.outputs
-        results = [slots.index(tensor) for tensor in self.flat.outputs]
+        link = functions.Link(function, region.inputs, region.outputs)
+        return functions.chain([link], [f"{name}:0" for name in self.flat.inputs], self.flat.outputs)
 
-        def run(*arguments: Any) -> list[Any]:
-            found = [*arguments, *function(*[arguments[index] for index in reads])]
-            return [found[index] for index in results]
-
-        return run
-
-    @functools.cached_property
+    @cached_property
     def end_of_data(self) -> EndOfData:
         """What a call of the function does although the data has ended."""
         return EndOfData(self.flat, lambda region, name: _plain(region, self.sources, name=f"{self.name}_{name}"))
@@ -120,26 +136,29 @@ def compiled_for(
         arguments: The arguments of one run.
         name: Prefix of the names of functions.
     """
+    run = _without_noise(step, sources, arguments, name=name)
+    if run is None:
+        return None
+    return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{name}_xla_for_shapes")
+
+
+def _without_noise(
+    step: Region, sources: Mapping[str, Any], arguments: Sequence[Any], *, name: str
+) -> Callable[..., list[Any]] | None:
+    """Return what `compiled_for` returns, as two functions that are called in turn."""
     separated = separate(step, arguments)
     if separated is None:
         return None
     slots = [f"input_{index}:0" for index in range(len(arguments))]
-    known = {slots[index]: sources[tensor] for index, tensor in enumerate(step.inputs) if tensor in sources}
+    known = {slot: sources[tensor] for slot, tensor in zip(slots, step.inputs) if tensor in sources}  # noqa: B905
     noise = _plain(separated.noise, known, name=f"{name}_noise")
     known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
     rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
-    slots += [*separated.noise.outputs, *separated.rest.outputs]
-    noise_reads, rest_reads, results = (
-        [slots.index(tensor) for tensor in names]
-        for names in (separated.noise.inputs, separated.rest.inputs, step.outputs)
-    )
-
-    def run(*given: Any) -> list[Any]:
-        found = [*given, *noise(*[given[index] for index in noise_reads])]
-        found += rest(*[found[index] for index in rest_reads])
-        return [found[index] for index in results]
-
-    return functions.repeat(run, arguments, [True] * len(arguments), count=1, name=f"{name}_xla_for_shapes")
+    links = [
+        functions.Link(noise, separated.noise.inputs, separated.noise.outputs),
+        functions.Link(rest, separated.rest.inputs, separated.rest.outputs),
+    ]
+    return functions.chain(links, slots, step.outputs)
 
 
 def is_training_step(concrete: Any) -> bool:
@@ -170,7 +189,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         NotCompilable: XLA cannot compile the function, or would draw other random numbers.
     """
     flat = flatten(concrete)
-    _refuse_distribution(flat.graph_def, communicates=communicates)
+    _refuse_distribution(flat.graph_def, communicates=communicates, is_alone=is_alone and not communicates)
+    if len(devices_of(flat.graph_def.node)) > 1:
+        place_beside_variables(concrete, flat.graph_def)
     if not is_alone and not communicates and _applies_gradients(flat.graph_def):
         raise NotCompilable(
             "it updates variables in a job of several processes, which have to do that alike: put the reduction of the"
@@ -191,6 +212,9 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
     if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
         raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
     sources = _sources(concrete, flat, whole)
+    divided = split(flat, whole)
+    if divided is not None:
+        whole = replace(whole, step=divided.whole, after=NOTHING)
     slots = [f"{each}:0" for each in inputs]
     reads = []
     for region in (whole.before, whole.step, whole.after):
@@ -207,9 +231,10 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         sizes=slots.index(f"{SIZES}:0") if random_ops > 0 else None,
         common_slots=len(inputs) - 1,
         checks_after=any(has_effect(node.op) for node in whole.after.graph_def.node),
-        can_wait=_only_checks(whole.after.graph_def),
+        can_wait=divided is None and _only_checks(whole.after.graph_def),
         flat=flat,
         step=whole.step,
+        replicas=divided,
         sources=sources,
         name=name,
     )
@@ -220,22 +245,17 @@ def _plain(region: Region, sources: Mapping[str, Any], *, name: str, inline: boo
     return functions.build(own, sources, xla=False, name=name, inline=inline)
 
 
-def _refuse_distribution(graph_def: Any, *, communicates: bool) -> None:
-    devices = {_device(node.device) for node in graph_def.node if node.device}
-    if len(devices) > 1:
+def _refuse_distribution(graph_def: Any, *, communicates: bool, is_alone: bool) -> None:
+    devices = devices_of(graph_def.node)
+    if len(devices) > 1 and not is_alone:
         raise NotCompilable(
-            f"the step runs on several devices ({', '.join(sorted(devices))}): they are not compiled yet"
+            f"each of several processes runs the step on several devices ({', '.join(devices)}): not compiled yet"
         )
     for node in graph_def.node:
-        if groups.communicates(node) and not communicates:
+        if groups.communicates(node) and not communicates and len(devices) < 2:
             raise NotCompilable(
                 f"the step communicates ({node.op}) with a part of the processes, or in a way that is not known"
             )
-
-
-def _device(name: str) -> str:
-    """Return a device's full name. Strategies omit the replica, which is always 0."""
-    return str(tf.DeviceSpec.from_string(name).replace(replica=0).to_string())
 
 
 def _only_checks(graph_def: Any) -> bool:

@@ -13,12 +13,13 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, full_name, node_of
+from tidemill_tensorflow.compiler.devices import INPUT_OPS, devices_of, exchanges, on_no_device, shared
+from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, data_inputs, full_name, node_of
 from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.random_numbers import REPLACED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "Cut",
@@ -38,7 +39,7 @@ __all__ = [
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
 _PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
-_INPUT_OPS = ("Placeholder", "IteratorGetNext", "Optional")
+_COPIES = frozenset({"ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape"})
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
@@ -74,34 +75,43 @@ def cut(flat: FlatGraph) -> Cut:
     """Cut a flat graph.
 
     Raises:
-        NotCompilable: The step has an op without an XLA kernel between compilable ops.
+        NotCompilable: The step has an op without an XLA kernel between compilable ops, or communicates before the
+            gradients.
     """
     nodes = {node.name: node for node in flat.graph_def.node}
     functions = {function.signature.name: function for function in flat.graph_def.library.function}
     outside = {name for name, node in nodes.items() if reason_outside(node, functions) is not None}
     users = users_of(nodes.values())
+    inputs = {name: data_inputs(node) for name, node in nodes.items()}
+    arguments = set(flat.inputs)
+    exchanging = exchanges(nodes)
     before: set[str] = set()
-    after = _from_communication(nodes)
+    after = _from_communication(nodes, exchanging)
     for name in outside - after:
         below = reach([name], users)
         if not any(has_effect(nodes[other].op) for other in below - outside):
             after |= below
         else:
-            above = reach([name], {key: _data_inputs(node) for key, node in nodes.items()})
+            above = reach([name], inputs)
             _check_free_of_state(nodes, name, above - {name}, functions)
             before |= above
     after -= before
-    arguments = set(flat.inputs)
+    if len(devices_of(nodes.values())) > 1:
+        for name in _needed_by_replicas(nodes, exchanging, before | after):
+            above = reach([name], inputs)
+            _check_before_replicas(nodes, name, above, functions)
+            before |= above
+        left = {name: node for name, node in nodes.items() if name not in before | after | arguments}
+        after |= {name for name in on_no_device(left) if not has_effect(nodes[name].op)}
+    step = set(nodes) - before - after - arguments
+    for name, node in nodes.items():
+        if name in step and communicates(node):
+            raise NotCompilable(f"it communicates before the gradients ({node.op}, node {name})")
     return Cut(
         before=region_of(
             flat, nodes, before - arguments, wanted_by=[nodes[name] for name in nodes if name not in before]
         ),
-        step=region_of(
-            flat,
-            nodes,
-            set(nodes) - before - after - arguments,
-            wanted_by=[nodes[name] for name in after],
-        ),
+        step=region_of(flat, nodes, step, wanted_by=[nodes[name] for name in after]),
         after=region_of(flat, nodes, after, wanted_by=[]),
     )
 
@@ -112,14 +122,33 @@ def uncut(flat: FlatGraph) -> Region:
     return region_of(flat, nodes, set(nodes) - set(flat.inputs), wanted_by=[])
 
 
-def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
+def _needed_by_replicas(
+    nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]], others: set[str]
+) -> Iterator[str]:
+    """Yield the nodes that have to run before the replicas of a step, because several devices use their values.
+
+    Args:
+        nodes: All nodes.
+        exchanging: Result of `exchanges`.
+        others: Nodes that run before or after the step in any case.
+    """
+    needed = {each for name, sources in exchanging.items() if name not in others for each in sources} - others
+    yield from sorted(needed)
+    yield from sorted(shared({name: node for name, node in nodes.items() if name not in others | needed}))
+
+
+def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) -> set[str]:
     """Return the nodes that communicate, their direct and indirect successors, and the nodes that only these use.
+
+    Nodes that exchange values between devices count as communication.
 
     Nodes that only these use are, for example, reads of optimizer state. In the compiled part they would become extra
     outputs. A read is not moved if a node before the communication writes the same variable or waits for the read.
+    Nodes that depend on the input are only moved if they copy values, as when gradients are packed into one tensor:
+    XLA would copy element by element.
     """
     successors = users_of(nodes.values(), control=True)
-    after = reach(_reductions(nodes), successors)
+    after = reach(_reductions(nodes, exchanging), successors)
     if not after:
         return after
     inputs = {name for name, node in nodes.items() if node.op == "Placeholder"}
@@ -132,7 +161,9 @@ def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
         for reference in nodes[waiting.pop()].input:
             name = node_of(reference)
             node = nodes[name]
-            if name in after or name in inputs or name in from_input or (_reads(node) and node.input[0] in variables):
+            if name in after or name in inputs or (_reads(node) and node.input[0] in variables):
+                continue
+            if name in from_input and node.op not in _COPIES:
                 continue
             if all(user in after for user in successors.get(name, ())):
                 after.add(name)
@@ -140,19 +171,16 @@ def _from_communication(nodes: Mapping[str, Any]) -> set[str]:
     return after
 
 
-def _reductions(nodes: Mapping[str, Any]) -> list[str]:
+def _reductions(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) -> list[str]:
     """Return the nodes that communicate, except those of the input pipeline, on which the gradients depend.
 
     The input pipeline communicates because the workers of a strategy agree in every step whether a batch is left.
     """
-    users = users_of(nodes.values())
-    inputs = {name: _data_inputs(node) for name, node in nodes.items()}
-    return [
-        name
-        for name, node in nodes.items()
-        if communicates(node)
-        and (any(map(is_of_gradient, reach([name], inputs))) or not any(map(is_of_gradient, reach([name], users))))
-    ]
+    gradients = [name for name in nodes if is_of_gradient(name)]
+    below = reach(gradients, users_of(nodes.values()))
+    above = reach(gradients, {name: data_inputs(node) for name, node in nodes.items()})
+    sources = {**exchanging, **{name: {name} for name, node in nodes.items() if communicates(node)}}
+    return [name for name, found in sources.items() if found & below or name not in above]
 
 
 def is_of_gradient(name: str) -> bool:
@@ -211,9 +239,18 @@ def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], f
             raise NotCompilable(f"XLA has no kernel for {inner}{text} (node {name}), and the step needs its result")
 
 
+def _check_before_replicas(nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]) -> None:
+    for other in above:
+        if not _is_input(nodes[other], functions):
+            raise NotCompilable(
+                f"before the gradients, its replicas on several devices use a common value ({nodes[name].op}, node"
+                f" {name}) that depends on state ({nodes[other].op})"
+            )
+
+
 def _is_input(node: Any, functions: Mapping[str, Any]) -> bool:
     """Return whether a node may run before the step: its only state is an iterator, or it communicates."""
-    if node.op.startswith(_INPUT_OPS) or communicates(node):
+    if node.op.startswith(INPUT_OPS) or communicates(node):
         return True
     if node.op in ("If", "StatelessIf"):
         names = [node.attr[key].func.name for key in ("then_branch", "else_branch")]
@@ -227,15 +264,11 @@ def has_effect(op: str) -> bool:
     return definition is not None and bool(definition.is_stateful) and op not in REPLACED
 
 
-def _data_inputs(node: Any) -> list[str]:
-    return [node_of(reference) for reference in node.input if not reference.startswith("^")]
-
-
 def users_of(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str]]:
     """Return the names of the nodes that use each node, by data and, if `control` is set, by control inputs."""
     users: dict[str, list[str]] = {}
     for node in nodes:
-        for name in map(node_of, node.input) if control else _data_inputs(node):
+        for name in map(node_of, node.input) if control else data_inputs(node):
             users.setdefault(name, []).append(node.name)
     return users
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.draws import Draws
 from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
@@ -208,8 +207,7 @@ class Step:
                 if function is None:
                     function = self._function(variant)
                 if function is not None:
-                    copied, kept = functions.copies(arguments)
-                    shape.compile_s += functions.warm_up(function, copied, kept)
+                    shape.compile_s += self._parts.warm_up(function, arguments)
                     shape.functions[variant] = function
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 if variant == XLA:
@@ -326,6 +324,8 @@ class Step:
         try:
             outputs = shape.functions[XLA](*arguments)
         except tf.errors.OpError as error:
+            if parts.replicas is not None:
+                raise  # other devices may have written their variables
             # XLA writes variables only after the whole step has succeeded, so the step can run again. Only seeds may
             # have advanced (see `noise`): the step then draws the next numbers of the script.
             self._drop_xla(shape, f"XLA failed: {first_lines(error)}")
