@@ -41,7 +41,7 @@ FIRST_STEPS = 10
 LATER_STEPS = 40
 """Number of steps per chunk while a model starts, and while several batches per call are tried."""
 FIT_STEPS = ("multi_step_on_iterator", "train_function")
-MAX_STEP_MS = 100.0
+MAX_STEP_MS = 30.0
 MAX_START_S = 240
 GOAL_STEPS = 1000
 WAYS = ("plain", "jit", "auto", "ours")

@@ -139,6 +139,22 @@ def fit_of_unknown_length(library: Any) -> list[float]:
     return [*losses[: STEPS - 1], losses[-1] + float(model.optimizer.iterations.numpy())]
 
 
+def fit_with_failing_variants() -> list[float]:
+    """Steps that run in parts before the compiler fails for a reason that it does not expect."""
+    if sys.argv[1] == "off":
+        return fit(tf_keras, "float64")
+    from tidemill_tensorflow.compiler.steps import Step
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("no variant today")
+
+    original, Step._add_variants = Step._add_variants, fail  # type: ignore[method-assign]
+    try:
+        return fit(tf_keras, "float64")
+    finally:
+        Step._add_variants = original  # type: ignore[method-assign]
+
+
 def fit_of_batches_at_once(variant: str, library: Any = keras) -> list[float]:
     """Epochs with a partial last batch, validation and an epoch callback, after the compiler has decided."""
     session = choosing(lambda key: "at_once" if key.endswith("at once") else variant)
@@ -425,6 +441,7 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of recurrent layers": lambda: fit(keras, "float64", build=recurrent_of),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of recurrent layers of tf_keras": lambda: fit(tf_keras, "float64", build=recurrent_of),
+    "fit with failing variants": fit_with_failing_variants,
     "fit of unknown length": lambda: fit_of_unknown_length(keras),
     "fit of unknown length of tf_keras": lambda: fit_of_unknown_length(tf_keras),
     "fit of batches at once": lambda: fit_of_batches_at_once("xla"),

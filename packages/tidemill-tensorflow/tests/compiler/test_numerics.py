@@ -157,6 +157,14 @@ def test_a_callback_that_looks_at_batches_sees_each_of_them(runs: dict[str, Any]
     assert function["batches_at_once"] is None
 
 
+def test_noise_goes_on_if_the_compiler_fails_after_steps_in_parts(runs: dict[str, Any]) -> None:
+    case = "fit with failing variants"
+    assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["fallback"] == "RuntimeError: no variant today"
+    assert function["shapes"][0]["steps_by_variant"]["plain"] >= 3
+
+
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     case = "varying lengths"
     assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)

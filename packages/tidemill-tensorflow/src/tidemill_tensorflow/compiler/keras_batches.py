@@ -28,8 +28,9 @@ __all__ = ["BatchesCoordinator", "KerasBatches"]
 
 COUNT = 8
 """Number of batches per call."""
-MAX_STEP_S = 0.1
-"""Longest step, in seconds, for which several batches are tried: for longer steps, Python's share is small."""
+MAX_STEP_S = 0.03
+"""Longest step, in seconds, for which several batches are tried. Python's share of a longer step, about 1 ms, is less
+than the share of time for which a variant is chosen, and building the call takes longer, since such steps are large."""
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _OWN = ("ProgbarLogger", "History")
 """Keras callbacks that only show or store logs, so that fewer calls do not change their result."""

@@ -131,11 +131,12 @@ class Step:
             self._asked = True
             # What a stateful random op has drawn is only known if it never ran outside of the parts.
             self._session.prepare(self, concrete, wait=any(node.op in STATEFUL for node in nodes_of(concrete)))
-        parts = self._parts
-        if self.reason is None and parts is not None and not self._runs_whole(parts):
+        # Where a stateful random op continues is only known to the parts, also if their variants have failed.
+        parts = self._parts if self.reason is None or self._draws_by_state() else None
+        if parts is not None and not self._runs_whole(parts):
             return self._run_parts(parts, [*inputs, *captured])
         begin = time.perf_counter()
-        if self.reason is None and parts is not None and parts.random_ops > 0:
+        if parts is not None and parts.random_ops > 0:
             assert self._whole is not None
             slots = [*inputs, *captured, self.draws.state(parts.random_ops)]
             try:
@@ -151,6 +152,9 @@ class Step:
         if self._stays_whole and self.is_of_fit and self.at_once is None:
             self._note_fastest(time.perf_counter() - begin)
         return result
+
+    def _draws_by_state(self) -> bool:
+        return self._parts is not None and self._parts.random_ops > 0
 
     def _runs_whole(self, parts: Parts) -> bool:
         """Return whether the next run needs no parts. To prepare several runs per call, one run in parts is needed."""
@@ -225,6 +229,7 @@ class Step:
     def give_up(self, reason: str) -> None:
         """Run the function plain from now on."""
         self.reason = reason
+        self._stays_whole = self._stays_whole or self._draws_by_state()
         self._session.note_fallback(self, reason)
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
@@ -269,6 +274,8 @@ class Step:
         shape = self._shape(arguments)
         shape.calls += 1
         trial = shape.trial
+        if self.reason is not None:
+            return self._run_plain(parts, shape, arguments)
         if trial is None:
             self._ask(shape, arguments)
             return self._run_plain(parts, shape, arguments)
