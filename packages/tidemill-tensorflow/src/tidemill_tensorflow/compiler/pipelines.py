@@ -23,7 +23,7 @@ from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, full_na
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.parts import compiled_for, nodes_of
-from tidemill_tensorflow.compiler.random_numbers import draws_by_state, replace_random_ops
+from tidemill_tensorflow.compiler.random_numbers import add_functions, draws_by_state, replace_random_ops
 from tidemill_tensorflow.compiler.regions import NotCompilable, reason_outside, uncut
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Pipeline:
         changed = graph_pb2.GraphDef()
         changed.CopyFrom(graph_def)
         for function, _ in compiled.calls.values():
-            _add_functions(changed, function.concrete)
+            add_functions(changed, function.concrete)
         for node in changed.node:
             name = node.attr["f"].func.name if "f" in node.attr else None
             if name in compiled.calls:
@@ -186,16 +186,8 @@ class Pipeline:
     def _callable(self, flat: FlatGraph, name: str) -> Callable[..., list[Any]]:
         region = uncut(flat)
         function = functions.build(region, self.sources, xla=False, name=name)
-        slots = [f"{each}:0" for each in flat.inputs]
-        reads = [slots.index(tensor) for tensor in region.inputs]
-        slots += region.outputs
-        results = [slots.index(tensor) for tensor in flat.outputs]
-
-        def run(*arguments: Any) -> list[Any]:
-            found = [*arguments, *function(*[arguments[index] for index in reads])]
-            return [found[index] for index in results]
-
-        return run
+        link = functions.Link(function, region.inputs, region.outputs)
+        return functions.chain([link], [f"{each}:0" for each in flat.inputs], flat.outputs)
 
     def _tensor_of(self, values: Mapping[str, Any]) -> Callable[[str], Any]:
         """Return a function that returns the symbolic tensor of an input reference.
@@ -309,12 +301,3 @@ def _redirect(node: Any, function: functions.Part, reads: Sequence[int]) -> None
     node.attr["Tin"].list.type.extend(argument.type for argument in signature.input_arg)
     node.attr["Tout"].list.type.extend(result.type for result in signature.output_arg)
     node.attr["f"].func.name = signature.name
-
-
-def _add_functions(graph_def: Any, concrete: Any) -> None:
-    """Add a function, and the functions that it calls, to the library of a graph."""
-    known = {function.signature.name for function in graph_def.library.function}
-    for definition in [concrete.function_def, *concrete.graph.as_graph_def().library.function]:
-        if definition.signature.name not in known:
-            known.add(definition.signature.name)
-            graph_def.library.function.add().CopyFrom(definition)

@@ -24,7 +24,16 @@ from tensorflow.python.framework import op_def_registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["REPLACED", "SIZES", "STATEFUL", "draws_by_state", "is_replaced", "replace_random_ops", "with_kernels"]
+__all__ = [
+    "REPLACED",
+    "SIZES",
+    "STATEFUL",
+    "add_functions",
+    "draws_by_state",
+    "is_replaced",
+    "replace_random_ops",
+    "with_kernels",
+]
 
 STATEFUL = {
     "RandomUniform": "uniform",
@@ -118,7 +127,7 @@ def with_kernels(graph_def: Any) -> Any:
     for node in changed.node:
         if is_replaced(node):
             kernel = _KERNELS[node.attr["f"].func.name]
-            _add_functions(changed, kernel)
+            add_functions(changed, kernel)
             node.attr["f"].func.name = kernel.function_def.signature.name
     return changed
 
@@ -166,7 +175,7 @@ def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) ->
     """Turn a node into a call of a function. The names of the node's outputs stay the same."""
     control = [name for name in node.input if name.startswith("^")]
     own = function.function_def
-    _add_functions(graph_def, function)
+    add_functions(graph_def, function)
     node.op = "PartitionedCall"
     node.ClearField("attr")
     del node.input[:]
@@ -176,7 +185,7 @@ def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) ->
     node.attr["f"].func.name = own.signature.name
 
 
-def _add_functions(graph_def: Any, function: Any) -> None:
+def add_functions(graph_def: Any, function: Any) -> None:
     """Add a function, and the functions that it calls, to the library of a graph."""
     known = {each.signature.name for each in graph_def.library.function}
     for definition in [function.function_def, *function.graph.as_graph_def().library.function]:
