@@ -171,7 +171,10 @@ def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> l
 
 
 def _copy_handles(sources: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Make the variables behind resource handles known to a function that is traced. Sources may be None."""
+    """Copy the handle data, which names dtype and shape of variables, from sources to the arguments of a traced function.
+
+    Sources may be None.
+    """
     for source, argument in zip(sources, arguments):  # noqa: B905 - Python 3.9 has no strict
         if source is not None and source.dtype in (tf.resource, tf.variant):
             handle_data_util.copy_handle_data(source, argument)

@@ -72,7 +72,7 @@ def separate(step: Region, arguments: Sequence[Any]) -> Separated | None:
 
 
 def _shapes(step: Region, arguments: Sequence[Any], wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of tensors by key, None where a value does not follow from the shapes of the arguments."""
+    """Return the values of tensors by key; None if a value does not follow from the shapes of the arguments."""
     with tf.Graph().as_default():
         known = {}
         for index, argument in enumerate(arguments):

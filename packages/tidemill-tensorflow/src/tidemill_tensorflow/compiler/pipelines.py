@@ -1,6 +1,6 @@
 """Variants of a function that runs a pipeline of smp (`smdistributed.modelparallel`).
 
-In such a function, a rank calls its segments and exchanges tensors with other ranks in between. A segment is a traced
+The function calls the segments of a rank and exchanges tensors with other ranks in between. A segment is a traced
 function of its own, which the microbatches share. The variants have the ops of the script's function in the same order,
 except that XLA computes the segments, or that one kernel updates each variable. So a rank sends and receives the same
 in all variants.
