@@ -171,7 +171,7 @@ def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> l
 
 
 def _copy_handles(sources: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Copy the handle data, which names dtype and shape of variables, from sources to the arguments of a traced function.
+    """Copy handle data, the dtypes and shapes of variables, from sources to the arguments of a traced function.
 
     Sources may be None.
     """
