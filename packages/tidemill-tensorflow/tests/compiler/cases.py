@@ -37,14 +37,19 @@ def wait_for_compiler() -> None:
         compiler._sessions[0].wait_for_background()
 
 
-def choosing(decision: Callable[[str], str]) -> Any:
-    """Replace the stored decisions of the compiler's session. Return the session; None without the compiler."""
+def choosing(decision: Callable[[str], str], *, of_function: str | None = None) -> Any:
+    """Replace the stored decisions of the compiler's session. Return the session; None without the compiler.
+
+    Args:
+        decision: Returns the decision for a key of shapes.
+        of_function: What an earlier job has stored for each whole function.
+    """
     if sys.argv[1] != "on":
         return None
     from tidemill_tensorflow import compiler
 
     session: Any = compiler._sessions[0]
-    session.stored_decision = decision
+    session.stored_decision = lambda key: of_function if key.startswith("function ") else decision(key)
     return session
 
 
@@ -155,9 +160,18 @@ def fit_with_failing_variants() -> list[float]:
         Step._add_variants = original  # type: ignore[method-assign]
 
 
-def fit_of_batches_at_once(variant: str, library: Any = keras) -> list[float]:
+def later_fit(library: Any, variant: str) -> list[float]:
+    """Steps of which an earlier job has stored all decisions."""
+    session = choosing(lambda key: variant, of_function=variant)
+    losses = fit(library, "float64")
+    if session is not None:
+        del session.stored_decision
+    return losses
+
+
+def fit_of_batches_at_once(variant: str, library: Any = keras, *, of_function: str | None = None) -> list[float]:
     """Epochs with a partial last batch, validation and an epoch callback, after the compiler has decided."""
-    session = choosing(lambda key: "at_once" if key.endswith("at once") else variant)
+    session = choosing(lambda key: "at_once" if key.endswith("at once") else variant, of_function=of_function)
 
     class Epochs(library.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -449,6 +463,12 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit of batches at once with checks": checks_of_batches_at_once,
     "fit of plain batches at once of tf_keras": lambda: fit_of_batches_at_once("plain", tf_keras),
     "fit of batches at once, with updates in one kernel": lambda: fit_of_batches_at_once("fused"),
+    "fit of batches at once, as in an earlier job": lambda: fit_of_batches_at_once("plain", of_function="at_once"),
+    "later fit in xla": lambda: later_fit(keras, "xla"),
+    "later fit in xla of tf_keras": lambda: later_fit(tf_keras, "xla"),
+    "later fit in fused": lambda: later_fit(keras, "fused"),
+    "later fit in plain": lambda: later_fit(keras, "plain"),
+    "later fit in plain of tf_keras": lambda: later_fit(tf_keras, "plain"),
     "fit in a strategy's scope": lambda: fit(keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()),
     "fit of tf_keras in a strategy's scope": lambda: fit(
         tf_keras, "float64", tf.distribute.OneDeviceStrategy("/cpu:0").scope()

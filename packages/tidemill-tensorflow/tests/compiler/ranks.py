@@ -212,7 +212,10 @@ def _fit_on_devices(library: Any, hidden: Callable[[], list[Any]], rows: int = 6
     if SWITCH == "on":
         from tidemill_tensorflow import compiler
 
-        compiler._sessions[0].stored_decision = lambda key: REST[0]  # type: ignore[method-assign]
+        def decision(key: str) -> str | None:
+            return None if key.startswith("function ") else REST[0]
+
+        compiler._sessions[0].stored_decision = decision  # type: ignore[method-assign]
     library.utils.set_random_seed(3)
     library.backend.set_floatx("float64")
     losses = []

@@ -173,13 +173,18 @@ def test_two_trainings_share_a_store_at_the_same_time(tmp_path: Path) -> None:
         for training in trainings:
             training.kill()
     decided = {_shape(tmp_path / name)["decision"] for name in ("one", "two")}
-    (file,) = (tmp_path / "cache").iterdir()
+    stored = [json.loads(path.read_text()) for path in (tmp_path / "cache").iterdir()]
+    assert len(stored) == 2 and sum("function" in each["key"] for each in stored) == 1
     later = _start(tmp_path / "later", tmp_path / "cache")
     _, log = later.communicate("go\n", timeout=300)
     assert later.returncode == 0, log
     shape = _shape(tmp_path / "later")
     assert (shape["from_earlier_job"], shape["rounds"]) == (True, 0)
-    assert shape["decision"] in decided and json.loads(file.read_text())["variant"] == shape["decision"]
+    assert shape["decision"] in decided & {each["variant"] for each in stored}
+    if shape["decision"] == "plain":
+        assert shape["notes"] == ["an earlier job chose plain, so the function was not split"]
+    else:
+        assert shape["steps_by_variant"] == {shape["decision"]: 120}, "the first step, too"
 
 
 def test_a_full_disk_costs_decisions_and_no_training(tmp_path: Path) -> None:
@@ -210,7 +215,7 @@ def test_a_deterministic_run_uses_a_stored_decision_and_else_runs_plain(tmp_path
     _decide_for_all(cache, first["key"])
     second = _run(tmp_path / "second", cache)
     assert second["from_earlier_job"] is True
-    assert second["steps_by_variant"] == {"plain": 2, "xla": 8}
+    assert second["steps_by_variant"] == {"plain": 1, "xla": 9}
 
 
 def _decide_for_all(cache: Path, key: str) -> None:

@@ -153,7 +153,7 @@ def test_other_uses_of_an_average_see_the_value_that_they_saw(change: str) -> No
 def test_the_kernel_waits_for_other_uses_of_the_earlier_average() -> None:
     step, _ = update(change="use of the earlier average")
     parts = take_apart(concrete_of(step), name="step")
-    graph_def, _ = fuse_updates(parts.step.graph_def, parts.plain.tensor_of)
+    graph_def, _ = fuse_updates(parts.step.graph_def, parts.tensor_of)
     nodes = {node.name: node for node in graph_def.node}
     (kernel,) = (node for node in graph_def.node if node.op == "ResourceApplyAdam")
     waited = [nodes[name[1:]] for name in kernel.input if name.startswith("^")]

@@ -131,6 +131,7 @@ def test_a_step_that_xla_cannot_compile_still_has_its_updates_in_one_kernel(runs
         "fit of batches at once, with updates in one kernel",
         "fit of plain batches at once",
         "fit of plain batches at once of tf_keras",
+        "fit of batches at once, as in an earlier job",
     ],
 )
 def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str, Any], case: str) -> None:
@@ -142,6 +143,22 @@ def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str
     short_epochs = 4 * 11 if "tf_keras" in case else 2 * (11 + 9)
     assert function["steps"] == 7 * 20 + short_epochs + 12  # the last fit gets 12 batches where it asked for 20
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
+
+
+@pytest.mark.parametrize("case", ["later fit in xla", "later fit in xla of tf_keras", "later fit in fused"])
+def test_what_an_earlier_job_chose_runs_from_the_first_step(runs: dict[str, Any], case: str) -> None:
+    assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
+    (function,) = runs["compiled"][case]["functions"]
+    assert function["shapes"][0]["steps_by_variant"] == {case.split()[3]: 200}
+
+
+@pytest.mark.parametrize("case", ["later fit in plain", "later fit in plain of tf_keras"])
+def test_a_function_that_an_earlier_job_ran_plain_is_not_touched(runs: dict[str, Any], case: str) -> None:
+    assert runs["compiled"][case]["losses"] == runs["plain"][case]["losses"]
+    (function,) = runs["compiled"][case]["functions"]
+    (shape,) = function["shapes"]
+    assert (function["steps"], shape["decision"], shape["from_earlier_job"]) == (200, "plain", True)
+    assert shape["notes"] == ["an earlier job chose plain, so the function was not split"]
 
 
 def test_an_assertion_holds_for_each_of_the_batches_at_once(runs: dict[str, Any]) -> None:

@@ -111,6 +111,13 @@ def test_short_steps_have_more_rounds() -> None:
         assert steps == 2 * (rounds + 1)
 
 
+def test_the_medians_have_the_order_of_the_variants() -> None:
+    trial = Trial((PLAIN, "fused", "xla"))
+    while trial.decision is None:
+        trial.record(trial.next(), Times(1.0, 1.0))
+    assert list(trial.medians_s()) == [PLAIN, "fused", "xla"]
+
+
 def run(factor: float, *, noise: float, seed: int, cpu_factor: float | None = None) -> tuple[Trial, int]:
     """Run a trial of steps whose wall times vary; with `cpu_factor`, on a busy machine, where CPU times do not."""
     generator = random.Random(seed)

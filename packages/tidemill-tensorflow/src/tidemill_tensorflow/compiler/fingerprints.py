@@ -13,6 +13,8 @@ import tensorflow as tf
 __all__ = ["fingerprint", "machine"]
 
 _NUMBERS = re.compile(r"_\d+")
+_OF_PROCESS = frozenset({"_gradient_op_type", "_class", "_output_shapes"})
+"""Attributes that differ from process to process, or that follow from others."""
 
 
 def fingerprint(graph_def: Any) -> str:
@@ -45,7 +47,7 @@ def _add(digest: Any, node: Any) -> None:
     # The order of control inputs differs from process to process.
     names.sort(key=lambda name: name if name.startswith("^") else "")
     digest.update(f"{_neutral(node.name)} {node.op} {names}".encode())
-    for key in sorted(node.attr):
+    for key in sorted(node.attr.keys() - _OF_PROCESS):
         value = node.attr[key]
         names = [value.func.name, *(each.name for each in value.list.func)]
         text = _neutral(" ".join(names)).encode() if any(names) else value.SerializeToString(deterministic=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.regions import Region
 
-__all__ = ["Link", "Part", "build", "chain", "copies", "distinct", "repeat", "warm_up"]
+__all__ = ["Link", "Part", "build", "chain", "copies", "distinct", "placeholder", "repeat", "warm_up"]
 
 
 def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str, inline: bool = True) -> Any:
@@ -81,14 +81,6 @@ class Part:
     def results(self) -> list[Any]:
         """The symbolic tensors that the function returns."""
         return list(self._kept[1].outputs)
-
-    def tensor_of(self, reference: str) -> Any:
-        """Return the symbolic tensor of an input reference of the region's graph."""
-        name, _, index = reference.partition(":")
-        concrete = self._kept[1]
-        if name.startswith("input_") and name[6:].isdigit():
-            return concrete.inputs[int(name[6:])]
-        return concrete.graph.get_tensor_by_name(f"{name}:{index or 0}")
 
     def __call__(self, *arguments: Any) -> list[Any]:
         """Run the function."""
@@ -168,6 +160,13 @@ def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> l
     first, *rest = arguments
     own = [argument for run in rest for argument, same in zip(run, is_common) if not same]  # noqa: B905
     return [*first, *own]
+
+
+def placeholder(source: Any) -> Any:
+    """Return a placeholder in the default graph with the dtype, shape and handle data of a symbolic tensor."""
+    own = tf.compat.v1.placeholder(source.dtype, source.shape, name="tidemill_given")
+    _copy_handles([source], [own])
+    return own
 
 
 def _copy_handles(sources: Sequence[Any], arguments: Sequence[Any]) -> None:

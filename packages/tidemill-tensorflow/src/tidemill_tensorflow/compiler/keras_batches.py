@@ -17,7 +17,7 @@ from tidemill_tensorflow.compiler import jit, job
 from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.imports import when_imported
 from tidemill_tensorflow.compiler.load import Load
-from tidemill_tensorflow.compiler.several_runs import AT_ONCE
+from tidemill_tensorflow.compiler.several_runs import AT_ONCE, MAX_STEP_S
 from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
@@ -28,9 +28,6 @@ __all__ = ["BatchesCoordinator", "KerasBatches"]
 
 COUNT = 8
 """Number of batches per call."""
-MAX_STEP_S = 0.03
-"""Longest step, in seconds, for which several batches are tried. Python's share of a longer step, about 1 ms, is less
-than the share of time for which a variant is chosen, and building the call takes longer, since such steps are large."""
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _OWN = ("ProgbarLogger", "History")
 """Keras callbacks that only show or store logs, so that fewer calls do not change their result."""
@@ -151,9 +148,7 @@ class KerasBatches:
         shape = step.main_shape()
         if shape is None or shape.trial is None or shape.decision is None:
             return None
-        # Without a trial in this job, the steps since its start show how long a step takes.
-        step_s = shape.trial.medians_s().get(shape.decision, shape.fastest_s)
-        if step_s > MAX_STEP_S or not step.grouping.prepare(COUNT):
+        if shape.step_s > MAX_STEP_S or not step.grouping.prepare(COUNT):
             return None
         decision = self._session.stored_decision(_key(step))
         if decision is None and self._session.is_deterministic:

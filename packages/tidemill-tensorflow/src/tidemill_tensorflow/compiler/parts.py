@@ -38,7 +38,6 @@ class Parts:
 
     Attributes:
         before: Callable that runs first, with ops such as the iterator's next element.
-        plain: The step without XLA.
         after: Callable that runs last, with assertions, prints and packed results.
         reads: Slot indices that `before`, the step and `after` read.
         results: Slot indices of the function's flat results.
@@ -48,12 +47,14 @@ class Parts:
         common_slots: Number of flat arguments and captures, which are the first slots.
         checks_after: Whether `after` has assertions, so that every run needs it, and not only the last one of several.
         can_wait: Whether `after` may run after later steps: it neither reads nor writes state, and computes no sizes.
+        step: The region that has variants.
         replicas: Regions of a step that runs on several devices; None on one device. The step then contains the
             reduction of the gradients and all that follows, and `after` is empty.
+        graph: A graph with all symbolic tensors of `flat`.
+        sources: See `functions.build`.
     """
 
     before: Callable[..., list[Any]]
-    plain: functions.Part
     after: Callable[..., list[Any]]
     reads: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     results: tuple[int, ...]
@@ -66,8 +67,26 @@ class Parts:
     flat: FlatGraph
     step: Region
     replicas: Replicas | None
+    graph: tf.Graph
     sources: Mapping[str, Any]
     name: str
+
+    @cached_property
+    def plain(self) -> functions.Part:
+        """The step without XLA. It is built when it is first used: jobs with a stored decision may never use it."""
+        return _plain(self.step, self.sources, name=f"{self.name}_plain", inline=False)
+
+    def tensor_of(self, reference: str) -> Any:
+        """Return the symbolic tensor of an input reference of the step's graph."""
+        name, _, index = reference.partition(":")
+        is_input = name.startswith("input_") and name[6:].isdigit()
+        tensor = self.step.inputs[int(name[6:])] if is_input else f"{name}:{index or 0}"
+        return self.sources[tensor] if tensor in self.sources else self.graph.get_tensor_by_name(tensor)
+
+    def has_static_shapes(self) -> bool:
+        """Return whether the graph alone determines the shapes of the step's inputs."""
+        tensors = [self.sources[name] for name in self.step.inputs if name in self.sources]
+        return all(tensor.shape.is_fully_defined() for tensor in tensors if tensor.dtype != tf.resource)
 
     def compiled(self) -> Any:
         """Return the step as a callable that XLA compiles."""
@@ -101,7 +120,7 @@ class Parts:
 
     def fused(self) -> Any | None:
         """Return the plain step with updates in one kernel each, or None if the step has no such update."""
-        graph_def, number = fuse_updates(self.step.graph_def, self.plain.tensor_of)
+        graph_def, number = fuse_updates(self.step.graph_def, self.tensor_of)
         if number == 0:
             return None
         return _plain(replace(self.step, graph_def=graph_def), self.sources, name=f"{self.name}_fused", inline=False)
@@ -211,7 +230,7 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
     whole = cut(flat)
     if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
         raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
-    sources = _sources(concrete, flat, whole)
+    graph, sources = _symbolic(concrete, flat, whole)
     divided = split(flat, whole)
     if divided is not None:
         whole = replace(whole, step=divided.whole, after=NOTHING)
@@ -222,7 +241,6 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         slots += region.outputs
     return Parts(
         before=_plain(whole.before, sources, name=f"{name}_before"),
-        plain=_plain(whole.step, sources, name=f"{name}_plain", inline=False),
         after=_plain(whole.after, sources, name=f"{name}_after"),
         reads=(reads[0], reads[1], reads[2]),
         results=tuple(slots.index(tensor) for tensor in own_results),
@@ -235,6 +253,7 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
         flat=flat,
         step=whole.step,
         replicas=divided,
+        graph=graph,
         sources=sources,
         name=name,
     )
@@ -293,14 +312,16 @@ def _applies_gradients(graph_def: Any) -> bool:
     return False
 
 
-def _sources(concrete: Any, flat: Any, whole: Cut) -> dict[str, Any]:
-    """Return symbolic tensors for all inputs of the parts, with dtypes, shapes and the variables behind handles."""
+def _symbolic(concrete: Any, flat: FlatGraph, whole: Cut) -> tuple[tf.Graph, dict[str, Any]]:
+    """Return a graph with all tensors of a flat graph, and the tensors that supply the types of the parts' inputs.
+
+    All handles of variables have handle data.
+    """
     sources: dict[str, Any] = {f"{tensor.op.name}:0": tensor for tensor in concrete.graph.inputs}
-    wanted = [*whole.before.outputs, *whole.step.outputs]
-    if wanted:
-        graph = tf.Graph()
-        with graph.as_default():
-            found = tf.graph_util.import_graph_def(flat.graph_def, return_elements=wanted, name="")
-        sources.update(zip(wanted, found))  # noqa: B905 - Python 3.9 has no strict
-        sources["graph"] = graph
-    return sources
+    graph = tf.Graph()
+    with graph.as_default():
+        given = {name: functions.placeholder(source) for name, source in sources.items()}
+        tf.graph_util.import_graph_def(flat.graph_def, input_map=given, name="")
+    for name in (*whole.before.outputs, *whole.step.outputs):
+        sources.setdefault(name, graph.get_tensor_by_name(name))
+    return graph, sources

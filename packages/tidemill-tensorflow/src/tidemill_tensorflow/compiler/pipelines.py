@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
-from tensorflow.python.ops import handle_data_util
 
 from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
@@ -218,7 +217,7 @@ class Pipeline:
                 node.input.extend(inputs)
         graph = tf.Graph()
         with graph.as_default():
-            given = {name: _placeholder(source) for name, source in self.sources.items()}
+            given = {name: functions.placeholder(source) for name, source in self.sources.items()}
             tf.graph_util.import_graph_def(copy, input_map=given, name="")
 
         def tensor_of(reference: str) -> Any:
@@ -277,12 +276,6 @@ def _data_inputs(node: Any) -> list[str]:
 
 def _results(call: Any) -> list[str]:
     return [f"{call.name}:{index}" for index in range(len(call.attr["Tout"].list.type))]
-
-
-def _placeholder(source: Any) -> Any:
-    placeholder = tf.compat.v1.placeholder(source.dtype, source.shape, name="tidemill_given")
-    handle_data_util.copy_handle_data(source, placeholder)
-    return placeholder
 
 
 def _redirect(node: Any, function: functions.Part, reads: Sequence[int]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import sys
 import threading
 import weakref
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.framework import config
 
-from tidemill_tensorflow.compiler import jit, job, report
+from tidemill_tensorflow.compiler import earlier_jobs, jit, job, report
 from tidemill_tensorflow.compiler.agreement import Agreement
 from tidemill_tensorflow.compiler.decisions import DecisionStore
 from tidemill_tensorflow.compiler.fingerprints import machine
@@ -30,7 +32,7 @@ from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tidemill_tensorflow.compiler.machine_settings import MachineSettings
     from tidemill_tensorflow.compiler.shapes import Shape
@@ -143,12 +145,12 @@ class Session:
         is_alone = not job.has_several_processes()
         self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone), wait=wait)
 
-    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
-        """Compile a step in the background. In deterministic runs, wait until the compilation has finished."""
+    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str, *, wait: bool) -> None:
+        """Compile a step in the background. Wait for it in deterministic runs, or if `wait` is set."""
         if self.is_deterministic and self.stored_decision(key) is None:
             shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
             return
-        self.run_in_background(step, lambda: step.compile(shape, arguments))
+        self.run_in_background(step, lambda: step.compile(shape, arguments), wait=wait)
 
     def restart_random_ops(self) -> None:
         """Restart the sequences of stateful random ops. Called when the script sets a seed."""
@@ -178,6 +180,7 @@ class Session:
             self._store.write(key, shape.trial.decision)
         times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in shape.trial.medians_s().items())
         self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({times})")
+        self._tell_later_jobs()
         self._write_report()
 
     def runs_wanted(self, step: Step) -> int:
@@ -192,6 +195,7 @@ class Session:
         chosen = "1 batch" if trial.decision == PLAIN else f"{COUNT} batches"
         single, several = (1e3 * seconds / COUNT for seconds in trial.medians_s().values())
         self.note(f"{step.name}: {chosen} in a call (1: {single:.2f} ms each, {COUNT}: {several:.2f} ms each)")
+        self._tell_later_jobs()
         self._write_report()
 
     def note_fallback(self, step: Step | SharedStep, reason: str, *, how: str = "plain") -> None:
@@ -224,6 +228,7 @@ class Session:
             self._ended = True
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._record_setting()
+        self._tell_later_jobs()
         self.note(report.summary(self.steps, advice=self.advice))
         self._write_report()
 
@@ -245,7 +250,13 @@ class Session:
             self._waiting += 1
         done = self._pool.submit(run)
         if wait or self.is_deterministic:
-            done.result()
+            with _without_garbage_collection():
+                done.result()
+
+    def _tell_later_jobs(self) -> None:
+        """Store what this job knows about whole functions. Decisions that it has read count too, at its end."""
+        if self._store is not None and not job.has_several_processes() and not self.is_deterministic:
+            earlier_jobs.record(self._store, [step for step in self.steps if isinstance(step, Step)])
 
     def _record_setting(self) -> None:
         """Keep the step time of the function that took the most time, for the choice of a setting in later jobs."""
@@ -272,3 +283,18 @@ class Session:
             report.write(self.as_dict(), self.options.report_dir)
         except OSError as error:
             self.note(f"the report cannot be written: {error}")
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Switch Python's cyclic garbage collection off.
+
+    Graphs have so many Python objects that their creation starts full collections, which took a third of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.parts import Parts
     from tidemill_tensorflow.compiler.shapes import Shape
 
-__all__ = ["AT_ONCE", "Grouping"]
+__all__ = ["AT_ONCE", "MAX_STEP_S", "Grouping"]
 
 AT_ONCE = "at_once"
+MAX_STEP_S = 0.03
+"""Longest step, in seconds, for which several batches are tried. Python's share of a longer step, about 1 ms, is less
+than the share of time for which a variant is chosen, and building the call takes longer, since such steps are large."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,10 @@ XLA = "xla"
 FUSED = "fused"
 """Variants besides plain: XLA compiles the step; TensorFlow runs it, with each update of Adam in one kernel."""
 
+MIN_LAST = 5
+MAX_LAST = 15
+"""Number of last steps of which a shape keeps the durations, and how many of them give a median."""
+
 
 @dataclass
 class Shape:
@@ -33,7 +39,7 @@ class Shape:
         trial: The trial of the variants; None before the compilation has finished.
         functions: By variant except plain: the step.
         compile_s: Duration of the first runs of `functions`, in seconds.
-        fastest_s: Shortest step since the decision, in seconds.
+        last_s: Durations of the last steps since the decision, in seconds.
         stored: Whether the decision came from an earlier job.
         reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
         notes: What XLA compiles, if it is only a part of the step.
@@ -45,7 +51,7 @@ class Shape:
     trial: Trial | None = None
     functions: dict[str, Callable[..., list[Any]]] = field(default_factory=dict)
     compile_s: float | None = None
-    fastest_s: float = math.inf
+    last_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LAST))
     stored: bool = False
     reason: str | None = None
     asked: bool = False
@@ -59,6 +65,14 @@ class Shape:
         if self.trial is not None:
             return self.trial.decision
         return PLAIN if self.reason is not None else None
+
+    @property
+    def step_s(self) -> float:
+        """Median duration of a step in the chosen variant, in seconds; infinite before the first steps."""
+        measured = self.trial.medians_s() if self.trial is not None else {}
+        if self.decision in measured:
+            return measured[self.decision]
+        return statistics.median(self.last_s) if len(self.last_s) >= MIN_LAST else math.inf
 
     def begin_trial(self, decision: str | None = None) -> None:
         """Let the variants that exist take turns until their times decide.

@@ -117,6 +117,7 @@ class SharedStep:
             raise NotCompilable("it draws noise by a state, and communicates with other processes")
         assert self._ballot is not None
         self._ballot.fingerprint = parts.fingerprint
+        _ = parts.plain  # builds it here, in the background
         return parts
 
     def _run_first(self, parts: Any, slots: list[Any]) -> Any:

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.draws import Draws
+from tidemill_tensorflow.compiler.earlier_jobs import key_of
 from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL
 from tidemill_tensorflow.compiler.regions import NotCompilable
-from tidemill_tensorflow.compiler.several_runs import Grouping
+from tidemill_tensorflow.compiler.several_runs import AT_ONCE, Grouping
 from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of, shapes_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
@@ -28,6 +29,8 @@ MAX_SHAPES = 4
 FIRST_AFTER = 2
 OTHERS_AFTER = 8
 """Number of calls with a shape before the shape is compiled: for the first shape of a function, and for later ones."""
+IN_PARTS = 64
+"""Number of first runs in parts, if an earlier job ran several batches per call, in which the parts are used too."""
 SLOW_S = 0.5
 SLOW_FACTOR = 10
 MAX_SLOW = 3
@@ -39,10 +42,10 @@ class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
 
     def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
-        """Split a function into parts in the background."""
+        """Split a function into parts in the background. Return after that if `wait` is set."""
 
-    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str) -> None:
-        """Compile a step in the background."""
+    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str, *, wait: bool) -> None:
+        """Compile a step in the background. Return after that if `wait` is set."""
 
     def runs_wanted(self, step: Step) -> int:
         """Return how many runs this call of a step must do."""
@@ -65,6 +68,7 @@ class Step:
         shapes: State of each combination of argument shapes.
         reason: Why the whole function runs plain, or None.
         runs: Number of runs.
+        key: Key of the whole function in the store of decisions; None before the first run.
         draws: State of the stateful random ops.
         argument_names: Names of the arguments whose shapes count.
         is_of_fit: Whether the function has the name of the step of `fit`, in Keras 3 or tf_keras.
@@ -78,6 +82,7 @@ class Step:
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         self.reason: str | None = None
         self.runs = 0
+        self.key: str | None = None
         self.draws = Draws()
         self.argument_names: tuple[str, ...] = ()
         self.is_of_fit = "multi_step_on_iterator" in self.name or self.name == "train_function"
@@ -86,7 +91,7 @@ class Step:
         self.times: StepTimes | None = None
         self._session = session
         self._parts: Parts | None = None
-        self._asked = False
+        self._known: str | None = None
         self._stays_whole = False
         self._whole: Callable[..., list[Any]] | None = None
         self._whole_asked = False
@@ -112,6 +117,10 @@ class Step:
         """Return the shape with the most calls, or None before the first call."""
         return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
 
+    def has_static_shapes(self) -> bool:
+        """Return whether the graph alone determines the shapes of the step's arguments."""
+        return self._parts is not None and self._parts.has_static_shapes()
+
     def can_group(self) -> bool:
         """Return whether several runs can be one call: the part after the step may then run once per call."""
         return self._parts is not None and self._parts.can_wait
@@ -127,10 +136,8 @@ class Step:
         return has_decided and not self._session.is_compiling and (not self.at_once or bool(self.at_once.decision))
 
     def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
-        if not self._asked:
-            self._asked = True
-            # What a stateful random op has drawn is only known if it never ran outside of the parts.
-            self._session.prepare(self, concrete, wait=any(node.op in STATEFUL for node in nodes_of(concrete)))
+        if self.key is None:
+            self._begin(concrete)
         # Where a stateful random op continues is only known to the parts, also if their variants have failed.
         parts = self._parts if self.reason is None or self._draws_by_state() else None
         if parts is not None and not self._runs_whole(parts):
@@ -150,8 +157,28 @@ class Step:
             result = original(concrete, inputs, captured)
         self.runs += 1
         if self._stays_whole and self.is_of_fit and self.at_once is None:
-            self._note_fastest(time.perf_counter() - begin)
+            self._note_duration(time.perf_counter() - begin)
         return result
+
+    def _begin(self, concrete: Any) -> None:
+        """Split the function into parts, except if an earlier job chose plain.
+
+        TensorFlow optimizes each function in its first run, and that takes long for large graphs. If it is known that
+        the parts will be used, the first run waits for them, so that the function itself is never optimized.
+        """
+        self.key = key_of(concrete)
+        self._known = self._session.stored_decision(self.key)
+        if self._known == PLAIN and self.times is not None:
+            self._known = None  # step times are kept by the keys of shapes
+        if self._known == PLAIN:
+            shape = self.shapes[()] = Shape((), self.key, stored=True)
+            shape.begin_trial(PLAIN)
+            shape.notes.append("an earlier job chose plain, so the function was not split")
+            self._stays_whole = True
+            return
+        # What a stateful random op has drawn is only known if it never ran outside of the parts.
+        draws = any(node.op in STATEFUL for node in nodes_of(concrete))
+        self._session.prepare(self, concrete, wait=draws or self._known is not None)
 
     def _draws_by_state(self) -> bool:
         return self._parts is not None and self._parts.random_ops > 0
@@ -159,6 +186,8 @@ class Step:
     def _runs_whole(self, parts: Parts) -> bool:
         """Return whether the next run needs no parts. To prepare several runs per call, one run in parts is needed."""
         if not self._stays_whole or self.grouping.is_requested:
+            return False
+        if self._known == AT_ONCE and self.runs < IN_PARTS:
             return False
         if parts.random_ops > 0 and not self._whole_asked:
             self._whole_asked = True
@@ -168,10 +197,10 @@ class Step:
     def _build_whole(self, parts: Parts) -> None:
         self._whole = parts.whole()
 
-    def _note_fastest(self, wall_s: float) -> None:
+    def _note_duration(self, wall_s: float) -> None:
         shape = self.main_shape()
         if shape is not None:
-            shape.fastest_s = min(shape.fastest_s, wall_s)
+            shape.last_s.append(wall_s)
 
     def prepare(self, concrete: Any, *, is_alone: bool = True) -> None:
         """Split the function into parts; later runs use the parts. Called in the background thread.
@@ -186,6 +215,8 @@ class Step:
         except NotCompilable as error:
             self.give_up(str(error))
             return
+        if self._known is None:
+            _ = parts.plain  # builds it here, in the background
         self._parts = parts
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
@@ -273,11 +304,12 @@ class Step:
         """Run the step in the chosen variant, or in the variant whose turn it is; return its results."""
         shape = self._shape(arguments)
         shape.calls += 1
-        trial = shape.trial
         if self.reason is not None:
             return self._run_plain(parts, shape, arguments)
-        if trial is None:
+        if shape.trial is None:
             self._ask(shape, arguments)
+        trial = shape.trial
+        if trial is None:
             return self._run_plain(parts, shape, arguments)
         if trial.decision is None:
             self._adopt_decision(shape, trial)
@@ -301,7 +333,7 @@ class Step:
                 self._stay_whole(shape)
                 self._session.note_decision(self, shape, shape.key)
         else:
-            shape.fastest_s = min(shape.fastest_s, wall)
+            shape.last_s.append(wall)
             if variant == XLA and wall > SLOW_S:
                 self._watch(shape, wall)
         return outputs
@@ -359,9 +391,10 @@ class Step:
         asked = sum(each.asked for each in self.shapes.values())
         if asked >= MAX_SHAPES:
             return
-        if shape.calls >= (OTHERS_AFTER if asked else FIRST_AFTER):
+        wait = self._known is not None and self._session.stored_decision(shape.key) is not None
+        if wait or shape.calls >= (OTHERS_AFTER if asked else FIRST_AFTER):
             shape.asked = True
-            self._session.compile(self, shape, list(arguments), shape.key)
+            self._session.compile(self, shape, list(arguments), shape.key, wait=wait)
             if shape.reason is not None:
                 self._stay_whole(shape)
 

@@ -124,8 +124,9 @@ class Trial:
             self._decide()
 
     def medians_s(self) -> dict[str, float]:
-        """Return the median wall time of each variant, in seconds."""
-        return {name: statistics.median(each.wall_s for each in times) for name, times in self.times.items()}
+        """Return the median wall time of each measured variant, in seconds, in the order of `variants`."""
+        measured = {name: self.times[name] for name in self.variants if name in self.times}
+        return {name: statistics.median(each.wall_s for each in times) for name, times in measured.items()}
 
     def _decide(self) -> None:
         rounds = self._round - 1
