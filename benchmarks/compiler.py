@@ -12,9 +12,10 @@ alternating order. A ratio is the median of the paired ratios way / plain, with 
 median. After the ratio of wall time follows the ratio of CPU time, which other work on the machine disturbs less.
 
 The time to step 1,000 is the time of the first steps (with ``ours`` until it has decided) plus the time of the
-remaining steps at plain's median times the way's ratio. ``cold`` starts without a stored decision, ``warm`` with the
-decision of the cold run. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the number
-of cores.
+remaining steps at plain's median times the way's ratio. Each start has its own process, in which TensorFlow is already
+loaded. ``cold`` starts without a stored decision, ``warm`` with the decision of the cold start. Times of ``plain`` and
+``warm`` are means of two starts. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the
+number of cores.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ MAX_STEP_MS = 30.0
 MAX_START_S = 240
 GOAL_STEPS = 1000
 WAYS = ("plain", "jit", "auto", "ours")
+STARTS = ("plain", "cold", "warm", "plain", "warm")
 NAMES = [
     "mlp",
     "mlp_dropout",
@@ -132,84 +134,91 @@ def way_of(model: str, name: str) -> Way:
     return Way(name, lambda number: problem.model.fit(batches, steps_per_epoch=number, epochs=1, verbose=0))
 
 
-def measure(model: str, rounds: int) -> dict[str, Any]:
-    """Measure all ways of one model in this process."""
+def prepare(cache: str) -> None:
+    """Load TensorFlow and the compiler, and warm both up, so that no way is charged with their start."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     # Without set_jit the flag has no effect.
     os.environ["TF_XLA_FLAGS"] = "--tf_xla_cpu_global_jit"
     import tidemill_tensorflow
 
-    cache = tempfile.TemporaryDirectory()
-    tidemill_tensorflow.compile_training(cache_dir=cache.name)
-    way_of("gan", "plain").steps(2)  # warm up, so that no way is charged with the start of TensorFlow and XLA
+    tidemill_tensorflow.compile_training(cache_dir=cache)
+    way_of("gan", "plain").steps(2)
     way_of("gan", "jit").steps(2)
-    load = os.getloadavg()[0]
-    ways: dict[str, Way] = {}
-    starts: dict[str, dict[str, float]] = {}
-    for name in ("plain", "ours", "jit", "auto"):
-        ways[name] = way_of(model, name)
-        starts[name] = start(ways[name], decides=name == "ours")
-    decisions = decisions_since(0)
-    known = number_of_functions()
-    with_batches = any(function["batches_at_once"] for function in _functions())
-    starts["warm"] = start(way_of(model, "ours"), decides=True, since=known, with_batches=with_batches)
-    number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
-    blocks: dict[str, list[Used]] = {name: [] for name in WAYS}
-    for turn in range(1 + rounds):
-        for name in WAYS if turn % 2 else reversed(WAYS):
-            used = per_step(ways[name].steps(number), number)
-            # The first round does not count: functions start anew after the first change of set_jit.
-            if turn > 0:
-                blocks[name].append(used)
+
+
+def measure(model: str, rounds: int) -> dict[str, Any]:
+    """Measure the starts of one model in processes of their own, and then all ways in this process."""
+    with tempfile.TemporaryDirectory() as cache:
+        starts: dict[str, list[dict[str, Any]]] = {}
+        for name in STARTS:
+            command = [sys.executable, __file__, "--one", model, "--start", name, "--cache", cache]
+            if name == "warm" and not starts["cold"][0]["with_batches"]:
+                command.append("--without-batches")
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            starts.setdefault(name, []).append(json.loads(done.stdout.strip().splitlines()[-1]))
+        prepare(cache)
+        load = os.getloadavg()[0]
+        ways = {name: way_of(model, name) for name in WAYS}
+        for name, way in ways.items():
+            start(way, decides=name == "ours", with_batches=starts["cold"][0]["with_batches"])
+        for way in ways.values():
+            way.steps(FIRST_STEPS)  # functions start anew after the first change of set_jit
+        number = max(1, round(BLOCK_S / per_step(ways["plain"].steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
+        blocks: dict[str, list[Used]] = {name: [] for name in WAYS}
+        for turn in range(rounds):
+            for name in WAYS if turn % 2 else reversed(WAYS):
+                blocks[name].append(per_step(ways[name].steps(number), number))
     return {
         "model": model,
         "cores": len(os.sched_getaffinity(0)),
         "load": [load, os.getloadavg()[0]],
         "steps_of_block": number,
         "starts": starts,
-        "decisions": decisions,
+        "decisions": starts["cold"][0]["decisions"],
         "blocks": {name: [[used.wall_s, used.cpu_s] for used in taken] for name, taken in blocks.items()},
     }
 
 
-def start(way: Way, *, decides: bool, since: int | None = None, with_batches: bool = True) -> dict[str, float]:
+def measure_start(model: str, name: str, cache: str, *, with_batches: bool) -> dict[str, Any]:
+    """Measure one start of a model. It must be the only model of this process: others slow its start down."""
+    prepare(cache)
+    way = way_of(model, "plain" if name == "plain" else "ours")
+    found = start(way, decides=name != "plain", with_batches=with_batches)
+    was_tried = any(function["batches_at_once"] for function in _functions())
+    return {**found, "with_batches": was_tried, "decisions": decisions()}
+
+
+def start(way: Way, *, decides: bool, with_batches: bool = True) -> dict[str, float]:
     """Train the first steps, with the compiler until all is decided; return their number and their times.
 
     Args:
         way: The way.
         decides: Whether the way is the compiler's.
-        since: Number of functions that the compiler had found before; default: all so far.
         with_batches: Whether to wait for a decision on several batches per call, if the compiler tries that.
     """
-    since = number_of_functions() if since is None else since
     wall = cpu = 0.0
     steps = 0
     while True:
-        number = LATER_STEPS if decides and is_decided(since) else FIRST_STEPS
+        number = LATER_STEPS if decides and is_decided() else FIRST_STEPS
         used = way.steps(number)
         wall, cpu, steps = wall + used.wall_s, cpu + used.cpu_s, steps + number
-        is_done = not decides or (is_decided(since) and (not with_batches or has_decided_on_batches(since)))
+        is_done = not decides or (is_decided() and (not with_batches or has_decided_on_batches()))
         if is_done or wall > MAX_START_S or steps >= GOAL_STEPS:
             return {"steps": steps, "wall_s": wall, "cpu_s": cpu}
 
 
-def number_of_functions() -> int:
-    """Return the number of training functions that the compiler has found so far."""
-    return len(_functions())
-
-
-def is_decided(since: int) -> bool:
-    """Return whether every function after the first `since` has a decision."""
-    functions = _functions()[since:]
+def is_decided() -> bool:
+    """Return whether every training function that the compiler has found has a decision."""
+    functions = _functions()
     return bool(functions) and all(
         function["fallback"] or any(shape["decision"] for shape in function["shapes"]) for function in functions
     )
 
 
-def has_decided_on_batches(since: int) -> bool:
+def has_decided_on_batches() -> bool:
     """Return whether no trial of several batches per call is running or can still start for short steps."""
-    for function in _functions()[since:]:
+    for function in _functions():
         found, shapes = function["batches_at_once"], function["shapes"]
         decision = shapes[0]["decision"] if shapes else None
         is_tried = decision is not None and shapes[0]["median_ms"].get(decision, 0) < MAX_STEP_MS
@@ -218,14 +227,14 @@ def has_decided_on_batches(since: int) -> bool:
     return True
 
 
-def decisions_since(since: int) -> list[str]:
-    """Return the decisions of all functions after the first `since`."""
+def decisions() -> list[str]:
+    """Return the decisions of all functions."""
     return [
         f"plain: {function['fallback']}"
         if function["fallback"]
         else ", ".join(f"{shape['fallback'] or shape['decision']}" for shape in function["shapes"][:2])
         + (", 8 batches a call" if (function["batches_at_once"] or {}).get("decision") == "at_once" else "")
-        for function in _functions()[since:]
+        for function in _functions()
     ]
 
 
@@ -257,15 +266,16 @@ def row(found: dict[str, Any]) -> tuple[str, float]:
         return f"{text} [{low:.2f}, {high:.2f}] / [{cpu_low:.2f}, {cpu_high:.2f}]"
 
     def to_goal(start: str, steady: str) -> float:
-        first = found["starts"][start]
         # The paired ratio varies less than the way's own median.
         step_s = statistics.median(walls["plain"]) * statistics.median(paired(walls[steady], walls["plain"]))
-        return float(first["wall_s"] + (GOAL_STEPS - first["steps"]) * step_s)
+        return statistics.fmean(
+            first["wall_s"] + (GOAL_STEPS - first["steps"]) * step_s for first in found["starts"][start]
+        )
 
-    cold = found["starts"]["ours"]
+    cold = found["starts"]["cold"][0]
     additional = cold["cpu_s"] - cold["steps"] * statistics.median(cpus["plain"])
     allowed = to_goal("plain", "plain") + max(additional, 0.0) / found["cores"]
-    plain_s, cold_s, warm_s = to_goal("plain", "plain"), to_goal("ours", "ours"), to_goal("warm", "ours")
+    plain_s, cold_s, warm_s = to_goal("plain", "plain"), to_goal("cold", "ours"), to_goal("warm", "ours")
     cells = [
         found["model"],
         f"{1e3 * statistics.median(walls['plain']):.1f} / {1e3 * statistics.median(cpus['plain']):.1f}",
@@ -306,7 +316,15 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print what was measured, and measure nothing")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"number of timed rounds; default: {ROUNDS}")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--start", choices=STARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--cache", help=argparse.SUPPRESS)
+    parser.add_argument("--without-batches", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.start:
+        with_batches = not arguments.without_batches
+        found_start = measure_start(arguments.one, arguments.start, arguments.cache, with_batches=with_batches)
+        print(json.dumps(found_start))
+        return
     if arguments.one:
         print(json.dumps(measure(arguments.one, arguments.rounds)))
         return

@@ -15,7 +15,7 @@ from tidemill_tensorflow.compiler.trials import Trial
 def step(decision: str | None, step_s: float = 0.01, **different: Any) -> Any:
     """Return what `record` reads of a step: a loop whose graph determines all shapes, unless something is different."""
     trial = Trial(("plain", "xla"), decision=decision)
-    shape = Shape((), "shape", trial=trial, compile_s=different.pop("compile_s", 1.0))
+    shape = Shape((), "shape", trial=trial, first_s=different.pop("first_s", {"xla": 1.0, "fused": 1.0}))
     shape.last_s.extend([step_s] * 5)
     fields = {"reason": None, "key": "function", "is_of_fit": False, "at_once": None, "static": True, **different}
     return SimpleNamespace(main_shape=lambda: shape, has_static_shapes=lambda: fields["static"], **fields)
@@ -30,7 +30,8 @@ AT_ONCE, ONE = (Trial(("plain", "at_once"), decision=decision) for decision in (
         (step("xla"), "xla"),
         (step("fused", is_of_fit=True), "fused"),
         (step("xla", is_of_fit=True, at_once=AT_ONCE), "xla"),
-        (step("xla", compile_s=MAX_WAIT_S + 1), None),
+        (step("xla", first_s={"xla": MAX_WAIT_S + 1}), None),
+        (step("fused", first_s={"xla": MAX_WAIT_S + 1, "fused": 1.0}), "fused"),
         (step("xla", reason="it failed"), None),
         (step("xla", key=None), None),
         (step(None), None),

@@ -62,10 +62,10 @@ def _decision(step: DecidedStep) -> str | None:
     of its arguments, and groups must have been tried, or steps be too long for them.
     """
     shape = step.main_shape()
-    if step.reason is not None or shape is None or shape.trial is None:
+    if step.reason is not None or shape is None or shape.trial is None or shape.decision is None:
         return None
     if shape.decision != PLAIN:
-        return shape.decision if (shape.compile_s or 0.0) <= MAX_WAIT_S else None
+        return shape.decision if shape.first_s.get(shape.decision, 0.0) <= MAX_WAIT_S else None
     in_groups = step.at_once.decision if step.at_once is not None else None
     if in_groups == AT_ONCE:
         return AT_ONCE

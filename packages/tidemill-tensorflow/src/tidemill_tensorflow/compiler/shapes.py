@@ -39,6 +39,7 @@ class Shape:
         trial: The trial of the variants; None before the compilation has finished.
         functions: By variant except plain: the step.
         compile_s: Duration of the first runs of `functions`, in seconds.
+        first_s: By variant except plain: the duration of its first run, which compiles it, in seconds.
         last_s: Durations of the last steps since the decision, in seconds.
         stored: Whether the decision came from an earlier job.
         reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
@@ -51,6 +52,7 @@ class Shape:
     trial: Trial | None = None
     functions: dict[str, Callable[..., list[Any]]] = field(default_factory=dict)
     compile_s: float | None = None
+    first_s: dict[str, float] = field(default_factory=dict)
     last_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LAST))
     stored: bool = False
     reason: str | None = None

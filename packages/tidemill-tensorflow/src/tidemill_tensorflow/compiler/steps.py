@@ -242,7 +242,8 @@ class Step:
                 if function is None:
                     function = self._function(variant)
                 if function is not None:
-                    shape.compile_s += self._parts.warm_up(function, arguments)
+                    shape.first_s[variant] = self._parts.warm_up(function, arguments)
+                    shape.compile_s += shape.first_s[variant]
                     shape.functions[variant] = function
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 if variant == XLA:
