@@ -44,7 +44,7 @@ def exchanges(nodes: Mapping[str, Any]) -> dict[str, set[str]]:
     Returns:
         By node: the node itself if it is on no device, else the nodes whose values come from another device.
     """
-    return _made_on(nodes)[1]
+    return _made_on(nodes)[1] if len(devices_of(nodes.values())) > 1 else {}
 
 
 def shared(nodes: Mapping[str, Any]) -> set[str]:

@@ -241,10 +241,12 @@ class Step:
                 function = self._parts.compiled_for(arguments) if variant == XLA else None
                 if function is None:
                     function = self._function(variant)
-                if function is not None:
+                if function is None:
+                    continue
+                if self._known is None or variant == XLA:  # else the run that waits for it is the first one
                     shape.first_s[variant] = self._parts.warm_up(function, arguments)
                     shape.compile_s += shape.first_s[variant]
-                    shape.functions[variant] = function
+                shape.functions[variant] = function
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 if variant == XLA:
                     shape.reason = self._xla_failure = f"XLA does not compile it: {first_lines(error)}"
