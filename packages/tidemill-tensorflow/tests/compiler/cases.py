@@ -86,6 +86,15 @@ def recurrent_of(library: Any, dtype: str) -> Any:
     return library.Model(inputs, layers.Dense(5)(layers.GRU(8)(hidden)))
 
 
+def recurrent_of_any_size(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx(dtype)
+    layers = library.layers
+    inputs = library.Input((24,), dtype=dtype)
+    hidden = layers.LSTM(8, return_sequences=True, dropout=0.1)(layers.Reshape((6, 4))(inputs))
+    return library.Model(inputs, layers.Dense(5)(layers.GRU(8)(hidden)))
+
+
 def dense_of(library: Any, dtype: str) -> Any:
     library.utils.set_random_seed(3)
     return library.Sequential([library.Input((24,), dtype=dtype), library.layers.Dense(5, dtype=dtype)])
@@ -115,15 +124,18 @@ def loss_of(library: Any) -> Any:
     return library.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def fit(library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_once: int = 1) -> list[float]:
+def fit(
+    library: Any, dtype: str, scope: Any = None, build: Any = model_of, at_once: int = 1, left_out: int = 0
+) -> list[float]:
     losses: list[float] = []
     with scope or tf.name_scope("plain"):
         model = build(library, dtype)
         model.compile(library.optimizers.Adam(1e-3), loss_of(library), steps_per_execution=at_once)
     features, labels = data_of(dtype)
+    rows = len(labels) - left_out
     model.fit(
-        features,
-        labels,
+        features[:rows],
+        labels[:rows],
         batch_size=BATCH,
         epochs=STEPS // BATCHES,
         verbose=0,
@@ -453,6 +465,9 @@ CASES: dict[str, Callable[[], list[float]]] = {
     "fit in float32": lambda: fit(keras, "float32"),
     "fit of convolutions": lambda: fit(keras, "float64", build=convolutions_of),
     "fit of recurrent layers": lambda: fit(keras, "float64", build=recurrent_of),
+    "fit of recurrent layers with a smaller last batch": lambda: fit(
+        keras, "float64", build=recurrent_of_any_size, left_out=5
+    ),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of recurrent layers of tf_keras": lambda: fit(tf_keras, "float64", build=recurrent_of),
     "fit with failing variants": fit_with_failing_variants,

@@ -21,6 +21,7 @@ COMPILED = [
     "fit in float32",
     "fit of convolutions",
     "fit of recurrent layers",
+    "fit of recurrent layers with a smaller last batch",
     "fit of unknown length",
     "fit of unknown length of tf_keras",
     "fit in a strategy's scope",

@@ -14,6 +14,7 @@ from tidemill_tensorflow.compiler.end_of_data import EndOfData
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
+from tidemill_tensorflow.compiler.loop_sizes import loops_of, size_lists, sizes_of, with_sizes
 from tidemill_tensorflow.compiler.noise import separate
 from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
 from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
@@ -95,13 +96,33 @@ class Parts:
     def compiled_for(self, arguments: Sequence[Any]) -> Any | None:
         """Return the step for the shapes of these arguments, in which XLA compiles all but the random numbers.
 
-        None if the step runs on one device, and has no random numbers, or none that can be separated.
+        None if the step runs on one device, has no sizes in lists (see `loop_sizes`), and no random numbers, or none
+        that can be separated.
         """
         if self.replicas is None:
-            return compiled_for(self.step, self.sources, arguments, name=self.name)
+            step = self._with_sizes(arguments)
+            found = compiled_for(step, self.sources, arguments, name=self.name)
+            if found is None and step is not self.step:
+                return functions.build(step, self.sources, xla=True, name=f"{self.name}_xla")
+            return found
         name = f"{self.name}_xla_for_shapes"
         rest = _plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
         return build_step(self.replicas, arguments, compile=self._of_replica, rest=rest, name=name)
+
+    def _with_sizes(self, arguments: Sequence[Any]) -> Region:
+        """Return the step, with constants in place of sizes in lists if the shapes of the arguments determine them."""
+        lists = size_lists(self.step.graph_def)
+        loops = loops_of(self.flat, self.step, lists)
+        if loops is None:
+            return self.step
+        given = dict(zip(self.step.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+        copied, kept = functions.copies([given[name] for name in loops.inputs])
+        run = _plain(loops, self.sources, name=f"{self.name}_loops")
+        sizes = sizes_of(lists, dict(zip(loops.outputs, run(*copied))))  # noqa: B905
+        assert kept is not None  # the variables outlive the run
+        if sizes is None:
+            return self.step
+        return replace(self.step, graph_def=with_sizes(self.step.graph_def, sizes))
 
     def warm_up(self, function: Any, arguments: Sequence[Any]) -> float:
         """Run a variant on copies of the variables, which compiles it, and return the duration in seconds.

@@ -1,0 +1,137 @@
+"""Whether the shapes of all tensors of a graph follow from the shapes of its inputs, and not from values.
+
+Only known ops count. A graph with another op may have such shapes too, but nothing depends on knowing that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidemill_tensorflow.compiler.random_numbers import REPLACED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["shapes_follow_from_inputs"]
+
+_BY_SHAPES = """
+    Abs Add AddN AddV2 AssignAddVariableOp AssignSubVariableOp AssignVariableOp BatchMatMul BatchMatMulV2
+    BatchMatMulV3 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor Cast Const Conv2D Einsum Elu EmptyTensorList Equal
+    Erf Exp FloorDiv FloorMod FusedBatchNormV3 Greater GreaterEqual Identity IdentityN LeakyRelu LeftShift Less
+    LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr MatMul MaxPool Maximum Minimum Mul Neg NoOp NotEqual
+    OnesLike Pack PartitionedCall Placeholder Pow PreventGradient Rank ReadVariableOp RealDiv Relu Relu6 RightShift
+    Rsqrt Select SelectV2 Selu Shape Sigmoid Sign Size Softmax Softplus Softsign Sqrt Square SquaredDifference
+    Squeeze StatefulPartitionedCall StatelessRandomGetKeyCounter StatelessWhile StopGradient Sub Tanh
+    TensorListElementShape TensorListFromTensor TensorListGetItem TensorListLength TensorListPushBack
+    TensorListSetItem TensorListStack Unpack While ZerosLike
+"""
+"""Ops with results whose shapes follow from the shapes of their inputs and from attributes."""
+_BY_VALUES = {
+    "All": (1,),
+    "Any": (1,),
+    "BroadcastTo": (1,),
+    "ConcatV2": (-1,),
+    "ExpandDims": (1,),
+    "Fill": (0,),
+    "GatherV2": (2,),
+    "Max": (1,),
+    "Mean": (1,),
+    "Min": (1,),
+    "Pad": (1,),
+    "PadV2": (1,),
+    "Prod": (1,),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "ReverseV2": (1,),
+    "Slice": (1, 2),
+    "Split": (0,),
+    "SplitV": (1, 2),
+    "StridedSlice": (1, 2, 3),
+    "Sum": (1,),
+    "TensorListReserve": (0, 1),
+    "Tile": (1,),
+    "Transpose": (1,),
+    **{op: (0,) for op in REPLACED},
+}
+"""Ops with inputs whose values decide about shapes, and the indices of these inputs."""
+_ON_SIZES = """
+    Add AddV2 Cast ConcatV2 ExpandDims Fill FloorDiv FloorMod GatherV2 Identity Max Maximum Min Minimum Mul Pack Prod
+    Range Reshape Squeeze StridedSlice Sub Sum
+"""
+"""Ops that compute sizes from other sizes."""
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_SIZES = frozenset({"Const", "Rank", "Shape", "Size"})
+_SHAPED, _COMPUTED = frozenset(_BY_SHAPES.split()), _SIZES | frozenset(_ON_SIZES.split())
+
+
+def shapes_follow_from_inputs(graph_def: Any) -> bool:
+    """Return whether all shapes in a graph, and in the functions that it uses, follow from the shapes of its inputs.
+
+    What a loop carries from iteration to iteration never counts as a size.
+    """
+    library = {function.signature.name: function for function in graph_def.library.function}
+    waiting = [_Scope({node.name: node for node in graph_def.node}, frozenset())]
+    seen = set()
+    while waiting:
+        scope = waiting.pop()
+        if not scope.shapes_follow():
+            return False
+        for name, sizes in scope.called(library):
+            if (name, sizes) not in seen:
+                seen.add((name, sizes))
+                waiting.append(_Scope({node.name: node for node in library[name].node_def}, sizes))
+    return True
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Nodes of a graph or of a function.
+
+    Attributes:
+        nodes: The nodes by name.
+        sizes: Arguments of the function that are computed from constants and shapes alone.
+    """
+
+    nodes: Mapping[str, Any]
+    sizes: frozenset[str]
+
+    def shapes_follow(self) -> bool:
+        """Return whether the shapes of all results follow from the shapes of the inputs."""
+        for node in self.nodes.values():
+            if node.op in _SHAPED:
+                continue
+            if node.op not in _BY_VALUES:
+                return False
+            inputs = _data(node)
+            if not all(self._is_size(inputs[index]) for index in _BY_VALUES[node.op]):
+                return False
+        return True
+
+    def called(self, library: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield the names of the functions that the nodes use, each with the arguments that are sizes."""
+        for node in self.nodes.values():
+            for value in node.attr.values():
+                if value.HasField("func") and value.func.name in library:
+                    given = zip(library[value.func.name].signature.input_arg, _data(node))  # noqa: B905 - Python 3.9
+                    own = [argument.name for argument, reference in given if self._is_size(reference)]
+                    yield value.func.name, frozenset(own if node.op in _CALLS else ())
+
+    def _is_size(self, reference: str) -> bool:
+        """Return whether a value is computed from constants and shapes alone."""
+        waiting, seen = [reference], set()
+        while waiting:
+            name = waiting.pop().partition(":")[0]
+            if name in seen or name in self.sizes:
+                continue
+            seen.add(name)
+            node = self.nodes.get(name)
+            if node is None or node.op not in _COMPUTED:
+                return False
+            if node.op not in _SIZES:
+                waiting += _data(node)
+        return True
+
+
+def _data(node: Any) -> list[str]:
+    return [reference for reference in node.input if not reference.startswith("^")]
