@@ -84,6 +84,16 @@ class Parts:
         tensor = self.step.inputs[int(name[6:])] if is_input else f"{name}:{index or 0}"
         return self.sources[tensor] if tensor in self.sources else self.graph.get_tensor_by_name(tensor)
 
+    @cached_property
+    def _shaped(self) -> tuple[int, ...]:
+        """Indices of the step's inputs that are no variables: large models have hundreds of inputs."""
+        known = [self.sources.get(name) for name in self.step.inputs]
+        return tuple(index for index, each in enumerate(known) if each is None or each.dtype != tf.resource)
+
+    def shapes_of(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the shapes of all arguments of the step except variables and iterators."""
+        return tuple([arguments[index].shape for index in self._shaped])
+
     def has_static_shapes(self) -> bool:
         """Return whether the graph alone determines the shapes of the step's inputs."""
         tensors = [self.sources[name] for name in self.step.inputs if name in self.sources]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions
-from tidemill_tensorflow.compiler.shapes import shapes_of
 from tidemill_tensorflow.compiler.trials import PLAIN
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Grouping:
 
     def compile(self, parts: Parts, shape: Shape, arguments: list[Any]) -> None:
         """Compile several runs per call in the background, if the arguments of this run have the main shape."""
-        if shapes_of(arguments) != shape.shapes or shape.decision is None:
+        if parts.shapes_of(arguments) != shape.shapes or shape.decision is None:
             return
         variant, count, self._requested = shape.decision, self._requested, -1
         step = parts.plain if variant == PLAIN else shape.functions[variant]
@@ -142,7 +141,7 @@ class Grouping:
         runs = self._take_batches(parts, common, self._runs.count)
         arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
         shape = self._step.shapes[self._runs.shapes]
-        is_whole = self._ended is None and all(shapes_of(each) == self._runs.shapes for each in arguments)
+        is_whole = self._ended is None and all(parts.shapes_of(each) == self._runs.shapes for each in arguments)
         if not is_whole or shape.decision != self._runs.variant:
             slots = self._run_one_by_one(parts, runs)
             if self._ended is not None:

@@ -52,7 +52,7 @@ _BY_VALUES = {
     "TensorListReserve": (0, 1),
     "Tile": (1,),
     "Transpose": (1,),
-    **{op: (0,) for op in REPLACED},
+    **dict.fromkeys(REPLACED, (0,)),
 }
 """Ops with inputs whose values decide about shapes, and the indices of these inputs."""
 _ON_SIZES = """

@@ -17,7 +17,7 @@ from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.load import Load
 from tidemill_tensorflow.compiler.parts import take_apart
 from tidemill_tensorflow.compiler.regions import NotCompilable
-from tidemill_tensorflow.compiler.shapes import XLA, Shape, names_of, shapes_of
+from tidemill_tensorflow.compiler.shapes import XLA, Shape, names_of
 from tidemill_tensorflow.compiler.steps import first_lines
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial, turns
 
@@ -125,7 +125,7 @@ class SharedStep:
 
         def run_step(parts: Parts, arguments: list[Any]) -> list[Any]:
             self.argument_names = names_of(parts, arguments)
-            self._ask(shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
+            self._ask(parts.shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
             return parts.plain(*arguments)
 
         return self._run_parts(parts, slots, run_step)
@@ -212,7 +212,7 @@ class SharedStep:
     def _run_compiled(self, parts: Parts, arguments: list[Any]) -> list[Any]:
         shape = self._shape
         assert shape is not None
-        if XLA not in shape.functions or shapes_of(arguments) != shape.shapes:
+        if XLA not in shape.functions or parts.shapes_of(arguments) != shape.shapes:
             return parts.plain(*arguments)
         shape.calls += 1
         try:

@@ -14,7 +14,7 @@ from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL
 from tidemill_tensorflow.compiler.regions import NotCompilable
 from tidemill_tensorflow.compiler.several_runs import AT_ONCE, Grouping
-from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of, shapes_of
+from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
@@ -380,10 +380,10 @@ class Step:
         self._session.note_fallback(self, reason, how="without XLA" if shape.functions else "plain")
 
     def _shape(self, arguments: Sequence[Any]) -> Shape:
-        key = shapes_of(arguments)
+        assert self._parts is not None
+        key = self._parts.shapes_of(arguments)
         shape = self.shapes.get(key)
         if shape is None:
-            assert self._parts is not None
             self.argument_names = names_of(self._parts, arguments)
             shape = self.shapes[key] = Shape(key, f"{self._parts.fingerprint} {key}")
         return shape
