@@ -183,6 +183,13 @@ def test_noise_goes_on_if_the_compiler_fails_after_steps_in_parts(runs: dict[str
     assert function["shapes"][0]["steps_by_variant"]["plain"] >= 3
 
 
+def test_a_smaller_last_batch_is_too_rare_to_be_compiled(runs: dict[str, Any]) -> None:
+    (function,) = runs["compiled"]["fit of recurrent layers with a smaller last batch"]["functions"]
+    often, rare = function["shapes"]
+    assert rare["calls"] <= 10 and (rare["compile_s"], rare["steps_by_variant"]) == (None, {"plain": rare["calls"]})
+    assert often["compile_s"] is not None
+
+
 def test_only_shapes_that_come_often_are_compiled(runs: dict[str, Any]) -> None:
     case = "varying lengths"
     assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)

@@ -29,6 +29,8 @@ MAX_SHAPES = 4
 FIRST_AFTER = 2
 OTHERS_AFTER = 8
 """Number of calls with a shape before the shape is compiled: for the first shape of a function, and for later ones."""
+MIN_SHARE = 1 / 16
+"""Share of a function's calls that a later shape needs. The last batch of an epoch is often smaller, and rare."""
 IN_PARTS = 64
 """Number of first runs in parts, if an earlier job ran several batches per call, in which the parts are used too."""
 SLOW_S = 0.5
@@ -395,7 +397,9 @@ class Step:
         if asked >= MAX_SHAPES:
             return
         wait = self._known is not None and self._session.stored_decision(shape.key) is not None
-        if wait or shape.calls >= (OTHERS_AFTER if asked else FIRST_AFTER):
+        all_calls = sum(each.calls for each in self.shapes.values())
+        comes_often = shape.calls >= max(OTHERS_AFTER, MIN_SHARE * all_calls) if asked else shape.calls >= FIRST_AFTER
+        if wait or comes_often:
             shape.asked = True
             self._session.compile(self, shape, list(arguments), shape.key, wait=wait)
             if shape.reason is not None:
