@@ -16,6 +16,7 @@ def step(decision: str | None, step_s: float = 0.01, **different: Any) -> Any:
     """Return what `record` reads of a step: a loop whose graph determines all shapes, unless something is different."""
     trial = Trial(("plain", "xla"), decision=decision)
     shape = Shape((), "shape", trial=trial, first_s=different.pop("first_s", {"xla": 1.0, "fused": 1.0}))
+    shape.reason = different.pop("failure", None)
     shape.last_s.extend([step_s] * 5)
     fields = {"reason": None, "key": "function", "is_of_fit": False, "at_once": None, "static": True, **different}
     return SimpleNamespace(main_shape=lambda: shape, has_static_shapes=lambda: fields["static"], **fields)
@@ -37,6 +38,7 @@ AT_ONCE, ONE = (Trial(("plain", "at_once"), decision=decision) for decision in (
         (step(None), None),
         (step("plain"), "plain"),
         (step("plain", static=False), None),
+        (step("plain", failure="XLA does not compile it"), None),
         (step("plain", is_of_fit=True), None),
         (step("plain", 0.1, is_of_fit=True), "plain"),
         (step("plain", is_of_fit=True, at_once=ONE), "plain"),

@@ -80,6 +80,34 @@ def test_recurrent_layers_are_compiled_for_each_batch_size(kind: str) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-13)
 
 
+def test_loops_with_one_body_may_have_different_sizes() -> None:
+    weights = tf.Variable(tf.reshape(tf.range(16.0, dtype=tf.float64), [4, 4]) / 16)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float64)])
+    def looped(values: Any) -> Any:
+        def step(values: Any) -> Any:
+            return (tf.tanh(tf.matmul(values, weights) + values),)
+
+        (values,) = tf.while_loop(lambda values: True, step, (values,), maximum_iterations=3)
+        return tf.reduce_sum(values)
+
+    @tf.function
+    def gradients_of(one: Any, other: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = looped(one) + 2 * looped(other)
+        return [loss, tape.gradient(loss, weights)]
+
+    concrete = gradients_of.get_concrete_function(*[tf.TensorSpec([None, 4], tf.float64)] * 2)
+    parts = take_apart(concrete, name="twice")
+    lists = size_lists(parts.step.graph_def)
+    bodies = {node.name: node.attr["body"].func.name for node in parts.step.graph_def.node if node.op.endswith("While")}
+    loops = {each.loop for each in lists}
+    assert len(loops) == 2 and len({bodies[loop] for loop in loops}) == 1
+    arguments = [tf.constant(np.linspace(0, 1, 4 * rows).reshape(rows, 4)) for rows in (5, 2)]
+    for found, expected in zip(run(parts, [*arguments, *concrete.captured_inputs]), concrete(*arguments), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
 def run(parts: Parts, slots: list[Any]) -> list[Any]:
     """Run a step whose XLA variant is compiled for the shapes of these arguments."""
     slots = [*slots, None]

@@ -70,4 +70,5 @@ def _decision(step: DecidedStep) -> str | None:
     if in_groups == AT_ONCE:
         return AT_ONCE
     is_open = step.is_of_fit and shape.step_s <= MAX_STEP_S and in_groups is None
-    return PLAIN if step.has_static_shapes() and not is_open else None
+    has_tried = shape.reason is None and not is_open  # a later job tries again what failed, and says why
+    return PLAIN if step.has_static_shapes() and has_tried else None

@@ -36,13 +36,13 @@ class SizeList:
     Attributes:
         tensor: The list, an output ``loop:k`` of the first loop.
         dtype: Type of the sizes.
-        body: Name of the body of the second loop.
-        pop: Name of the node in this body that takes the last element.
+        loop: Name of the second loop.
+        pop: Name of the node in the body of this loop that takes the last element.
     """
 
     tensor: str
     dtype: Any
-    body: str
+    loop: str
     pop: str
 
 
@@ -63,7 +63,7 @@ def size_lists(graph_def: Any) -> list[SizeList]:
             loop = nodes[node_of(filled)]
             if _is_filled_with_sizes(functions[loop.attr["body"].func.name], int(filled.partition(":")[2])):
                 dtype = tf.as_dtype(pop.attr["element_dtype"].type)
-                found.append(SizeList(filled, dtype, body.signature.name, pop.name))
+                found.append(SizeList(filled, dtype, node.name, pop.name))
     return found
 
 
@@ -107,12 +107,14 @@ def loops_of(flat: FlatGraph, step: Region, lists: Sequence[SizeList]) -> Region
         step: The step.
         lists: Result of `size_lists` for the step.
     """
+    if not lists:
+        return None
     nodes = {node.name: node for node in flat.graph_def.node}
     inputs = {name: [node_of(reference) for reference in node.input] for name, node in nodes.items()}
     names = reach([node_of(each.tensor) for each in lists], inputs) & {node.name for node in step.graph_def.node}
     wanted = graph_pb2.GraphDef().node.add(input=sorted({each.tensor for each in lists}))
     region = region_of(flat, nodes, names, wanted_by=[wanted])
-    return region if lists and shapes_follow_from_inputs(with_kernels(region.graph_def)) else None
+    return region if shapes_follow_from_inputs(with_kernels(region.graph_def)) else None
 
 
 def sizes_of(lists: Sequence[SizeList], values: Mapping[str, Any]) -> dict[SizeList, Any] | None:
@@ -140,26 +142,28 @@ def with_sizes(graph_def: Any, sizes: Mapping[SizeList, Any]) -> Any:
     changed = type(graph_def)()
     changed.CopyFrom(graph_def)
     functions = {function.signature.name: function for function in changed.library.function}
-    # TensorFlow keeps functions by name, and other sizes need other functions.
-    digest = hashlib.sha256(repr(sorted((each.tensor, size.tolist()) for each, size in sizes.items())).encode())
-    suffix = f"_sized_{digest.hexdigest()[:16]}"
-    for name in {each.body for each in sizes}:
-        own = changed.library.function.add()
-        own.CopyFrom(functions[name])
-        own.signature.name = name + suffix
-        for each, size in sizes.items():
-            if each.body == name:
-                _replace(own, each, size)
-        context.context().add_function_def(own)  # loops find their bodies there
     for node in changed.node:
-        if node.op in _LOOPS and any(each.body == node.attr["body"].func.name for each in sizes):
-            node.attr["body"].func.name += suffix
+        own = {each.pop: (each.dtype, size) for each, size in sizes.items() if each.loop == node.name}
+        if not own:
+            continue
+        # Loops may share a body, and TensorFlow keeps functions by name: other sizes need another name.
+        text = repr(sorted((pop, size.tolist()) for pop, (_, size) in own.items()))
+        name = f"{node.attr['body'].func.name}_sized_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        if name not in functions:
+            functions[name] = changed.library.function.add()
+            functions[name].CopyFrom(functions[node.attr["body"].func.name])
+            functions[name].signature.name = name
+            for pop, (dtype, size) in own.items():
+                _replace(functions[name], pop, tf.make_tensor_proto(size, dtype))
+            context.context().add_function_def(functions[name])  # loops find their bodies there
+        node.attr["body"].func.name = name
     return changed
 
 
-def _replace(body: Any, each: SizeList, size: Any) -> None:
-    constant = f"{each.pop}/tidemill_size"
-    element, replaced = f"{each.pop}:tensor:0", f"{constant}:output:0"
+def _replace(body: Any, pop: str, size: Any) -> None:
+    """Replace the element that a node takes from a list by a constant."""
+    constant = f"{pop}/tidemill_size"
+    element, replaced = f"{pop}:tensor:0", f"{constant}:output:0"
     for node in body.node_def:
         inputs = [replaced if reference == element else reference for reference in node.input]
         del node.input[:]
@@ -168,5 +172,5 @@ def _replace(body: Any, each: SizeList, size: Any) -> None:
         if body.ret[name] == element:
             body.ret[name] = replaced
     node = body.node_def.add(name=constant, op="Const")
-    node.attr["dtype"].type = each.dtype.as_datatype_enum
-    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(size, each.dtype))
+    node.attr["dtype"].type = size.dtype
+    node.attr["value"].tensor.CopyFrom(size)
