@@ -8,11 +8,10 @@ trains, in the order of the script, with the same random numbers.
 If a function runs on several devices, the gradients of each replica are compiled (`replicas`, `devices`). If a function
 communicates with other processes, all processes choose the same variant together (`shared_steps`, `agreement`,
 `groups`); ops that depend on the communication are not compiled. A step of a pipeline of smp is compiled segment by
-segment (`pipelines`, `pipeline_steps`).
-Keras's `fit` may call a compiled step for several batches at once (`keras_batches`, `several_runs`). Loops over
-batches of any size get constant sizes (`loop_sizes`, `shape_rules`). A job tells later jobs what it chose for a function
-(`decisions`, `earlier_jobs`). If a job asks for it, settings that TensorFlow reads when it starts are tried, one per
-job (`machine_settings`, `step_times`).
+segment (`pipelines`, `pipeline_steps`). Keras's `fit` may call a compiled step for several batches at once
+(`keras_batches`, `several_runs`). Loops over batches of any size get constant sizes (`loop_sizes`, `shape_rules`). A
+job tells later jobs what it chose for a function (`decisions`, `earlier_jobs`). If a job asks for it, settings that
+TensorFlow reads when it starts are tried, one per job (`machine_settings`, `step_times`).
 """
 
 from __future__ import annotations
