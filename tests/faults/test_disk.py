@@ -33,6 +33,12 @@ LARGE_MODEL = """
         file.write(os.urandom(16 << 20))
     print("RUN")
 """
+SMALL_MODEL = """
+    import os
+    with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "wb") as file:
+        file.write(os.urandom(1000))
+    print("RUN")
+"""
 GREEDY = """
     with open("/opt/ml/checkpoints/all", "wb") as file:
         while True:
@@ -149,9 +155,11 @@ def test_a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on(
     oracle.check(name, "Completed", lines=["RUN"])
 
 
-def test_a_job_whose_model_does_not_fit_on_the_disk_fails_with_a_reason(disk: Disk, jobs: Any, oracle: Any) -> None:
+def test_a_job_whose_model_does_not_fit_on_the_disk_fails_alone_with_a_reason(
+    disk: Disk, jobs: Any, oracle: Any
+) -> None:
     with disk.filled(but_bytes=28 << 20):
-        large, small = jobs.create(LARGE_MODEL), jobs.create("print('RUN')")
+        large, small = jobs.create(LARGE_MODEL), jobs.create(SMALL_MODEL)
         job = oracle.check(large, "Failed", lines=["RUN"])
         oracle.check(small, "Completed", lines=["RUN"])
     assert job["FailureReason"].startswith("ClientError: no space left on device: /opt/ml/model")

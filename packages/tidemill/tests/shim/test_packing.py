@@ -1,5 +1,6 @@
 """Packing by two threads: content, digests, progress, and a disk that is full while the other thread reads on."""
 
+import errno
 import hashlib
 import os
 import tarfile
@@ -49,3 +50,40 @@ def test_a_full_disk_ends_the_packing_and_leaves_nothing(root: Path) -> None:
     with pytest.raises(ClientFailure, match="no space left on device: /opt/ml/model"):
         pack(root, "model", target, place="/opt/ml/model")
     assert not target.is_symlink()
+
+
+class Disk:
+    """Statistics of a disk of 1 GiB."""
+
+    f_frsize, f_blocks = 4096, (1 << 30) // 4096
+
+    def __init__(self, free_bytes: int) -> None:
+        self.f_bavail = free_bytes // 4096
+
+
+def test_a_large_archive_leaves_space_for_what_other_jobs_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = root / "artifacts/model.tar.gz"
+
+    def statistics(fd: int) -> Disk:
+        return Disk(20 * MIB - os.fstat(fd).st_size)
+
+    monkeypatch.setattr(os, "fstatvfs", statistics)
+    with pytest.raises(ClientFailure, match="no space left on device: /opt/ml/model"):
+        pack(root, "model", target, place="/opt/ml/model")
+    assert not target.exists()
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: Disk(0))
+    for path in root.glob("model/**/?"):
+        if path.is_file():
+            path.write_bytes(b"small")
+    made = pack(root, "model", target, place="/opt/ml/model")
+    assert made is not None and made.size_bytes == target.stat().st_size
+
+
+def test_an_empty_directory_needs_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "open", full)
+    assert pack(tmp_path, "model", tmp_path / "artifacts/model.tar.gz", place="/opt/ml/model") is None

@@ -34,6 +34,7 @@ _METHODS = {
     "MultiInferenceRequest": ("MultiInference", "MultiInferenceResponse"),
 }
 _SEVERAL = "MultiInferenceRequest"
+_TIMEOUT = "SAGEMAKER_TFS_GRPC_REQUEST_TIMEOUT"
 
 
 class GenericModel:
@@ -95,7 +96,10 @@ class GenericModel:
         try:
             return response.FromString(call(request.SerializeToString(), timeout=self._timeout_s))
         except grpc.RpcError as error:
-            raise RequestError(Code.of(error.code().value[0]), error.details()) from error
+            code = Code.of(error.code().value[0])
+            # The client and the server give a call up at about the same time, in words of their own.
+            late = f"Timed out: the model did not answer within {self._timeout_s:g} s; allow more by {_TIMEOUT}"
+            raise RequestError(code, late if code is Code.DEADLINE_EXCEEDED else error.details()) from error
 
     def _fill_inputs(self, inputs: Any, value: Any) -> None:
         declared = self._signature.inputs

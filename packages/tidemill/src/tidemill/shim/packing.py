@@ -2,9 +2,13 @@
 
 Two threads share the work: one reads and compresses, the other writes and computes the digests. Both need about the
 same time, and both release the interpreter's lock.
+
+An archive that does not fit would fill the disk until it is given up, and what other jobs write meanwhile would fail.
+So it is given up when little space is left.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import queue
@@ -27,6 +31,8 @@ _GZIP_WINDOW = 31  # a window of 15 bits, with gzip's header and trailer
 _LEVEL = 1
 _CHUNK_BYTES = 1 << 20
 _QUEUE_PIECES = 16
+_SPARE_FRACTION = 0.01
+_SPARE_BYTES = 64 << 20
 _SHOWN_EVERY_S = 2.0
 
 
@@ -49,7 +55,8 @@ def pack(
         Size and digests of the archive; None, without an archive, if the directory is empty or does not exist.
 
     Raises:
-        ClientFailure: ``relative`` is not a directory, a file in it cannot be read, or the disk is full.
+        ClientFailure: ``relative`` is not a directory, a file in it cannot be read, or the disk is full. An archive
+            of more than 1 MiB leaves 1 % of the disk free for others, at most 64 MiB.
     """
     try:
         top = open_beneath(root, relative, directory=True)
@@ -57,8 +64,10 @@ def pack(
         return None
     except OSError as error:
         raise ClientFailure(f"{place} is not a directory any more: {error.strerror}. Do not replace it") from error
-    target.parent.mkdir(exist_ok=True)
     try:
+        if not os.listdir(top):
+            return None  # before there is a file: an empty directory needs no space
+        target.parent.mkdir(exist_ok=True)
         with target.open("wb") as file:
             with _Sink(file) as sink:
                 writer = _Gzip(sink, _Progress(place, top, show))
@@ -154,12 +163,21 @@ class _Sink:
             if self._error is not None:  # drain the queue: the other thread must not wait for room in it
                 continue
             try:
+                if self.size_bytes:
+                    _check_space(self._file, len(piece))
                 self._file.write(piece)
             except OSError as error:
                 self._error = error
             self.size_bytes += len(piece)
             self.sha256.update(piece)
             self.md5.update(piece)
+
+
+def _check_space(file: IO[bytes], size_bytes: int) -> None:
+    disk = os.fstatvfs(file.fileno())
+    spare_bytes = min(_SPARE_BYTES, disk.f_blocks * disk.f_frsize * _SPARE_FRACTION)
+    if disk.f_bavail * disk.f_frsize - size_bytes < spare_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Progress:
