@@ -65,7 +65,7 @@ def pack(
     except OSError as error:
         raise ClientFailure(f"{place} is not a directory any more: {error.strerror}. Do not replace it") from error
     try:
-        if not os.listdir(top):
+        if not any(_entries(top)):
             return None  # before there is a file: an empty directory needs no space
         target.parent.mkdir(exist_ok=True)
         with target.open("wb") as file:
