@@ -27,7 +27,16 @@ import tensorflow as tf  # noqa: E402
 
 import smdistributed.modelparallel.tensorflow as smp  # noqa: E402
 
+if FORM == "horovod":
+    import horovod.tensorflow as hvd
+
 STEPS = 64
+REPLICAS = {
+    "replicas": {"ddp": True},
+    "sharded": {"ddp": True, "shard_optimizer_state": True},
+    "horovod": {"horovod": True},
+}
+"""Options of `smp.init`, by form, for two replicas of the same model."""
 RANDOM = np.random.default_rng(0)
 ROWS, LABELS = RANDOM.normal(size=(STEPS * 16, 8)), RANDOM.integers(0, 4, STEPS * 16)
 layers = keras.layers
@@ -42,6 +51,16 @@ class InPython(layers.Layer):  # type: ignore[misc]
         added = tf.numpy_function(lambda values: 0.01 * np.tanh(values), [rows], rows.dtype)
         added.set_shape(rows.shape)
         return rows + tf.stop_gradient(added)
+
+
+@keras.saving.register_keras_serializable("tests")
+class SizeByValue(layers.Layer):  # type: ignore[misc]
+    """Repeats rows as often as they say, which is once; XLA has the op, but needs a constant."""
+
+    def call(self, rows: Any) -> Any:
+        """Return rows of the same shape."""
+        times = 1 + tf.cast(0 * tf.reduce_max(rows), tf.int32)
+        return tf.ensure_shape(tf.tile(rows, [times, 1]), rows.shape)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -91,6 +110,8 @@ def loop(model: Any) -> list[float]:
     def train_step(rows: Any, labels: Any) -> Any:
         gradients, loss = gradients_of(rows, labels)
         means = [gradient.accumulate() for gradient in gradients]
+        if FORM == "horovod":
+            means = [hvd.allreduce(mean) for mean in means]
         optimizer.apply_gradients(zip(means, model.trainable_variables, strict=True))
         return loss.reduce_mean()
 
@@ -119,9 +140,9 @@ def fit(model: Any) -> list[float]:
 def main() -> None:
     """Train, and print what this rank found."""
     config = {"partitions": 1 if FORM == "one" else 2, "microbatches": 2, "measure_layers": False}
-    smp.init(config | ({"ddp": True} if FORM == "replicas" else {}))
+    smp.init(config | REPLICAS.get(FORM, {}))
     keras.backend.set_floatx("float64")
-    last = {"replicas": InPython, "noise": NoiseByState}.get(FORM)
+    last = {"sizes": SizeByValue, "noise": NoiseByState}.get(FORM, InPython if FORM in REPLICAS else None)
     model = distributed(last=last() if last is not None else None)
     losses = fit(model) if FORM == "fit" else loop(model)
     variables = [each.numpy().tolist() for each in smp.local_variables(model) if each.trainable]

@@ -20,8 +20,16 @@ def test_partitions_are_compiled_and_switch_together(form: str) -> None:
     _compare(plain, compiled)
 
 
-def test_replicas_of_partitions_stay_bit_equal_and_a_rank_without_kernels_keeps_its_segments() -> None:
-    plain, compiled = _run("off", "replicas", ranks=4), _run("on", "replicas", ranks=4)
+@pytest.fixture(scope="module")
+def plain_replicas() -> list[dict[str, Any]]:
+    return _run("off", "replicas", ranks=4)
+
+
+@pytest.mark.parametrize("form", ["replicas", "sharded", "horovod"])
+def test_replicas_of_partitions_stay_bit_equal_and_a_rank_without_kernels_keeps_its_segments(
+    plain_replicas: list[dict[str, Any]], form: str
+) -> None:
+    compiled = _run("on", form, ranks=4)
     for first, last in (compiled[:2], compiled[2:]):
         assert _shape(first)["notes"] == ["XLA compiles 2 of 2 segments of this rank"]
         kept, reason = _shape(last)["notes"]
@@ -29,6 +37,14 @@ def test_replicas_of_partitions_stay_bit_equal_and_a_rank_without_kernels_keeps_
         assert "not compiled: XLA has no kernel for PyFunc" in reason
     for one, other in zip(compiled[:2], compiled[2:], strict=True):
         assert one["variables"] == other["variables"], "replicas must not drift apart"
+    _compare(plain_replicas, compiled)
+
+
+def test_a_segment_for_which_xla_fails_keeps_its_kernels_and_the_others_are_compiled() -> None:
+    plain, compiled = _run("off", "sizes", ranks=2), _run("on", "sizes", ranks=2)
+    first, last = (_shape(rank)["notes"] for rank in compiled)
+    assert first == ["XLA compiles 2 of 2 segments of this rank"]
+    assert "not compiled: XLA does not compile it: " in last[1] and "compile-time constant" in last[1]
     _compare(plain, compiled)
 
 

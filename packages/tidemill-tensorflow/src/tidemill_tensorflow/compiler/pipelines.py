@@ -24,6 +24,7 @@ from tidemill_tensorflow.compiler.groups import communicates
 from tidemill_tensorflow.compiler.parts import compiled_for, nodes_of
 from tidemill_tensorflow.compiler.random_numbers import add_functions, draws_by_state, replace_random_ops
 from tidemill_tensorflow.compiler.regions import NotCompilable, reason_outside, uncut
+from tidemill_tensorflow.compiler.steps import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,6 +66,7 @@ class Pipeline:
         segments: By function name: the first call of each segment, which supplies the arguments for its compilation.
         definitions: By name: the functions of the graph.
         sources: Symbolic tensors of the function's flat arguments and captures, by input name.
+        shapes: Static shapes of tensors outside of calls, by name. TensorFlow cannot infer all of them from the graph.
         name: Prefix of the names of functions.
         fingerprint: Digest of the graph.
     """
@@ -73,6 +75,7 @@ class Pipeline:
     segments: Mapping[str, Any]
     definitions: Mapping[str, Any]
     sources: Mapping[str, Any]
+    shapes: Mapping[str, tf.TensorShape]
     name: str
     fingerprint: str
 
@@ -103,29 +106,24 @@ class Pipeline:
         Args:
             values: Arguments of the segments, from `recording`.
 
-        Raises:
-            ValueError, TypeError, tf.errors.OpError: XLA does not compile a segment.
         """
         calls: dict[str, tuple[functions.Part, tuple[int, ...]]] = {}
         refused: list[str] = []
         compile_s = 0.0
         for name, call in self.segments.items():
+            given = [values[reference] for reference in _data_inputs(call)]
             try:
                 region, reads = self._region(name)
+                arguments = [given[index] for index in reads]
+                function = self._in_xla(region, arguments, f"{self.name}_{len(calls)}")
+                copied, kept = functions.copies(arguments)
+                compile_s += functions.warm_up(function, copied, kept)
             except NotCompilable as error:
                 refused.append(str(error))
-                continue
-            given = [values[reference] for reference in _data_inputs(call)]
-            arguments = [given[index] for index in reads]
-            sources = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
-            own = f"{self.name}_{len(calls)}"
-            function = compiled_for(region, sources, arguments, name=own)
-            if function is None:
-                inner = functions.build(region, sources, xla=True, name=f"{own}_xla")
-                function = functions.repeat(inner, arguments, [True] * len(arguments), count=1, name=f"{own}_call")
-            copied, kept = functions.copies(arguments)
-            compile_s += functions.warm_up(function, copied, kept)
-            calls[name] = (function, reads)
+            except (ValueError, TypeError, tf.errors.OpError) as error:
+                refused.append(f"XLA does not compile it: {first_lines(error)}")
+            else:
+                calls[name] = (function, reads)
         return Compiled(calls, tuple(dict.fromkeys(refused)), compile_s)
 
     def variant(self, values: Mapping[str, Any], compiled: Compiled | None) -> Callable[..., list[Any]] | None:
@@ -182,6 +180,14 @@ class Pipeline:
         own = [f"{each}:0" for each in flat.inputs]
         return region, tuple(own.index(tensor) for tensor in region.inputs)
 
+    def _in_xla(self, region: Any, arguments: Sequence[Any], name: str) -> functions.Part:
+        sources = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+        function = compiled_for(region, sources, arguments, name=name)
+        if function is not None:
+            return function
+        inner = functions.build(region, sources, xla=True, name=f"{name}_xla")
+        return functions.repeat(inner, arguments, [True] * len(arguments), count=1, name=f"{name}_call")
+
     def _callable(self, flat: FlatGraph, name: str) -> Callable[..., list[Any]]:
         region = uncut(flat)
         function = functions.build(region, self.sources, xla=False, name=name)
@@ -222,7 +228,12 @@ class Pipeline:
 
         def tensor_of(reference: str) -> Any:
             name = full_name(ensured.get(full_name(reference), reference))
-            return self.sources[name] if name in self.sources else graph.get_tensor_by_name(name)
+            if name in self.sources:
+                return self.sources[name]
+            tensor = graph.get_tensor_by_name(name)
+            if name in self.shapes:
+                tensor.set_shape(self.shapes[name])
+            return tensor
 
         return tensor_of
 
@@ -265,6 +276,7 @@ def find_pipeline(concrete: Any, *, name: str) -> Pipeline:
         segments=segments,
         definitions={function.signature.name: function for function in flat.graph_def.library.function},
         sources={f"{tensor.op.name}:0": tensor for tensor in concrete.graph.inputs},
+        shapes={tensor.name: tensor.shape for op in concrete.graph.get_operations() for tensor in op.outputs},
         name=name,
         fingerprint=fingerprint(flat.graph_def),
     )

@@ -1,0 +1,57 @@
+"""Steps that XLA does not compile."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+import tidemill_tensorflow
+tidemill_tensorflow.compile_training()
+import keras
+import tensorflow as tf
+from tidemill_tensorflow import compiler
+from tidemill_tensorflow.compiler.parts import Parts
+
+tried, compiled_for = [], Parts.compiled_for
+
+def counted(self, arguments):
+    tried.append([tuple(each.shape) for each in arguments if each.shape.rank])
+    return compiled_for(self, arguments)
+
+Parts.compiled_for = counted
+weight, optimizer = tf.Variable(2.0), keras.optimizers.Adam(0.01)
+
+@tf.function(input_signature=[tf.TensorSpec([None])])
+def train_step(values):
+    times = tf.shape(tf.where(values > 0.0))[0] // tf.shape(values)[0]  # 1, but XLA needs a constant
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight * tf.tile(values, [times]))
+    optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+    return loss
+
+losses = []
+for step in range(40):
+    losses.append(float(train_step(tf.ones([(4, 6)[step % 2]]))))
+    compiler._sessions[0].wait_for_background()
+(function,) = compiler._sessions[0].as_dict()["functions"]
+print(json.dumps({"tried": tried, "shapes": function["shapes"], "losses": losses}))
+"""
+
+
+def test_a_step_for_which_xla_fails_is_not_tried_with_other_shapes() -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["tried"] in ([[[4]]], [[[6]]]), "both shapes have enough calls"
+    # With gradients of one sign and similar size, each step of Adam is nearly its rate.
+    assert found["losses"] == pytest.approx([(4, 6)[step % 2] * (2.0 - 0.01 * step) for step in range(40)], rel=2e-2)
+    assert len(found["shapes"]) == 2
+    for shape in found["shapes"]:
+        assert shape["fallback"].startswith("XLA does not compile it: ")
+        assert "compile-time constant" in shape["fallback"]
+        assert shape["steps_by_variant"]["fused"] >= 2 and "xla" not in shape["steps_by_variant"]
