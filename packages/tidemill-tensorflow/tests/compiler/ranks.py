@@ -74,6 +74,12 @@ def _decide_otherwise() -> None:
     shape.trial.decision = {"plain": "xla", "xla": "plain"}[shape.trial.decision]
 
 
+def _recurrent(layers: Any) -> list[Any]:
+    """Layers with a loop, an update outside of the gradients, and random numbers, for batches of any size."""
+    hidden = [layers.Dense(16, activation="gelu"), layers.Reshape([4, 4]), layers.LSTM(6)]
+    return [*hidden, layers.BatchNormalization(), layers.Dropout(0.2)]
+
+
 def tape() -> tuple[list[float], Any]:
     """A step with Horovod's tape, optimizer, BatchNorm and dropout in one function, and a second such function."""
     import keras
@@ -85,13 +91,12 @@ def tape() -> tuple[list[float], Any]:
     keras.utils.set_random_seed(3)
     keras.backend.set_floatx("float64")
     layers = keras.layers
-    hidden = [layers.Dense(16, activation="gelu"), layers.BatchNormalization(), layers.Dropout(0.2), layers.Dense(1)]
-    model = keras.Sequential([keras.Input([8]), *hidden])
+    model = keras.Sequential([keras.Input([8]), *_recurrent(layers), layers.Dense(1)])
     optimizer = keras.optimizers.AdamW(1e-2)
     optimizer.build(model.trainable_variables)
     scale = tf.Variable(1.0, dtype=tf.float64)
 
-    @tf.function
+    @tf.function(input_signature=[tf.TensorSpec([None, 9], tf.float64)])
     def train_step(rows: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(rows[:, :8], training=True) - rows[:, 8:]))
@@ -137,8 +142,7 @@ def fit() -> tuple[list[float], Any]:
 
     layers = keras.layers
     with strategy.scope():
-        hidden = [layers.Dense(16, activation="gelu"), layers.BatchNormalization(), layers.Dropout(0.2)]
-        model = keras.Sequential([keras.Input([8]), *hidden, layers.Dense(1)])
+        model = keras.Sequential([keras.Input([8]), *_recurrent(layers), layers.Dense(1)])
         model.compile(keras.optimizers.Adam(1e-2), "mse")
     rows = tf.data.Dataset.from_tensor_slices((ROWS[:, :8], ROWS[:, 8:])).batch(16)
     model.fit(rows, epochs=STEPS // 4, verbose=0, callbacks=[Recorder()])
@@ -163,7 +167,7 @@ def mirrored_fit() -> tuple[list[float], Any]:
     """`fit` of Keras 3 on two devices, with a shorter last batch."""
     import keras
 
-    return _fit_on_devices(keras, lambda: [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)], rows=58)
+    return _fit_on_devices(keras, lambda: _recurrent(keras.layers), rows=58)
 
 
 def mirrored_fit_of_tf_keras() -> tuple[list[float], Any]:

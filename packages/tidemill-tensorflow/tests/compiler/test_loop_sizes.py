@@ -9,13 +9,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import while_v2
 
+from tidemill_tensorflow.compiler import shape_rules
 from tidemill_tensorflow.compiler.loop_sizes import loops_of, size_lists, sizes_of
 from tidemill_tensorflow.compiler.loops import keep_sizes_known
 from tidemill_tensorflow.compiler.parts import Parts, take_apart
 
 LENGTH, UNITS = 6, 3
+ACTIVATIONS = ["gelu", "silu", "mish", "log_softmax", "hard_sigmoid", "softplus", "exponential"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,13 +44,26 @@ def recurrent(kind: str) -> Any:
         "SimpleRNN": lambda: layers.SimpleRNN(UNITS),
         "two directions": lambda: layers.Bidirectional(layers.LSTM(UNITS)),
         "after a convolution": lambda: keras.Sequential([layers.Conv1D(4, 3), layers.LSTM(UNITS)]),
+        "after activations": lambda: keras.Sequential(
+            [*(layers.Dense(4, activation=each) for each in ACTIVATIONS), layers.LSTM(UNITS)]
+        ),
         "with dropout": lambda: layers.LSTM(UNITS, dropout=0.2, recurrent_dropout=0.2, seed=1),
     }[kind]()
     return keras.Model(inputs, layer(inputs))
 
 
 @pytest.mark.parametrize(
-    "kind", ["LSTM", "GRU", "SimpleRNN", "two directions", "after a convolution", "with dropout", "masked"]
+    "kind",
+    [
+        "LSTM",
+        "GRU",
+        "SimpleRNN",
+        "two directions",
+        "after a convolution",
+        "after activations",
+        "with dropout",
+        "masked",
+    ],
 )
 def test_recurrent_layers_are_compiled_for_each_batch_size(kind: str) -> None:
     keras.backend.set_floatx("float64")
@@ -186,3 +202,8 @@ def parts_of_loop() -> Parts:
         return tape.gradient(total, weights)
 
     return take_apart(gradients_of.get_concrete_function(tf.TensorSpec([None, 4])), name="loop")
+
+
+def test_the_rules_are_about_ops_of_tensorflow() -> None:
+    for op in [*shape_rules._SHAPED, *shape_rules._BY_VALUES]:
+        assert op_def_registry.get(op) is not None, op

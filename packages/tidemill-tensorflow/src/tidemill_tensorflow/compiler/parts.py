@@ -110,7 +110,7 @@ class Parts:
         that can be separated.
         """
         if self.replicas is None:
-            step = self._with_sizes(arguments)
+            step = self._with_sizes(self.step, arguments)
             found = compiled_for(step, self.sources, arguments, name=self.name)
             if found is None and step is not self.step:
                 return functions.build(step, self.sources, xla=True, name=f"{self.name}_xla")
@@ -119,20 +119,19 @@ class Parts:
         rest = _plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
         return build_step(self.replicas, arguments, compile=self._of_replica, rest=rest, name=name)
 
-    def _with_sizes(self, arguments: Sequence[Any]) -> Region:
-        """Return the step, with constants in place of sizes in lists if the shapes of the arguments determine them."""
-        lists = size_lists(self.step.graph_def)
-        loops = loops_of(self.flat, self.step, lists)
+    def _with_sizes(self, region: Region, arguments: Sequence[Any]) -> Region:
+        """Return a region, with constants in place of sizes in lists if the shapes of its arguments determine them."""
+        lists = size_lists(region.graph_def)
+        loops = loops_of(self.flat, region, lists)
         if loops is None:
-            return self.step
-        given = dict(zip(self.step.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
-        copied, kept = functions.copies([given[name] for name in loops.inputs])
+            return region
+        given = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+        keep_devices = self.replicas is not None
+        copied, kept = functions.copies([given[name] for name in loops.inputs], keep_devices=keep_devices)
         run = _plain(loops, self.sources, name=f"{self.name}_loops")
         sizes = sizes_of(lists, dict(zip(loops.outputs, run(*copied))))  # noqa: B905
         assert kept is not None  # the variables outlive the run
-        if sizes is None:
-            return self.step
-        return replace(self.step, graph_def=with_sizes(self.step.graph_def, sizes))
+        return region if sizes is None else replace(region, graph_def=with_sizes(region.graph_def, sizes))
 
     def warm_up(self, function: Any, arguments: Sequence[Any]) -> float:
         """Run a variant on copies of the variables, which compiles it, and return the duration in seconds.
@@ -146,6 +145,7 @@ class Parts:
 
     def _of_replica(self, region: Region, arguments: Sequence[Any]) -> Any:
         """Return the compiled region of one replica."""
+        region = self._with_sizes(region, arguments)
         run = _without_noise(region, self.sources, arguments, name=self.name)
         return run or functions.build(region, self.sources, xla=True, name=f"{self.name}_xla")
 

@@ -16,41 +16,56 @@ if TYPE_CHECKING:
 __all__ = ["shapes_follow_from_inputs"]
 
 _BY_SHAPES = """
-    Abs Add AddN AddV2 AssignAddVariableOp AssignSubVariableOp AssignVariableOp BatchMatMul BatchMatMulV2
-    BatchMatMulV3 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor Cast Const Conv2D Einsum Elu EmptyTensorList Equal
-    Erf Exp FloorDiv FloorMod FusedBatchNormV3 Greater GreaterEqual Identity IdentityN LeakyRelu LeftShift Less
-    LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr MatMul MaxPool Maximum Minimum Mul Neg NoOp NotEqual
-    OnesLike Pack PartitionedCall Placeholder Pow PreventGradient Rank ReadVariableOp RealDiv Relu Relu6 RightShift
-    Rsqrt Select SelectV2 Selu Shape Sigmoid Sign Size Softmax Softplus Softsign Sqrt Square SquaredDifference
-    Squeeze StatefulPartitionedCall StatelessRandomGetKeyCounter StatelessWhile StopGradient Sub Tanh
-    TensorListElementShape TensorListFromTensor TensorListGetItem TensorListLength TensorListPushBack
-    TensorListSetItem TensorListStack Unpack While ZerosLike
+    Abs Acos Acosh Add AddN AddV2 Asin Asinh AssignAddVariableOp AssignSubVariableOp AssignVariableOp Atan Atan2
+    Atanh AvgPool AvgPool3D BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor
+    Cast Ceil ClipByValue Const Conv2D Conv3D Cos Cosh Cumprod Cumsum DepthToSpace DepthwiseConv2dNative DivNoNan
+    Einsum Elu EmptyTensorList EnsureShape Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv FloorMod FusedBatchNormV3
+    GatherNd Greater GreaterEqual Identity IdentityN Inv Invert IsFinite IsInf IsNan L2Loss LeakyRelu LeftShift Less
+    LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr LogSoftmax MatMul Maximum MaxPool MaxPool3D Minimum
+    Mul MulNoNan Neg NoOp NotEqual OnesLike Pack PartitionedCall Placeholder Pow PreventGradient Rank ReadVariableOp
+    RealDiv Reciprocal Relu Relu6 ResourceGather ResourceGatherNd RightShift Rint Round Rsqrt Select SelectV2 Selu
+    Shape Sigmoid Sign Sin Sinh Size Softmax SoftmaxCrossEntropyWithLogits Softplus Softsign SpaceToDepth
+    SparseSoftmaxCrossEntropyWithLogits Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
+    StatelessRandomGetKeyCounter StatelessWhile StopGradient Sub Tan Tanh TensorListElementShape
+    TensorListFromTensor TensorListGetItem TensorListLength TensorListPushBack TensorListSetItem TensorListStack
+    TensorScatterAdd TensorScatterUpdate Unpack While Xdivy Xlogy ZerosLike
 """
 """Ops with results whose shapes follow from the shapes of their inputs and from attributes."""
 _BY_VALUES = {
     "All": (1,),
     "Any": (1,),
+    "ArgMax": (1,),
+    "ArgMin": (1,),
+    "BatchToSpaceND": (1, 2),
     "BroadcastTo": (1,),
     "ConcatV2": (-1,),
+    "Conv2DBackpropInput": (0,),
+    "Conv3DBackpropInputV2": (0,),
+    "DepthwiseConv2dNativeBackpropInput": (0,),
     "ExpandDims": (1,),
     "Fill": (0,),
     "GatherV2": (2,),
     "Max": (1,),
     "Mean": (1,),
     "Min": (1,),
+    "MirrorPad": (1,),
+    "OneHot": (1,),
     "Pad": (1,),
     "PadV2": (1,),
     "Prod": (1,),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "ReverseV2": (1,),
+    "ScatterNd": (2,),
     "Slice": (1, 2),
+    "SpaceToBatchND": (1, 2),
     "Split": (0,),
     "SplitV": (1, 2),
     "StridedSlice": (1, 2, 3),
     "Sum": (1,),
     "TensorListReserve": (0, 1),
     "Tile": (1,),
+    "TopKV2": (1,),
     "Transpose": (1,),
     **dict.fromkeys(REPLACED, (0,)),
 }

@@ -167,7 +167,7 @@ class SharedStep:
 
     def _build(self, parts: Parts, arguments: Sequence[Any]) -> dict[str, Any]:
         assert self._shape is not None
-        compiled = parts.compiled()
+        compiled = parts.compiled_for(arguments) or parts.compiled()
         copied, kept = functions.copies(arguments)
         self._shape.compile_s = functions.warm_up(compiled, copied, kept)
         return {XLA: compiled}
