@@ -95,6 +95,22 @@ def recurrent_of_any_size(library: Any, dtype: str) -> Any:
     return library.Model(inputs, layers.Dense(5)(layers.GRU(8)(hidden)))
 
 
+class SizeByValue(keras.layers.Layer):  # type: ignore[misc]
+    """Repeats rows as often as their values say, which is once."""
+
+    def call(self, rows: Any) -> Any:
+        """Return the same rows."""
+        times = tf.shape(tf.where(rows == rows))[0] // tf.size(rows)
+        return tf.tile(rows, [times, 1])
+
+
+def sizes_by_values_of(library: Any, dtype: str) -> Any:
+    library.utils.set_random_seed(3)
+    library.backend.set_floatx(dtype)
+    layers = [library.layers.Dense(16, activation="relu"), SizeByValue(), library.layers.Dense(5)]
+    return library.Sequential([library.Input((24,), dtype=dtype), *layers])
+
+
 def dense_of(library: Any, dtype: str) -> Any:
     library.utils.set_random_seed(3)
     return library.Sequential([library.Input((24,), dtype=dtype), library.layers.Dense(5, dtype=dtype)])
@@ -470,6 +486,10 @@ CASES: dict[str, Callable[[], list[float]]] = {
     ),
     "fit of steps at once": lambda: fit(keras, "float64", build=dense_of, at_once=2),
     "fit of recurrent layers of tf_keras": lambda: fit(tf_keras, "float64", build=recurrent_of),
+    "fit of recurrent layers with a smaller last batch, of tf_keras": lambda: fit(
+        tf_keras, "float64", build=recurrent_of_any_size, left_out=5
+    ),
+    "fit of sizes by values": lambda: fit(keras, "float64", build=sizes_by_values_of),
     "fit with failing variants": fit_with_failing_variants,
     "fit of unknown length": lambda: fit_of_unknown_length(keras),
     "fit of unknown length of tf_keras": lambda: fit_of_unknown_length(tf_keras),

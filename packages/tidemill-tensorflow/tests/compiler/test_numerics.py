@@ -22,6 +22,8 @@ COMPILED = [
     "fit of convolutions",
     "fit of recurrent layers",
     "fit of recurrent layers with a smaller last batch",
+    "fit of recurrent layers of tf_keras",
+    "fit of recurrent layers with a smaller last batch, of tf_keras",
     "fit of unknown length",
     "fit of unknown length of tf_keras",
     "fit in a strategy's scope",
@@ -114,7 +116,7 @@ def test_steps_in_a_loop_over_the_iterator_run_plain_with_a_reason(runs: dict[st
 
 
 def test_a_step_that_xla_cannot_compile_still_has_its_updates_in_one_kernel(runs: dict[str, Any]) -> None:
-    case = "fit of recurrent layers of tf_keras"
+    case = "fit of sizes by values"
     assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
     (function,) = runs["compiled"][case]["functions"]
     shape = function["shapes"][0]

@@ -44,6 +44,7 @@ def install(session: Session) -> None:
     concrete_function.ConcreteFunction._call_flat = call_flat
     jit.watch_keras()
     loops.keep_sizes_known()
+    loops.limit_loops_of_tf_keras()
     session.batches.watch()
     missing_trainer.watch_transformers()
     _watch_seeds(session)

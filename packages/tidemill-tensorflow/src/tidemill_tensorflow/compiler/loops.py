@@ -1,13 +1,18 @@
-"""Keep the sizes in gradients of loops known at compile time, which XLA needs for recurrent layers."""
+"""Keep the sizes of loops and of their gradients known at compile time, which XLA needs for recurrent layers."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+from types import SimpleNamespace
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
-__all__ = ["keep_sizes_known"]
+from tidemill_tensorflow.compiler.imports import when_imported
+
+__all__ = ["keep_sizes_known", "limit_loops_of_tf_keras"]
 
 _SIZES = frozenset({"Shape", "Size", "Rank", "TensorListElementShape", "TensorListLength"})
 
@@ -32,3 +37,35 @@ def keep_sizes_known() -> None:
         return original(self, op_type, inputs, *arguments, **named)
 
     graph._create_op_internal = create
+
+
+def limit_loops_of_tf_keras() -> None:
+    """Trace recurrent layers of tf_keras with a maximum number of iterations, whether it is imported now or later.
+
+    tf_keras passes this number to TensorFlow only if it knows that XLA will compile the layer. The gradient of a loop
+    without it stores values in lists without a fixed length, which XLA does not support.
+    """
+    when_imported("tf_keras.src.backend", _limit_loops)
+
+
+def _limit_loops(backend: Any) -> None:
+    original = backend.rnn
+    signature = inspect.signature(original)
+
+    def is_in_xla(graph: Any) -> bool:
+        return True
+
+    in_xla = SimpleNamespace(GraphOrParentsInXlaContext=is_in_xla)
+
+    @functools.wraps(original)
+    def rnn(*arguments: Any, **named: Any) -> Any:
+        length = signature.bind(*arguments, **named).arguments.get("input_length")
+        if tf.is_tensor(length):  # the number of iterations depends on values
+            return original(*arguments, **named)
+        outer, backend.control_flow_util = backend.control_flow_util, in_xla
+        try:
+            return original(*arguments, **named)
+        finally:
+            backend.control_flow_util = outer
+
+    backend.rnn = rnn
