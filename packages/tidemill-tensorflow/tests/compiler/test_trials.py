@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tidemill_tensorflow.compiler.report import times
 from tidemill_tensorflow.compiler.trials import MAX_ROUNDS, MAX_SHORT_ROUNDS, MIN_ROUNDS, PLAIN, Times, Trial
 
 
@@ -116,6 +117,14 @@ def test_the_medians_have_the_order_of_the_variants() -> None:
     while trial.decision is None:
         trial.record(trial.next(), Times(1.0, 1.0))
     assert list(trial.medians_s()) == [PLAIN, "fused", "xla"]
+
+
+def test_the_log_names_the_times_that_decided() -> None:
+    walls, busy = run(0.8, noise=0.01, seed=1)[0], run(0.8, noise=0.01, seed=1, cpu_factor=0.5)[0]
+    assert times(walls).startswith("plain 1004.") and "xla 80" in times(walls)
+    assert times(busy).startswith("CPU times, because the machine was busy: plain 10") and "xla 5" in times(busy)
+    assert times(walls, runs=2, names=("1", "8")).startswith("1 502.")
+    assert times(Trial((PLAIN, "xla"), decision="xla")) == "as rank 0 decided"
 
 
 def run(factor: float, *, noise: float, seed: int, cpu_factor: float | None = None) -> tuple[Trial, int]:

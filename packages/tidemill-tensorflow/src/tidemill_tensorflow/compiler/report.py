@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.steps import Step
     from tidemill_tensorflow.compiler.trials import Trial
 
-__all__ = ["as_dict", "brief", "setting", "summary", "write"]
+__all__ = ["as_dict", "brief", "setting", "summary", "times", "write"]
 
 MAX_SHAPES = 20
 """Number of shapes that the report lists for one function; it only counts further ones."""
@@ -74,6 +74,24 @@ def brief(shapes: Sequence[Any]) -> str:
     return " ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")
 
 
+def times(trial: Trial, *, runs: int = 1, names: Sequence[str] = ()) -> str:
+    """Return the median times by which a trial was decided, as text.
+
+    Args:
+        trial: The trial. Without times of its own, another process has decided.
+        runs: Number of training steps in each time.
+        names: What to call the variants instead of their names, in their order.
+    """
+    medians = trial.medians_s(cpu=trial.by_cpu_time)
+    if not medians:
+        return "as rank 0 decided"
+    shown = ", ".join(
+        f"{name} {1e3 * seconds / runs:.2f} ms"
+        for name, seconds in zip(names or medians, medians.values())  # noqa: B905 - Python 3.9 has no strict
+    )
+    return f"CPU times, because the machine was busy: {shown}" if trial.by_cpu_time else shown
+
+
 def _setting(settings: MachineSettings) -> dict[str, Any]:
     earlier = {name: round(1e3 * seconds, 4) for name, seconds in settings.earlier_s.items()}
     return {"name": settings.name, "earlier_step_ms": earlier}
@@ -102,6 +120,10 @@ def _batches(trial: Trial | None) -> dict[str, Any] | None:
 
 def _shape(shape: Shape) -> dict[str, Any]:
     medians = shape.trial.medians_s() if shape.trial is not None else {}
+    cpu = shape.trial.medians_s(cpu=True) if shape.trial is not None else {}
+    decided_by = None
+    if shape.trial is not None and shape.decision is not None and medians:
+        decided_by = "CPU time" if shape.trial.by_cpu_time else "wall time"
     return {
         "arguments": [str(each) for each in shape.shapes],
         "key": shape.key,
@@ -110,6 +132,8 @@ def _shape(shape: Shape) -> dict[str, Any]:
         "decision": shape.decision,
         "from_earlier_job": shape.stored,
         "median_ms": {name: round(1e3 * seconds, 4) for name, seconds in medians.items()},
+        "median_cpu_ms": {name: round(1e3 * seconds, 4) for name, seconds in cpu.items()},
+        "decided_by": decided_by,
         "rounds": len(next(iter(shape.trial.times.values()), ())) if shape.trial is not None else 0,
         "compile_s": None if shape.compile_s is None else round(shape.compile_s, 3),
         "fallback": shape.reason,
@@ -142,8 +166,11 @@ def _text(found: dict[str, Any]) -> str:
         if function["fallback"]:
             lines.append(f"  runs plain: {function['fallback']}")
         for shape in function["shapes"]:
-            times = ", ".join(f"{name} {value:.2f} ms" for name, value in shape["median_ms"].items())
-            lines.append(f"  {' '.join(shape['arguments'][:4])}: {shape['decision'] or 'undecided'} {times}".rstrip())
+            by_cpu = shape["decided_by"] == "CPU time"
+            medians = shape["median_cpu_ms" if by_cpu else "median_ms"]
+            shown = ", ".join(f"{name} {value:.2f} ms" for name, value in medians.items())
+            line = f"  {' '.join(shape['arguments'][:4])}: {shape['decision'] or 'undecided'} {shown}".rstrip()
+            lines.append(f"{line} (CPU times, because the machine was busy)" if by_cpu else line)
             if shape["fallback"]:
                 how = "plain" if shape["decision"] == PLAIN else "without XLA"
                 lines.append(f"    runs {how}: {shape['fallback']}")

@@ -178,8 +178,7 @@ class Session:
         self._decisions[key] = shape.trial.decision
         if self._store is not None and (job.is_first() or not job.has_several_processes()):
             self._store.write(key, shape.trial.decision)
-        times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in shape.trial.medians_s().items())
-        self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({times})")
+        self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({report.times(shape.trial)})")
         self._tell_later_jobs()
         self._write_report()
 
@@ -193,8 +192,8 @@ class Session:
         if self._store is not None:
             self._store.write(key, trial.decision)
         chosen = "1 batch" if trial.decision == PLAIN else f"{COUNT} batches"
-        single, several = (1e3 * seconds / COUNT for seconds in trial.medians_s().values())
-        self.note(f"{step.name}: {chosen} in a call (1: {single:.2f} ms each, {COUNT}: {several:.2f} ms each)")
+        times = report.times(trial, runs=COUNT, names=("1 in a call", f"{COUNT} in a call"))
+        self.note(f"{step.name}: {chosen} in a call (times per batch: {times})")
         self._tell_later_jobs()
         self._write_report()
 

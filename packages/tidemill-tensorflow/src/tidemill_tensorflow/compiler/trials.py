@@ -80,12 +80,14 @@ class Trial:
         decision: Name of the chosen variant, or None while undecided.
         is_busy: Returns whether other processes used the CPUs during the trial. If so, CPU times decide, but a variant
             whose wall times are clearly longer than plain's does not win.
+        by_cpu_time: Whether CPU times decided.
     """
 
     variants: tuple[str, ...]
     times: dict[str, list[Times]] = field(default_factory=dict)
     decision: str | None = None
     is_busy: Callable[[], bool] = lambda: False
+    by_cpu_time: bool = False
     _waiting: list[str] = field(default_factory=list)
     _round: int = 0
     _lost: set[str] = field(default_factory=set)
@@ -123,10 +125,17 @@ class Trial:
         if not self._waiting:
             self._decide()
 
-    def medians_s(self) -> dict[str, float]:
-        """Return the median wall time of each measured variant, in seconds, in the order of `variants`."""
+    def medians_s(self, *, cpu: bool = False) -> dict[str, float]:
+        """Return the median wall time of each measured variant, in seconds, in the order of `variants`.
+
+        Args:
+            cpu: Whether to return CPU times instead.
+        """
         measured = {name: self.times[name] for name in self.variants if name in self.times}
-        return {name: statistics.median(each.wall_s for each in times) for name, times in measured.items()}
+        return {
+            name: statistics.median(each.cpu_s if cpu else each.wall_s for each in times)
+            for name, times in measured.items()
+        }
 
     def _decide(self) -> None:
         rounds = self._round - 1
@@ -136,7 +145,8 @@ class Trial:
         is_last = rounds >= (MAX_SHORT_ROUNDS if is_short else MAX_ROUNDS)
         walls = self._gains(lambda times: times.wall_s)
         gains = walls
-        if self.is_busy():
+        self.by_cpu_time = self.is_busy()
+        if self.by_cpu_time:
             # A compiled step may use less CPU time on fewer cores, and so take longer.
             cpus = self._gains(lambda times: times.cpu_s)
             gains = {name: cpus[name] for name in cpus if walls[name].high(_LAST if is_last else _EARLY) >= 0}
