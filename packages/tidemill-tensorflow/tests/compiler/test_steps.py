@@ -1,4 +1,4 @@
-"""Steps that XLA does not compile."""
+"""Steps for which XLA fails, when it compiles them or later."""
 
 import json
 import subprocess
@@ -55,3 +55,68 @@ def test_a_step_for_which_xla_fails_is_not_tried_with_other_shapes() -> None:
         assert shape["fallback"].startswith("XLA does not compile it: ")
         assert "compile-time constant" in shape["fallback"]
         assert shape["steps_by_variant"]["fused"] >= 2 and "xla" not in shape["steps_by_variant"]
+
+
+LATER = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+import tidemill_tensorflow
+tidemill_tensorflow.compile_training()
+import tensorflow as tf
+from tidemill_tensorflow import compiler
+
+(device,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+session = compiler._sessions[0]
+session.stored_decision = lambda key: None if key.startswith("function ") else "xla"
+strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]) if sys.argv[1] == "2" else tf.distribute.get_strategy()
+with strategy.scope():
+    weight = tf.Variable(2.0)
+
+def replica_step(value):
+    with tf.GradientTape() as tape:
+        loss = weight * value
+    gradient = tape.gradient(loss, weight)
+    if sys.argv[1] == "2":
+        gradient = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+    weight.assign_sub(0.125 * gradient)
+
+@tf.function
+def train_step(value):
+    strategy.run(replica_step, args=(value,))
+
+def fail(*arguments):
+    raise tf.errors.ResourceExhaustedError(None, None, "no memory is left")
+
+error = ""
+for number in range(8):
+    if number == 6:
+        (step,) = session.steps
+        (shape,) = step.shapes.values()
+        assert shape.steps["xla"] >= 2, shape.steps
+        shape.functions["xla"] = fail
+    try:
+        train_step(tf.constant(1.0))
+    except tf.errors.ResourceExhaustedError as caught:
+        error = caught.message
+        break
+    session.wait_for_background()
+print(json.dumps({"steps": number, "error": error, "weight": float(weight.numpy())}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("devices", "ended"),
+    [
+        (1, {"steps": 7, "error": "", "weight": 1.0}),
+        (2, {"steps": 6, "error": "no memory is left", "weight": 1.25}),
+    ],
+)
+def test_a_step_in_which_xla_fails_later_runs_again_but_not_over_several_devices(
+    devices: int, ended: dict[str, object]
+) -> None:
+    found = subprocess.run([sys.executable, "-c", LATER, str(devices)], capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout) == ended
+    assert ("train_step runs plain: XLA failed: no memory is left" in found.stderr) == (devices == 1)
