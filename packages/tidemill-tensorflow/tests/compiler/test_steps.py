@@ -1,4 +1,4 @@
-"""Steps for which XLA fails, when it compiles them or later."""
+"""Steps for which XLA fails, and steps whose function is gone."""
 
 import json
 import subprocess
@@ -120,3 +120,44 @@ def test_a_step_in_which_xla_fails_later_runs_again_but_not_over_several_devices
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout) == ended
     assert ("train_step runs plain: XLA failed: no memory is left" in found.stderr) == (devices == 1)
+
+
+SEARCH = """
+import gc, json, os, sys, weakref
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+import tidemill_tensorflow
+tidemill_tensorflow.compile_training()
+import keras
+import tensorflow as tf
+from tidemill_tensorflow import compiler
+from tidemill_tensorflow.compiler import parts, steps
+
+taken, take_apart = [], steps.take_apart
+
+def noted(*arguments, **named):
+    found = take_apart(*arguments, **named)
+    taken.append(weakref.ref(found))
+    return found
+
+steps.take_apart = noted
+session = compiler._sessions[0]
+for units in (4, 5, 6):
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(units)])
+    model.compile("adam", "mse")
+    model.fit(tf.ones([64, 3]), tf.ones([64, units]), batch_size=2, verbose=0)
+    session.wait_for_background()
+    del model
+    keras.backend.clear_session()
+    gc.collect()
+session.wait_for_background()
+functions = session.as_dict()["functions"]
+print(json.dumps({"alive": [each() is not None for each in taken], "steps": [each["steps"] for each in functions]}))
+"""
+
+
+def test_graphs_and_compiled_code_of_deleted_models_are_freed_and_stay_in_the_report() -> None:
+    ended = subprocess.run([sys.executable, "-c", SEARCH], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    # What belongs to a model is freed when the next one begins to train.
+    assert json.loads(ended.stdout) == {"alive": [False, False, True], "steps": [32, 32, 32]}

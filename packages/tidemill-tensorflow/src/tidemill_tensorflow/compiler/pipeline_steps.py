@@ -33,6 +33,11 @@ class PipelineStep(SharedStep):
         self._ballot.fingerprint = f"pipeline {self.name}"  # the ranks have different graphs
         return pipeline
 
+    def release(self) -> None:
+        """Free graphs and compiled code, after the script's function is gone. Only the report uses the step then."""
+        super().release()
+        self._recording = None
+
     def _run_first(self, parts: Pipeline, slots: list[Any]) -> Any:
         assert self._recording is not None
         results, values = self._recording(*slots)

@@ -89,7 +89,7 @@ def times(trial: Trial, *, runs: int = 1, names: Sequence[str] = ()) -> str:
         f"{name} {1e3 * seconds / runs:.2f} ms"
         for name, seconds in zip(names or medians, medians.values())  # noqa: B905 - Python 3.9 has no strict
     )
-    return f"CPU times, because the machine was busy: {shown}" if trial.by_cpu_time else shown
+    return f"{shown}; CPU times, because the machine was busy" if trial.by_cpu_time else shown
 
 
 def _setting(settings: MachineSettings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import gc
 import sys
 import threading
 import weakref
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,7 @@ class Session:
         setting = settings.name if settings is not None and settings.name != DEFAULTS else ""
         self._store = DecisionStore(options.cache_dir, setting=setting) if options.cache_dir is not None else None
         self._known: weakref.WeakKeyDictionary[Any, Step | SharedStep | None] = weakref.WeakKeyDictionary()
+        self._gone: deque[Step | SharedStep] = deque()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill-compiler")
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
@@ -101,10 +103,19 @@ class Session:
             pass
         step = None
         if not self._ended and self._trains(concrete) and not jit.is_chosen_by_script(concrete):
+            self._release_gone()
             step = self._new_step(concrete)
             self.steps.append(step)
+            # A finalizer may run in the middle of any other code, so that it must not take locks.
+            weakref.finalize(concrete, self._gone.append, step).atexit = False
         self._known[concrete] = step
         return step
+
+    def _release_gone(self) -> None:
+        """Free what belongs to functions that the script has deleted, as a search over models does."""
+        while self._gone:
+            step = self._gone.popleft()
+            self.run_in_background(step, step.release)
 
     def _trains(self, concrete: Any) -> bool:
         if job.model_parallelism() is not None and (is_measurement(concrete) or is_pipeline(nodes_of(concrete))):
@@ -193,7 +204,7 @@ class Session:
             self._store.write(key, trial.decision)
         chosen = "1 batch" if trial.decision == PLAIN else f"{COUNT} batches"
         times = report.times(trial, runs=COUNT, names=("1 in a call", f"{COUNT} in a call"))
-        self.note(f"{step.name}: {chosen} in a call (times per batch: {times})")
+        self.note(f"{step.name}: {chosen} in a call (per batch: {times})")
         self._tell_later_jobs()
         self._write_report()
 

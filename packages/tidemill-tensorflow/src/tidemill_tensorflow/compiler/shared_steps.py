@@ -97,6 +97,12 @@ class SharedStep:
             self._ballot.is_failed = True
         self._give_up(reason)
 
+    def release(self) -> None:
+        """Free graphs and compiled code, after the script's function is gone. Only the report uses the step then."""
+        self._parts = None
+        for shape in self.shapes.values():
+            shape.functions.clear()
+
     def _give_up(self, reason: str) -> None:
         self.reason = reason
         self._session.note_fallback(self, reason)

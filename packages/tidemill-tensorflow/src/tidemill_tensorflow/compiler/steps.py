@@ -93,6 +93,7 @@ class Step:
         self.times: StepTimes | None = None
         self._session = session
         self._parts: Parts | None = None
+        self._has_static_shapes = False
         self._known: str | None = None
         self._stays_whole = False
         self._whole: Callable[..., list[Any]] | None = None
@@ -121,7 +122,7 @@ class Step:
 
     def has_static_shapes(self) -> bool:
         """Return whether the graph alone determines the shapes of the step's arguments."""
-        return self._parts is not None and self._parts.has_static_shapes()
+        return self._has_static_shapes
 
     def can_group(self) -> bool:
         """Return whether several runs can be one call: the part after the step may then run once per call."""
@@ -219,6 +220,7 @@ class Step:
             return
         if self._known is None:
             _ = parts.plain  # builds it here, in the background
+        self._has_static_shapes = parts.has_static_shapes()
         self._parts = parts
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
@@ -267,6 +269,14 @@ class Step:
         self.reason = reason
         self._stays_whole = self._stays_whole or self._draws_by_state()
         self._session.note_fallback(self, reason)
+
+    def release(self) -> None:
+        """Free graphs and compiled code, after the script's function is gone. Only the report uses the step then."""
+        self._parts = self._whole = None
+        self._functions.clear()
+        self.grouping = Grouping(self)
+        for shape in self.shapes.values():
+            shape.functions.clear()
 
     def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
         try:
