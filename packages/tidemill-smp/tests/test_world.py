@@ -199,7 +199,7 @@ def receive_from_each_other():
 
 
 def test_ranks_that_wait_for_each_other_report_what_the_other_waits_for():
-    failures = ranks.run(2, receive_from_each_other, config={"hang_timeout_s": 4}, check=False)
+    failures = ranks.run(2, receive_from_each_other, config={"hang_timeout_s": 8}, check=False)
     late = [failure for failure in failures if failure.kind == "SMPDeadlockError"]
     assert late
     assert any("it is alive and itself waits in recv_from rank" in failure.text for failure in late)
