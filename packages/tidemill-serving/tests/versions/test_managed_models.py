@@ -108,9 +108,8 @@ def test_a_new_version_replaces_the_old_one_and_a_broken_one_does_not(
     base = tmp_path / "half"
     put(models, base, 1)
     server = managed(config_text(("half", base, "")))
-    (base / ".2").mkdir()
-    (base / ".2" / "saved_model.pb").write_bytes(b"\xff not a model")
-    (base / ".2").rename(base / "2")
+    (base / "2").mkdir()
+    (base / "2" / "saved_model.pb").write_bytes(b"\xff not a model")
     until(lambda: states(server, "half") == {2: "END", 1: "AVAILABLE"})
     failed = server.get("/v1/models/half/versions/2").json["model_version_status"][0]["status"]
     assert failed["error_code"] == "UNKNOWN"
