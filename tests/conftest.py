@@ -29,7 +29,7 @@ os.environ.setdefault("TIDEMILL_ENVIRONMENTS_DIR", str(Settings().environments_d
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 BUCKET = "sagemaker-us-west-2-000000000000"
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 @pytest.fixture(scope="session", autouse=True)

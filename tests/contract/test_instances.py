@@ -38,14 +38,16 @@ GROUPED = """
         print("CHANNEL", channel, *sorted(os.listdir("/opt/ml/input/data/" + channel)), flush=True)
 """
 FAILING = """
-    import os, signal, sys, time
+    import os, pathlib, signal, time
     host = os.environ["SM_CURRENT_HOST"]
-    print("READY", flush=True)
-    if host == "algo-2":
-        time.sleep(0.5)
-        raise ValueError("no such layer")
+    shared = pathlib.Path(os.environ["TIDEMILL_JOB_DIRECTORY"])
     if host == "algo-3":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (shared / host).touch()
+    while len(list(shared.iterdir())) < 3:
+        time.sleep(0.01)
+    if host == "algo-2":
+        raise ValueError("no such layer")
     while True:
         time.sleep(1)
 """

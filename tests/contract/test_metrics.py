@@ -99,11 +99,13 @@ def watched(jobs_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         jobs.sagemaker.create_training_job(**request)
         watched.name = request["TrainingJobName"]
         watched.wait_for("validation:loss", 3)
+        jobs.wait_until(lambda: expected(watched), "the script's own results")
         yield watched
 
 
 def expected(watched: Watched) -> list[float]:
-    line = next(line for line in watched.jobs.log(watched.name) if line.startswith("EXPECTED"))
+    """Return the results of the epochs, as the script has printed them; empty if it has not yet."""
+    line = next((line for line in watched.jobs.log(watched.name) if line.startswith("EXPECTED")), "EXPECTED []")
     return [float(value) for value in json.loads(line.removeprefix("EXPECTED "))]
 
 

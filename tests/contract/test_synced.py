@@ -57,7 +57,7 @@ def test_files_are_in_s3_while_the_script_writes_them(service: Service, jobs: An
             assert error.response["Error"]["Code"] == "NoSuchKey"
             return b""
 
-    jobs.wait_until(lambda: bool(stored(events)), lambda: "\n".join(jobs.log(name)))
+    jobs.wait_until(lambda: stored(events).count(b"\n") > 1, lambda: "\n".join(jobs.log(name)))
     assert stored(events).startswith(b"0\n1\n")
     jobs.wait_until(lambda: stored(part) == b"p" * 20_000_000, lambda: "\n".join(jobs.log(name)))
     service.kill()

@@ -90,10 +90,12 @@ class Board:
 
 
 @pytest.fixture
-def free_port() -> int:
+def free_port() -> Iterator[int]:
+    """Yield a port that the system gives to nothing else. TensorBoard, which sets SO_REUSEADDR, can listen on it."""
     with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+        yield int(sock.getsockname()[1])
 
 
 @pytest.fixture

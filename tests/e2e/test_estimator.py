@@ -195,7 +195,17 @@ def test_requirements_are_installed_once_and_their_failure_is_reported(
 
 
 def test_ctrl_c_detaches_and_prints_how_to_attach(variables: dict[str, str], tmp_path: Path, jobs: Any) -> None:
-    write(tmp_path / "train.py", "import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint('done', flush=True)")
+    write(
+        tmp_path / "train.py",
+        """
+        import os, time
+        s3 = __import__("boto3").client("s3")
+        print("begun", flush=True)
+        while not s3.list_objects_v2(Bucket="sagemaker-us-west-2-000000000000", Prefix="detached/go").get("KeyCount"):
+            time.sleep(0.1)
+        print("done", flush=True)
+        """,
+    )
     write(
         tmp_path / "client.py",
         """
@@ -233,6 +243,7 @@ def test_ctrl_c_detaches_and_prints_how_to_attach(variables: dict[str, str], tmp
     assert "attach" in rest
     assert name in rest
     assert "stop" in rest
+    jobs.s3.put_object(Bucket="sagemaker-us-west-2-000000000000", Key="detached/go", Body=b"")
     assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
     assert "done" in jobs.log(name)
 

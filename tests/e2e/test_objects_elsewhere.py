@@ -143,7 +143,7 @@ def test_code_and_copies_of_a_second_job_are_not_fetched_again(elsewhere: Elsewh
     elsewhere.other.kill()
     try:
         jobs.sagemaker.create_training_job(**request)
-        jobs.wait(request["TrainingJobName"], until=("Training",))
+        jobs.wait(request["TrainingJobName"], until=("Training", "Uploading", "Completed"))
     finally:
         elsewhere.other.start()
     job = jobs.wait(request["TrainingJobName"])

@@ -5,11 +5,12 @@ The disk is a small tmpfs, which only root may mount; for other users these test
 """
 
 import contextlib
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from botocore.config import Config
@@ -73,12 +74,24 @@ class Disk:
     @contextlib.contextmanager
     def filled(self, *, but_bytes: int = 0) -> Iterator[None]:
         """Leave no more than ``but_bytes`` free on the disk during the block."""
-        with self._filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, self.free_bytes - but_bytes)
         try:
+            with self._filler.open("wb") as file:
+                while not self._allocated(file, self.free_bytes - but_bytes):
+                    pass
             yield
         finally:
             self._filler.unlink()
+
+    @staticmethod
+    def _allocated(file: IO[bytes], size_bytes: int) -> bool:
+        """Allocate the bytes. Return whether there was space: the service may have taken some meanwhile."""
+        try:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return False
+        return True
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,8 @@ class Gang:
         self._wait_until(lambda: not self._processes_of(self.job_id), "the end of the job's processes")
         assert not list(directory.glob("network.*")), "no network is recorded"
         assert not list(directory.rglob("*.tmp")), "nothing half written is left"
-        assert not users_of_mounts(str(directory))
+        # A process that is exiting has no environment any more when it leaves its mounts.
+        self._wait_until(lambda: not users_of_mounts(str(directory)), "the end of the job's mounts")
         # Numbers of namespaces are reused, possibly for a network that another test on this machine creates.
         self._wait_until(lambda: not users_of_namespaces(self._namespaces), "the end of the network namespaces")
 

@@ -151,24 +151,33 @@ def test_a_job_is_stopped_while_its_packages_are_installed(jobs: Any, oracle: An
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
-def test_a_job_is_stopped_during(stage: str, dawdling: tuple[Any, Any]) -> None:
-    jobs, oracle = dawdling
+def test_a_job_is_stopped_during(stage: str, gated: tuple[Any, Any, Path]) -> None:
+    jobs, oracle, gates = gated
+    for each in STAGES:
+        point, status = STAGES[each]
+        gate = gates / point
+        if each == stage:
+            gate.unlink(missing_ok=True)
+            break
+        gate.touch()
     name = jobs.create(SLEEPER)
-    jobs.wait(name, until=(STAGES[stage][1],))
+    jobs.wait(name, until=(status,))
     jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    gate.touch()
     job = oracle.check(name, "Stopped")
     reached = [each["Status"] for each in job["SecondaryStatusTransitions"]]
     assert reached[-3:] == [STAGES[stage][1], "Stopping", "Stopped"]
 
 
 @pytest.fixture(scope="module")
-def dawdling(jobs_of: Any, oracle_of: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield jobs of a service whose shims wait at each stage."""
-    faults = ";".join(f"{point}:delay=0.5" for point, _ in STAGES.values())
+def gated(jobs_of: Any, oracle_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any, Path]]:
+    """Yield jobs of a service whose shims wait at each stage for a file, and the directory of these files."""
+    gates = tmp_path_factory.mktemp("gates")
+    faults = ";".join(f"{point}:wait={gates / point}" for point, _ in STAGES.values())
     with Service(settings={"stop_grace_s": 1}, variables={"TIDEMILL_FAULTS": faults}) as service:
         jobs = jobs_of(service)
         oracle = oracle_of(jobs)
-        yield jobs, oracle
+        yield jobs, oracle, gates
         oracle.check_ends()
 
 

@@ -75,7 +75,7 @@ def test_objects_with_a_result_are_not_done_again_after_a_kill(
         assert read_json(directory.spec_file)["kind"] == "transform"
         shim = directory.read_run()
         assert shim is not None
-        assert not shim.alive
+        wait_until(lambda: not shim.alive, "the end of the shim")  # it may still be exiting after its last report
 
 
 def _create(sagemaker: Any) -> None:

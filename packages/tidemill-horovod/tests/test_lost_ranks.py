@@ -27,7 +27,7 @@ def test_the_other_ranks_get_an_error_that_names_the_lost_rank(
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "-1",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10",
         "SMP_SIZE": str(ranks),
         "SMP_STORE": str(tmp_path),
         "SMP_SECRET": "5" * 64,

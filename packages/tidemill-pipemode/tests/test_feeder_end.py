@@ -226,7 +226,7 @@ def test_no_reader_takes_the_fifo_of_a_killed_feeder_from_a_new_one(channels, li
         reader.join(DEADLINE_S)
         poll = select.poll()
         poll.register(taken[0], select.POLLIN)
-        assert poll.poll(5000), "the reader has the FIFO of the killed feeder"
+        assert poll.poll(DEADLINE_S * 1000), "the reader has the FIFO of the killed feeder"
         epochs.close_epoch(taken[0])
 
 

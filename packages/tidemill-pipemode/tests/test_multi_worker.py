@@ -2,6 +2,8 @@
 
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from conftest import Channels
@@ -51,11 +53,12 @@ def test_two_workers_train_one_model_each_from_its_own_channel(scripts, reader, 
         for epoch in range(2):
             workers[0].write(b"".join(b"%d,%d\n" % (x, 3 * x) for x in range(1, 9)), epoch)
             workers[1].write(b"".join(b"%d,%d\n" % (x, 3 * x) for x in range(2, 10)), epoch)
-        addresses = free_addresses(2)
-        running = [
-            scripts.start(WORKER, worker.root, index, *addresses, reader=reader) for index, worker in enumerate(workers)
-        ]
-        outputs = [process.communicate(DEADLINE_S) for process in running]
+        with reserved_addresses(2) as addresses:
+            running = [
+                scripts.start(WORKER, worker.root, index, *addresses, reader=reader)
+                for index, worker in enumerate(workers)
+            ]
+            outputs = [process.communicate(DEADLINE_S) for process in running]
         assert [process.returncode for process in running] == [0, 0], outputs
         results = [re.fullmatch(r"seen=(\d+) slope=([\d.]+)\n", output) for output, _ in outputs]
         assert all(results), outputs
@@ -82,9 +85,12 @@ def make(directory: Path) -> Path:
     return directory
 
 
-def free_addresses(count: int) -> list[str]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return addresses
+@contextmanager
+def reserved_addresses(count: int) -> Iterator[list[str]]:
+    """Yield addresses. The system gives their ports to nothing else, and TensorFlow uses SO_REUSEADDR."""
+    with ExitStack() as stack:
+        reserved = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in reserved:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", 0))
+        yield [f"127.0.0.1:{sock.getsockname()[1]}" for sock in reserved]

@@ -203,7 +203,7 @@ MEMBERS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(MEMBERS, max_size=7))
 def test_no_archive_writes_outside_its_destination(tmp_path_factory, members):
     outside = tmp_path_factory.mktemp("outside")

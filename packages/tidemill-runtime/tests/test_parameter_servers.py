@@ -120,11 +120,13 @@ def test_a_worker_that_fails_before_the_master_ends_has_failed(member):
         assert await_end(member("raise SystemExit(4)", address=address)) == 4
 
 
-def test_a_worker_that_fails_because_the_master_ended_is_not_the_reason(member):
+def test_a_worker_that_fails_because_the_master_ended_is_not_the_reason(member, tmp_path):
     with listener() as (listening, address):
-        worker = member("import time; time.sleep(0.2); raise SystemExit(4)", address=address)
+        fails = "import os, time\nwhile not os.path.exists('fail'): time.sleep(0.01)\nraise SystemExit(4)"
+        worker = member(fails, address=address)
         assert worker.exit_code() is None  # the master has been reached
         listening.close()
+        (tmp_path / "fail").touch()
         assert await_end(worker) == 0
 
 

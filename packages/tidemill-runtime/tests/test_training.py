@@ -206,7 +206,7 @@ def test_values_arrive_unchanged_in_every_locale(job, locale):
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(values=st.dictionaries(TEXTS, TEXTS, max_size=20))
 def test_any_text_arrives_as_one_unchanged_argument(job, values):
     job.script("import json, sys; print(json.dumps(sys.argv[1:]))")

@@ -137,6 +137,7 @@ def failing(directory: str) -> list[str]:
     """Save to an impossible path; return the errors, and check that the ranks are still in step."""
     model, file = trained("sequential", 1), Path(directory, f"file{smp.rank()}")
     file.write_text("in the way")
+    smp.barrier()
     blocked = str(Path(directory, "file0"))
     messages = []
     for attempt in (

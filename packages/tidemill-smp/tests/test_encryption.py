@@ -11,6 +11,7 @@ import pytest
 
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
+from ports import reserved_port
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import make_certificate
 from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
@@ -163,9 +164,9 @@ def test_ranks_exchange_objects_and_tensors_over_encrypted_connections():
 
 
 def test_ranks_connect_through_a_store_at_an_address_over_encrypted_connections():
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with reserved_port() as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    results = ranks.run(2, exchange_by_both, environment={**ENCRYPTED, "SMP_STORE": address})
+        results = ranks.run(2, exchange_by_both, environment={**ENCRYPTED, "SMP_STORE": address})
     assert results == [([0, 1], 1.0), ([0, 1], 0.0)]
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import mpi
+from ports import reserved_port
 
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run"]
 SCRIPTS = Path(__file__).parent / "jobs"
@@ -181,22 +181,22 @@ def test_lines_of_ranks_are_not_mixed():
     assert all(re.fullmatch(r"x{5000} \d+", line) for line in lines)
 
 
-def test_launchers_on_several_machines_start_one_job(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
+def test_launchers_on_several_machines_start_one_job():
+    with reserved_port() as free:
         port = str(free.getsockname()[1])
-    job = ["--hosts", "127.0.0.1,127.0.0.2", "--port", port, "--encrypt", "--prefix", str(SCRIPTS / "place.py")]
-    variables = {**os.environ, "SMP_SECRET": "5e" * 32, "SMP_SOCKETS": "tcp", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    launchers = [
-        subprocess.Popen(
-            [*LAUNCH, "-n", "2", "--host-index", index, *job, "--partitions", "2"],
-            env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in ("0", "1")
-    ]
-    outputs = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
+        job = ["--hosts", "127.0.0.1,127.0.0.2", "--port", port, "--encrypt", "--prefix", str(SCRIPTS / "place.py")]
+        variables = {**os.environ, "SMP_SECRET": "5e" * 32, "SMP_SOCKETS": "tcp", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        launchers = [
+            subprocess.Popen(
+                [*LAUNCH, "-n", "2", "--host-index", index, *job, "--partitions", "2"],
+                env=variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for index in ("0", "1")
+        ]
+        outputs = [launcher.communicate(timeout=DEADLINE_S) for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
     first, second = (places(out) for out, _ in outputs)
     assert first | second == FOUR

@@ -387,14 +387,14 @@ def test_a_killed_peer_ends_the_wait(config):
 
 
 def test_a_stopped_peer_ends_the_wait_after_the_limit(config):
-    with ranks.Job(2, {"partitions": 2, "hang_timeout_s": 3, **config}) as job:
+    with ranks.Job(2, {"partitions": 2, "hang_timeout_s": 8, **config}) as job:
         job.call(name_of_transport)
         os.kill(job.processes[1].pid, signal.SIGSTOP)
         job.begin(wait_for_message, "the backward of microbatch 0", only=[0])
         failure = job.result(0)
         os.kill(job.processes[1].pid, signal.SIGKILL)
         assert failure.kind == "SMPDeadlockError"
-        assert "rank 1 (partition 1) sent nothing within 3 s (hang_timeout_s)" in failure.text
+        assert "rank 1 (partition 1) sent nothing within 8 s (hang_timeout_s)" in failure.text
         assert "the backward of microbatch 0" in failure.text
         assert failure.seconds < 45
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
+from ports import reserved_port
 from smdistributed.modelparallel.tensorflow import session, utils
 from smdistributed.modelparallel.tensorflow.cores import cores_of
 from smdistributed.modelparallel.tensorflow.world import wire
@@ -198,7 +199,7 @@ def receive_from_each_other():
 
 
 def test_ranks_that_wait_for_each_other_report_what_the_other_waits_for():
-    failures = ranks.run(2, receive_from_each_other, config={"hang_timeout_s": 4}, check=False)
+    failures = ranks.run(2, receive_from_each_other, config={"hang_timeout_s": 8}, check=False)
     late = [failure for failure in failures if failure.kind == "SMPDeadlockError"]
     assert late
     assert any("it is alive and itself waits in recv_from rank" in failure.text for failure in late)
@@ -256,9 +257,9 @@ def exchange_by_both():
 
 
 def test_ranks_also_connect_through_a_store_at_an_address():
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with reserved_port() as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    assert ranks.run(2, exchange_by_both, environment={"SMP_STORE": address}) == [([0, 1], 1.0), ([0, 1], 0.0)]
+        assert ranks.run(2, exchange_by_both, environment={"SMP_STORE": address}) == [([0, 1], 1.0), ([0, 1], 0.0)]
 
 
 def send_files(root):

@@ -5,7 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,17 +73,23 @@ def run(script: Path, kind: str, configs: list[dict[str, Any]]) -> list[tuple[di
     return [(json.loads(out.splitlines()[-1]), log) for out, log in ended]
 
 
-def workers() -> list[dict[str, Any]]:
+@contextmanager
+def workers() -> Iterator[list[dict[str, Any]]]:
+    """Yield configurations. The system gives their ports to nothing else, and TensorFlow uses SO_REUSEADDR."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(WORKERS)]
-        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    return [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}} for i in range(WORKERS)]
+        reserved = [stack.enter_context(socket.socket()) for _ in range(WORKERS)]
+        for sock in reserved:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in reserved]
+        yield [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}} for i in range(WORKERS)]
 
 
 def test_two_workers_come_to_the_numbers_of_plain_keras_in_one_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(TRAINING)
-    (first, log), (second, _) = run(script, "mirrored", workers())
+    with workers() as configs:
+        (first, log), (second, _) = run(script, "mirrored", configs)
     ((plain, _),) = run(script, "plain", [{}])
     assert "unsupported type" in first.pop("as it is"), "Keras is sound: the repair has no reason any more"
     assert first.pop("steps").startswith("steps_per_execution=2 does not work under MultiWorkerMirroredStrategy")

@@ -42,9 +42,12 @@ class PostgresqlServer:
         if os.geteuid() == 0:
             os.chown(self.root, NOBODY, NOBODY)
             self._as = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        # Bound, but never listening: the system gives the port to nothing else while the server is down, and
+        # PostgreSQL sets SO_REUSEADDR.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self.port: int = self._reserved.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
         options = ["-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--wal-segsize=1", "-D", self.root / "data"]
         subprocess.run([self._bin / "initdb", *options], check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)
@@ -108,6 +111,7 @@ class PostgresqlServer:
         """Kill the server and remove its directory."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
+        self._reserved.close()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _admin(self) -> Any:

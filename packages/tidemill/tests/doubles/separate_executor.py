@@ -83,11 +83,15 @@ class SeparateExecutor:
     def _start(self, ref: InstanceRef) -> None:
         directory = self._directory(ref)
         script = Path(__file__).with_name("separate_instance.py")
-        child = subprocess.Popen([sys.executable, str(script), str(directory)], start_new_session=True)
+        command = [sys.executable, str(script), str(directory)]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._children.append(child)
-        process = ProcessId.of(child.pid)
-        assert process is not None
-        _write(directory / "process.json", {"id": [process.boot_id, process.pid, process.start_ticks]})
+        assert child.stdin is not None
+        # The instance begins at the end of its input, so that it is alive while its identity is read.
+        with child.stdin:
+            process = ProcessId.of(child.pid)
+            assert process is not None
+            _write(directory / "process.json", {"id": [process.boot_id, process.pid, process.start_ticks]})
         self._seen[ref] = None
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:

@@ -1,7 +1,7 @@
 """``python separate_instance.py DIRECTORY``: one instance of the separate executor, the counterpart of a shim.
 
-It runs the hyperparameter ``script`` (training), or ``serve.py`` of the model (endpoint), and reports through files
-below its directory, which only it and its executor use.
+It begins at the end of its input, runs the hyperparameter ``script`` (training), or ``serve.py`` of the model
+(endpoint), and reports through files below its directory, which only it and its executor use.
 """
 
 import hashlib
@@ -96,6 +96,7 @@ def serve() -> None:
     end("stopped" if stopped else "failed", "" if stopped else f"AlgorithmError: exit status {status}", {})
 
 
+sys.stdin.read()
 enter("Starting")
 spec = json.loads((directory / "spec.json").read_text())
 if spec["kind"] == "endpoint":

@@ -377,7 +377,7 @@ def test_a_killed_instance_is_lost_and_not_started_again(rig: Rig) -> None:
 
 def test_changed_returns_the_instances_with_changes_and_is_empty_on_timeout(rig: Rig) -> None:
     spec = rig.start("print('x')")
-    assert rig.wait(lambda: not rig.executor.observe(spec.ref).running) == {spec.ref}
+    assert rig.wait(lambda: not rig.executor.observe(spec.ref).running, news_of=spec.ref) == {spec.ref}
 
     async def drain() -> None:
         while await rig.executor.changed(timeout_s=0.5):

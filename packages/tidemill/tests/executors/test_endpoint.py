@@ -140,7 +140,8 @@ print('serving', flush=True)""",
 
 
 def test_a_model_is_unpacked_once_for_two_instances_and_removed_with_the_last(stage):
-    first, second = (stage.start(kind="endpoint", model=model(stage, SHOW)) for _ in range(2))
+    show = model(stage, SHOW)
+    first, second = (stage.start(kind="endpoint", model=show) for _ in range(2))
     for ref in (first, second):
         stage.wait_for_line(ref, "serving")
         assert "read-only: Read-only file system" in stage.lines(ref)
@@ -160,11 +161,12 @@ def test_a_model_is_unpacked_once_for_two_instances_and_removed_with_the_last(st
 
 
 def test_a_model_whose_first_instance_was_killed_serves_the_next(stage):
-    first = stage.start(kind="endpoint", model=model(stage, SHOW))
+    show = model(stage, SHOW)
+    first = stage.start(kind="endpoint", model=show)
     stage.wait_for_line(first, "serving")
     stage.executor.kill(first)
     stage.wait(first, lambda: not stage.executor.observe(first).running)
-    second = stage.start(kind="endpoint", model=model(stage, SHOW))
+    second = stage.start(kind="endpoint", model=show)
     stage.wait_for_line(second, "serving")
     assert call(stage, second) == b"pong"
     stage.executor.stop(second, reason=StopReason.STOPPED)

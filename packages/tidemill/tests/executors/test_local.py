@@ -210,7 +210,8 @@ def test_a_script_that_ignores_sigterm_is_killed_after_the_grace_time(any_stage)
 
 
 def test_the_shim_itself_ends_a_job_at_its_longest_runtime(any_stage):
-    ref, ended = any_stage.run(BASE + "(base / 'model/m').touch()\n" + SLEEP, max_runtime_s=1.0)
+    # Long enough for the script to start on a busy machine.
+    ref, ended = any_stage.run(BASE + "(base / 'model/m').touch()\n" + SLEEP, max_runtime_s=3.0)
     assert ended.outcome is Outcome.MAX_RUNTIME
     assert list(ended.artifacts) == ["model"]
     assert any("MaxRuntimeInSeconds is reached" in line for line in any_stage.lines(ref))
@@ -218,12 +219,13 @@ def test_the_shim_itself_ends_a_job_at_its_longest_runtime(any_stage):
 
 @pytest.mark.parametrize("point", ["shim.started", "shim.environment", "shim.downloaded"])
 def test_a_stop_before_the_script_runs_ends_the_instance_at_once(stage, monkeypatch, point, tmp_path):
-    hits = tmp_path / "hits"
-    monkeypatch.setenv("TIDEMILL_FAULTS", f"{point}:delay=1")
+    hits, gate = tmp_path / "hits", tmp_path / "gate"
+    monkeypatch.setenv("TIDEMILL_FAULTS", f"{point}:wait={gate}")
     monkeypatch.setenv("TIDEMILL_FAULTS_LOG", str(hits))
     ref = stage.start("print('ran')")
     stage.wait(ref, hits.exists)
     stage.executor.stop(ref, reason=StopReason.STOPPED)
+    gate.touch()
     ended = stage.ended(ref)
     assert (ended.outcome, ended.artifacts, ended.training_started_ms) == (Outcome.STOPPED, {}, None)
     assert "ran" not in stage.lines(ref)
@@ -240,12 +242,13 @@ def test_a_stop_before_the_shim_reported_is_found_by_it(stage):
 
 
 def test_a_stop_while_uploading_does_not_change_how_the_script_ended(stage, monkeypatch, tmp_path):
-    hits = tmp_path / "hits"
-    monkeypatch.setenv("TIDEMILL_FAULTS", "shim.packed:delay=1")
+    hits, gate = tmp_path / "hits", tmp_path / "gate"
+    monkeypatch.setenv("TIDEMILL_FAULTS", f"shim.packed:wait={gate}")
     monkeypatch.setenv("TIDEMILL_FAULTS_LOG", str(hits))
     ref = stage.start(BASE + "(base / 'model/m').touch()")
     stage.wait(ref, hits.exists)
     stage.executor.stop(ref, reason=StopReason.STOPPED)
+    gate.touch()
     ended = stage.ended(ref)
     assert (ended.outcome, list(ended.artifacts)) == (Outcome.COMPLETED, ["model"])
 
@@ -387,9 +390,9 @@ def test_changed_is_woken_by_a_report_and_is_empty_on_timeout(stage):
     async def follow():
         ref = stage.start("")
         seen = set()
-        async with asyncio.timeout(30):
-            while stage.executor.observe(ref).exit is None:
-                seen |= await stage.executor.changed(timeout_s=30)
+        async with asyncio.timeout(60):
+            while stage.executor.observe(ref).exit is None or not seen:
+                seen |= await stage.executor.changed(timeout_s=60)
         assert seen == {ref}
         while await stage.executor.changed(timeout_s=0.5):
             pass

@@ -199,7 +199,7 @@ def test_the_shutdown_waits_for_answers_in_progress_up_to_its_time_limit(log: Lo
             replies.append((reader, writer))
         while len(waiting) < 2:
             await asyncio.sleep(0)
-        drained = asyncio.ensure_future(server.drain(timeout_s=0.3))
+        drained = asyncio.ensure_future(server.drain(timeout_s=1))
         await asyncio.sleep(0)
         waiting["/soon"].set()
         await drained

@@ -77,14 +77,15 @@ def test_the_second_service_answers_through_the_first_and_follows_its_death(pair
 
 
 @pytest.mark.parametrize(
-    ("gave_back", "is_over", "status"), [(True, True, 0), (False, True, -signal.SIGKILL), (False, False, 0)]
+    ("gave_back", "is_over", "lives_s", "status"),
+    [(True, True, 1.5, 0), (False, True, 60.0, -signal.SIGKILL), (False, False, 1.5, 0)],
 )
 def test_a_predecessor_that_gave_the_lead_back_has_time_to_exit_and_one_that_hangs_is_killed(
-    gave_back: bool, is_over: bool, status: int, tmp_path: Path
+    gave_back: bool, is_over: bool, lives_s: float, status: int, tmp_path: Path
 ) -> None:
     state = StateDirectory(tmp_path)
     program = "import pathlib, sys, time; from tidemill.server.state import StateDirectory\n"
-    program += "with StateDirectory(pathlib.Path(sys.argv[1])).locked(): print(flush=True); time.sleep(1.5)"
+    program += f"with StateDirectory(pathlib.Path(sys.argv[1])).locked(): print(flush=True); time.sleep({lives_s})"
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as predecessor:
         assert predecessor.stdout is not None
         predecessor.stdout.readline()

@@ -17,7 +17,7 @@ from tidemill.store.leases import SqlLeaseRecords
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.wire.exchange import Caller, Context
 
-LEASE_S = 1.0
+LEASE_S = 10.0
 SPEC = InstanceSpec(
     ref=InstanceRef("0" * 32, 0),
     kind="training",
@@ -41,13 +41,16 @@ CONTEXT = Context(
 
 
 def test_a_report_in_time_renews_the_lease_although_a_thread_is_free_only_after_the_lease(tmp_path: Path) -> None:
+    now_s = 0.0
     database = SqliteDatabase.open(tmp_path / "state.db", metadata=metadata)
     instances = ClusterInstances(
         tmp_path / "cluster",
         logs=SegmentSink(tmp_path / "logs"),
         leases=SqlLeaseRecords(database),
         lease_s=LEASE_S,
+        now_s=lambda: now_s,
     )
+    instances.begin_leases()
     service = InstancesService(instances)
     report = {
         "JobId": SPEC.ref.job_id,
@@ -57,13 +60,15 @@ def test_a_report_in_time_renews_the_lease_although_a_thread_is_free_only_after_
     }
 
     async def report_with_busy_threads() -> Mapping[str, Any]:
+        nonlocal now_s
         loop, busy = asyncio.get_running_loop(), threading.Event()
         loop.set_default_executor(ThreadPoolExecutor(1))
         launch = asyncio.create_task(asyncio.to_thread(busy.wait))
         instances.add(SPEC)
-        await asyncio.sleep(LEASE_S * 0.6)
+        now_s += LEASE_S * 0.6
         reported = asyncio.create_task(service.report(report, CONTEXT))
-        await asyncio.sleep(LEASE_S * 0.6)  # the first lease ends meanwhile
+        await asyncio.sleep(0)  # the report has arrived
+        now_s += LEASE_S * 0.6  # the first lease ends meanwhile
         busy.set()
         await launch
         return await reported

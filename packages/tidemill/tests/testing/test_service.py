@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -46,6 +47,8 @@ def test_a_restart_after_kill_nine_keeps_state_port_and_sessions(tmp_path: Path)
         client, url, environment = service.client("sagemaker"), service.url, service.environment
         service.kill()
         assert service.pid is None
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", int(url.rpartition(":")[2])))
         service.start()
         assert (service.url, service.environment) == (url, environment)
         assert client.list_training_jobs()["TrainingJobSummaries"][0]["TrainingJobName"] == "digits"

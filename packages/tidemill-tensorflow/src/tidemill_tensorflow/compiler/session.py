@@ -107,7 +107,7 @@ class Session:
             step = self._new_step(concrete)
             self.steps.append(step)
             # A finalizer may run in the middle of any other code, so that it must not take locks.
-            weakref.finalize(concrete, self._gone.append, step).atexit = False
+            weakref.finalize(concrete, self._gone.append, step)
         self._known[concrete] = step
         return step
 

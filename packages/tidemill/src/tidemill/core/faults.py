@@ -5,7 +5,8 @@ A point costs one dictionary look-up if no fault is armed. Faults are armed by t
     TIDEMILL_FAULTS="control.create.committed:exit;store.object.rename:enospc:1:2"
 
 Each entry is ``point:action[:probability[:count[:skip]]]``. The action is ``exit`` (SIGKILL to this process), ``eio``
-or ``enospc`` (an OSError) or ``delay=SECONDS``; the first ``skip`` passes have no effect. ``point`` may end in ``*``.
+or ``enospc`` (an OSError), ``delay=SECONDS``, or ``wait=FILE``, which waits until the file exists; its path contains no
+colon. The first ``skip`` passes have no effect. ``point`` may end in ``*``.
 Every hit is appended to the file named by ``TIDEMILL_FAULTS_LOG`` before the action, so that a test can prove that its
 fault happened.
 """
@@ -16,6 +17,7 @@ import random
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["point"]
 
@@ -66,12 +68,19 @@ def point(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.action.startswith("delay="):
         time.sleep(float(fault.action.removeprefix("delay=")))
+    elif fault.action.startswith("wait="):
+        _wait_for(Path(fault.action.removeprefix("wait=")))
     elif fault.action in ("eio", "enospc"):
         raise OSError(getattr(errno, fault.action.upper()), f"fault injected at {name}")
     else:
         raise ValueError(
-            f"TIDEMILL_FAULTS: unknown action {fault.action!r} at {name}; use exit, eio, enospc or delay=S"
+            f"TIDEMILL_FAULTS: unknown action {fault.action!r} at {name}; use exit, eio, enospc, delay=S or wait=FILE"
         )
+
+
+def _wait_for(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.01)
 
 
 def _record(name: str, action: str) -> None:

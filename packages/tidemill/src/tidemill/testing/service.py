@@ -9,9 +9,11 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -71,6 +73,7 @@ class Service:
         self._variables = dict(variables or {})
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._reserved_port = 0
 
     def __enter__(self) -> "Service":
         try:
@@ -206,7 +209,7 @@ class Service:
         return connection
 
     def _spawn(self, *, ready_fd: int) -> "subprocess.Popen[bytes]":
-        port = str(self._settings.get("port") or self.url.rpartition(":")[2] or 0)
+        port = str(self._settings.get("port") or self._reserve_port())
         self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = os.open(self._state.service_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -225,6 +228,21 @@ class Service:
             )
         finally:
             os.close(log)
+
+    def _reserve_port(self) -> int:
+        """Return the port for all starts.
+
+        This process keeps a socket bound to it that never listens. So the system gives the port to nothing else while
+        the service is down, and the service, which sets SO_REUSEADDR, can listen on it.
+        """
+        if not self._reserved_port:
+            host = str(self._settings.get("host", "127.0.0.1")).strip("[]")
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, 0))
+            self._reserved_port = int(sock.getsockname()[1])
+            weakref.finalize(self, os.close, sock.detach())
+        return self._reserved_port
 
     def _process_environment(self) -> dict[str, str]:
         from tidemill.settings import Settings

@@ -111,11 +111,12 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Yield moto's server, the reference for AWS's behavior."""
     if not MOTO_SERVER.exists():
         pytest.skip(f"{MOTO_SERVER} is not installed; it is the oracle of this test")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     root = tmp_path_factory.mktemp("moto")
-    with (root / "log").open("w") as log:
+    with socket.socket() as reserved, (root / "log").open("w") as log:
+        # Bound, but never listening: the system gives the port to nothing else, and moto's server sets SO_REUSEADDR.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
         process = subprocess.Popen(
             [str(MOTO_SERVER), "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log, text=True
         )
