@@ -2,10 +2,12 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,24 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 120
+
+
+@pytest.fixture
+def reserve_port() -> Iterator[Callable[[], int]]:
+    """Function that returns a port for a server that a test starts.
+
+    A socket is bound to the port, but does not listen, until the test ends. So the system gives the port to nothing
+    else, but a server that sets SO_REUSEADDR, as TensorFlow's does, can listen on it.
+    """
+    with ExitStack() as stack:
+
+        def reserve() -> int:
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("127.0.0.1", 0))
+            return int(sock.getsockname()[1])
+
+        yield reserve
 
 
 @pytest.fixture(scope="session")

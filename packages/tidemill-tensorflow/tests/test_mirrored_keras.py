@@ -2,11 +2,9 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,23 +71,17 @@ def run(script: Path, kind: str, configs: list[dict[str, Any]]) -> list[tuple[di
     return [(json.loads(out.splitlines()[-1]), log) for out, log in ended]
 
 
-@contextmanager
-def workers() -> Iterator[list[dict[str, Any]]]:
-    """Yield configurations. The system gives their ports to nothing else, and TensorFlow uses SO_REUSEADDR."""
-    with ExitStack() as stack:
-        reserved = [stack.enter_context(socket.socket()) for _ in range(WORKERS)]
-        for sock in reserved:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in reserved]
-        yield [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}} for i in range(WORKERS)]
+def workers(reserve_port: Callable[[], int]) -> list[dict[str, Any]]:
+    addresses = [f"127.0.0.1:{reserve_port()}" for _ in range(WORKERS)]
+    return [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}} for i in range(WORKERS)]
 
 
-def test_two_workers_come_to_the_numbers_of_plain_keras_in_one_process(tmp_path: Path) -> None:
+def test_two_workers_come_to_the_numbers_of_plain_keras_in_one_process(
+    tmp_path: Path, reserve_port: Callable[[], int]
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(TRAINING)
-    with workers() as configs:
-        (first, log), (second, _) = run(script, "mirrored", configs)
+    (first, log), (second, _) = run(script, "mirrored", workers(reserve_port))
     ((plain, _),) = run(script, "plain", [{}])
     assert "unsupported type" in first.pop("as it is"), "Keras is sound: the repair has no reason any more"
     assert first.pop("steps").startswith("steps_per_execution=2 does not work under MultiWorkerMirroredStrategy")

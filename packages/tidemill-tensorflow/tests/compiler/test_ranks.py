@@ -2,9 +2,9 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,11 @@ def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, fo
 
 
 @pytest.mark.parametrize("form", ["fit", "workers"])
-def test_workers_of_a_strategy_compile_their_gradients(form: str) -> None:
-    plain, compiled = ([json.loads(text) for text in _run(*_workers(switch, form))] for switch in ("off", "on"))
+def test_workers_of_a_strategy_compile_their_gradients(form: str, reserve_port: Callable[[], int]) -> None:
+    plain, compiled = (
+        [json.loads(text) for text in _run(*_workers(switch, form, [reserve_port(), reserve_port()]))]
+        for switch in ("off", "on")
+    )
     _compare(plain, compiled)
     if form == "fit":
         first, second = (rank["functions"][0]["shapes"][0] for rank in compiled)
@@ -115,12 +118,8 @@ def _replicas(switch: str) -> tuple[dict[str, Any], str]:
     return json.loads(output), log
 
 
-def _workers(switch: str, form: str) -> list[list[str]]:
-    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    ports = [str(holder.getsockname()[1]) for holder in holders]
-    for holder in holders:
-        holder.close()
-    return [[sys.executable, SCRIPT, switch, form, str(index), *ports] for index in range(2)]
+def _workers(switch: str, form: str, ports: Sequence[int]) -> list[list[str]]:
+    return [[sys.executable, SCRIPT, switch, form, str(index), *map(str, ports)] for index in range(len(ports))]
 
 
 def _run(*commands: list[str], cache: Path | None = None) -> list[str]:
