@@ -97,7 +97,7 @@ class GenericModel:
             return response.FromString(call(request.SerializeToString(), timeout=self._timeout_s))
         except grpc.RpcError as error:
             code = Code.of(error.code().value[0])
-            # The client and the server give a call up at about the same time, in words of their own.
+            # Client and server end the call after about the same time, each with its own message.
             late = f"Timed out: the model did not answer within {self._timeout_s:g} s; allow more by {_TIMEOUT}"
             raise RequestError(code, late if code is Code.DEADLINE_EXCEEDED else error.details()) from error
 

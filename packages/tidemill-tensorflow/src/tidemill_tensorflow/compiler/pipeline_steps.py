@@ -34,7 +34,7 @@ class PipelineStep(SharedStep):
         return pipeline
 
     def release(self) -> None:
-        """Free graphs and compiled code, after the script's function is gone. Only the report uses the step then."""
+        """Free graphs and compiled code when the script's function is gone. What the report needs stays."""
         super().release()
         self._recording = None
 

@@ -75,7 +75,7 @@ def brief(shapes: Sequence[Any]) -> str:
 
 
 def times(trial: Trial, *, runs: int = 1, names: Sequence[str] = ()) -> str:
-    """Return the median times by which a trial was decided, as text.
+    """Return the median times that decided a trial, as text.
 
     Args:
         trial: The trial. Without times of its own, another process has decided.

@@ -98,7 +98,7 @@ class SharedStep:
         self._give_up(reason)
 
     def release(self) -> None:
-        """Free graphs and compiled code, after the script's function is gone. Only the report uses the step then."""
+        """Free graphs and compiled code when the script's function is gone. What the report needs stays."""
         self._parts = None
         for shape in self.shapes.values():
             shape.functions.clear()

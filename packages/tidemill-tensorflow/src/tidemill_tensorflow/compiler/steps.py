@@ -237,6 +237,7 @@ class Step:
         """Build variants, and run each of them once on copies of the variables."""
         assert self._parts is not None
         shape.compile_s = 0.0
+        earlier = self._xla_failure
         for variant in wanted:
             if variant == XLA and self._xla_failure is not None:  # most likely, other shapes fail for the same reason
                 shape.reason = self._xla_failure
@@ -256,6 +257,8 @@ class Step:
                     shape.reason = self._xla_failure = f"XLA does not compile it: {first_lines(error)}"
                 elif shape.reason is None:  # else XLA has failed too, most likely for the same reason
                     self._session.note(f"{self.name} keeps its updates as they are: {first_lines(error)}")
+        if self._xla_failure is not None and earlier is None:
+            self._session.note_fallback(self, self._xla_failure, how="without XLA" if shape.functions else "plain")
 
     def _function(self, variant: str) -> Callable[..., list[Any]] | None:
         """Return a variant that serves all shapes, or None if the step has no such variant."""
@@ -271,7 +274,7 @@ class Step:
         self._session.note_fallback(self, reason)
 
     def release(self) -> None:
-        """Free graphs and compiled code, after the script's function is gone. Only the report uses the step then."""
+        """Free graphs and compiled code when the script's function is gone. What the report needs stays."""
         self._parts = self._whole = None
         self._functions.clear()
         self.grouping = Grouping(self)
