@@ -5,6 +5,7 @@ The file is ``$TIDEMILL_CONFIG``, else ``~/.config/tidemill/config.toml``. Nothi
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +21,9 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import check_role_names
 
-__all__ = ["Settings"]
+__all__ = ["NamedEndpoint", "Settings"]
+
+_ENDPOINT_VARIABLES = ("TIDEMILL_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER", "AWS_ENDPOINT_URL")
 
 _Policies = Annotated[dict[str, Annotated[Policy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
 
@@ -33,6 +36,24 @@ def _check_object_store(value: str | None) -> str | None:
     if value is not None and S3Uri.parse(value).key.startswith("/"):
         raise ValueError(f"{value!r} has an empty first segment; expected s3://bucket/prefix")
     return None if value is None else value.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEndpoint:
+    """A service that a flag, the environment or the settings file names.
+
+    Attributes:
+        url: URL of the service.
+        named_by: The flag, the environment variable or the setting, for messages.
+    """
+
+    url: str
+    named_by: str
+
+    @property
+    def is_botocores(self) -> bool:
+        """Whether botocore reads the variable itself, separately for each AWS service."""
+        return self.named_by.startswith("AWS_")
 
 
 class Settings(BaseSettings):
@@ -53,7 +74,8 @@ class Settings(BaseSettings):
     """While another service with the same ``database_url`` leads, forward connections to it, and take over when it
     exits or dies. Unset: a second service does not start."""
     endpoint_url: str | None = None
-    """URL of the service that clients use. Unset: this user's local service, which is started if necessary."""
+    """URL of the service that the SDK and the commands use. ``TIDEMILL_ENDPOINT_URL``, ``AWS_ENDPOINT_URL_SAGEMAKER``
+    and ``AWS_ENDPOINT_URL`` win over the file. Unset: this user's own service, which is started if necessary."""
 
     host: str = "127.0.0.1"
     """Address on which the service listens. An address that other machines can reach requires ``tls_certificate`` and
@@ -143,6 +165,14 @@ class Settings(BaseSettings):
     roles get the built-in policy (`tidemill.core.roles`)."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity of events in the service's log: debug, info, warning or error."""
+
+    @property
+    def named_endpoint(self) -> NamedEndpoint | None:
+        """The service that the environment or the settings file names; None selects this user's own service."""
+        for variable in _ENDPOINT_VARIABLES:
+            if url := os.environ.get(variable):
+                return NamedEndpoint(url, variable)
+        return NamedEndpoint(self.endpoint_url, "the setting endpoint_url") if self.endpoint_url else None
 
     @property
     def limit_policy(self) -> LimitPolicy:

@@ -67,7 +67,8 @@ def toy(started: None, tidemill: Run, state_dir: Path) -> Toy:
 def test_status_without_a_service_exits_with_one(run_verb: Run, variables: dict[str, str], tmp_path: Path) -> None:
     ended = run_verb(variables, "status", "--json", "--state-dir", str(tmp_path))
     assert ended.returncode == 1
-    assert json.loads(ended.stdout) == {"running": False, "state_dir": str(tmp_path)}
+    answer = {"running": False, "state_dir": str(tmp_path), "selected": "this user's own service"}
+    assert json.loads(ended.stdout) == answer
 
 
 def test_status_prints_the_address_of_the_service_and_what_runs(tidemill: Run, toy: Toy, state_dir: Path) -> None:
@@ -175,7 +176,6 @@ def test_ps_lists_what_runs_and_with_all_what_has_ended(tidemill: Run, toy: Toy)
 def test_a_profile_or_proxy_of_the_shell_does_not_send_the_verbs_elsewhere(tidemill: Run, toy: Toy) -> None:
     elsewhere = {
         "AWS_PROFILE": "no-such-profile",
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
         "HTTP_PROXY": "http://127.0.0.1:9",
         "AWS_ACCESS_KEY_ID": "another",
     }

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
 
 __all__ = ["app"]
 
@@ -23,6 +23,7 @@ _LOOK_EVERY_S = 0.1
 def delete(
     endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint.")],
     model: Annotated[bool, typer.Option("--model", help="Delete its models too; their archives in S3 stay.")] = False,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Delete an endpoint and its configuration, and wait until it is gone. Training jobs stay as history."""
@@ -31,7 +32,7 @@ def delete(
     from tidemill.cli.service import require_service
     from tidemill.sdk.predictor import Predictor
 
-    service = require_service(load_settings(state_dir=state_dir))
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     predictor = Predictor(endpoint, service.sdk)
     try:
         if model:
@@ -50,7 +51,7 @@ def delete(
         typer.echo(f"{endpoint} is being deleted: its servers still answer requests that they had begun")
 
 
-def _is_gone(service: "LocalService", endpoint: str) -> bool:
+def _is_gone(service: "Service", endpoint: str) -> bool:
     """Wait until no endpoint that is being deleted has the name; another one may have taken it by then."""
     deadline_s = time.monotonic() + _GONE_WITHIN_S
     while any(

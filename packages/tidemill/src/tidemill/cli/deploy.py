@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
 
 __all__ = ["app"]
 
@@ -28,17 +28,17 @@ def deploy(
         str | None, typer.Option(help="TensorFlow version of a model in S3 (default: settings).")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the endpoint is in service.")] = True,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Serve a model at an endpoint. Exit code 1 when the endpoint does not come into service."""
     from tidemill.cli.service import require_service
     from tidemill.errors import EndpointFailed
 
-    settings = load_settings(state_dir=state_dir)
-    service = require_service(settings)
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     if framework_version and not model.startswith("s3://"):
         raise typer.BadParameter(f"{model} is served by the version that trained it", param_hint="--framework-version")
-    version = framework_version or settings.default_framework
+    version = framework_version or service.choice.settings.default_framework
     try:
         predictor = _model(service, model, endpoint_type=endpoint_type, version=version).deploy(
             instance_count, instance_type, endpoint_name=name, wait=wait
@@ -49,7 +49,7 @@ def deploy(
     typer.echo(f"ask it: tidemill invoke {endpoint} BODY; delete it: tidemill delete {endpoint}")
 
 
-def _model(service: "LocalService", model: str, *, endpoint_type: str | None, version: str) -> Any:
+def _model(service: "Service", model: str, *, endpoint_type: str | None, version: str) -> Any:
     if not model.startswith("s3://"):
         from tidemill.sdk import TensorFlow
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import print_json, print_members
 
 __all__ = ["app"]
@@ -16,12 +16,13 @@ app = typer.Typer()
 def describe(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a job or an endpoint.")],
     json: JsonOption = False,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Print the API's description of a job or an endpoint."""
     from tidemill.cli.service import require_service
 
-    _, description = require_service(load_settings(state_dir=state_dir)).find(name)
+    _, description = require_service(state_dir=state_dir, endpoint_url=endpoint_url).find(name)
     description.pop("ResponseMetadata", None)
     if json:
         print_json(description)

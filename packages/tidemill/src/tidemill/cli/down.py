@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import StateDirOption
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
 
 __all__ = ["app"]
 
@@ -27,34 +27,30 @@ def down(
     state_dir: StateDirOption = None,
 ) -> None:
     """Stop the service. Running jobs continue, and the next `tidemill up` finds them again."""
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import ServiceChoice, find_service
     from tidemill.server.background import end_service
-    from tidemill.server.discovery import connect
-    from tidemill.server.state import StateDirectory
 
-    settings = load_settings(state_dir=state_dir)
-    state = StateDirectory(settings.state_dir.absolute())
-    connection = connect(state)
-    if connection is None:
-        typer.echo(f"no service runs on {state.root}")
+    choice = ServiceChoice.of(state_dir=state_dir).own_for("down")
+    service = find_service(choice)
+    if service is None or service.own is None:
+        typer.echo(f"no service runs on {choice.state.root}")
         return
-    service = LocalService(state, connection)
     jobs, endpoints = _what_runs(service)
     if stop_jobs and jobs is None:
         raise CommandFailed("the service does not answer, so its jobs cannot be stopped; without --stop-jobs it ends")
     if stop_jobs:
-        _stop(service, jobs or [], endpoints, timeout_s=settings.stop_grace_s + 30)
+        _stop(service, jobs or [], endpoints, timeout_s=choice.settings.stop_grace_s + 30)
         jobs = None
         endpoints.clear()
-    end_service(connection.service)
-    typer.echo(f"tidemill at {connection.service.url} has ended")
+    end_service(service.own.connection.service)
+    typer.echo(f"tidemill at {service.url} has ended")
     if jobs:
         typer.echo(f"{_count(jobs, 'job')} still running: {', '.join(jobs)}")
     if endpoints:
         typer.echo(f"{_count(endpoints, 'endpoint')} kept, unreachable until `tidemill up`: {', '.join(endpoints)}")
 
 
-def _what_runs(service: "LocalService") -> tuple[list[str] | None, list[str]]:
+def _what_runs(service: "Service") -> tuple[list[str] | None, list[str]]:
     """Return the names of live jobs (None if the service does not answer) and of endpoints."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -65,7 +61,7 @@ def _what_runs(service: "LocalService") -> tuple[list[str] | None, list[str]]:
         return None, []
 
 
-def _stop(service: "LocalService", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:
+def _stop(service: "Service", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:
     for name in jobs:
         service.stop_job(name)
     for endpoint in service.endpoints():
@@ -84,7 +80,7 @@ def _stop(service: "LocalService", jobs: list[str], endpoints: list[str], *, tim
         time.sleep(_LOOK_EVERY_S)
 
 
-def _still_there(service: "LocalService", jobs: list[str], endpoints: list[str]) -> set[str]:
+def _still_there(service: "Service", jobs: list[str], endpoints: list[str]) -> set[str]:
     left = set(service.live_job_names()).intersection(jobs) if jobs else set()
     if endpoints:
         left |= {endpoint["EndpointName"] for endpoint in service.endpoints()}.intersection(endpoints)

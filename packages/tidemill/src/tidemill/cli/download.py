@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 
 __all__ = ["app"]
 
@@ -19,12 +19,13 @@ def download(
     directory: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to (default: a directory named JOB).")
     ] = None,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Download model.tar.gz, and output.tar.gz if the job has one. Existing files are replaced."""
     from tidemill.cli.service import require_service
 
-    service = require_service(load_settings(state_dir=state_dir))
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     description = service.sagemaker.describe_training_job(TrainingJobName=job)
     target = directory or Path(job)
     archives = _archives(service.sdk.s3_client, description)

@@ -19,7 +19,16 @@ app = typer.Typer()
 @app.command()
 def env(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
     """Print shell exports for boto3, the AWS CLI and AWS's SDKs: eval "$(tidemill env)"."""
-    state = StateDirectory(load_settings(state_dir=state_dir).state_dir.absolute())
+    settings = load_settings(state_dir=state_dir)
+    named = None if state_dir is not None else settings.named_endpoint
+    # AWS_ENDPOINT_URL is what this command sets: its old value selects nothing.
+    if named is not None and not named.is_botocores:
+        raise CommandFailed(
+            f"the selected service is {named.url} (named by {named.named_by}), and its keys are not on this machine:"
+            f" export AWS_ENDPOINT_URL={shlex.quote(named.url)} and the keys that its owner gave you"
+            " (`tidemill keys add` there), or name a state directory of this machine with --state-dir"
+        )
+    state = StateDirectory(settings.state_dir.absolute())
     connection = connect(state)
     if connection is None:
         raise CommandFailed(

@@ -18,7 +18,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.shim.beneath import open_beneath
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
 
 __all__ = ["EventFiles"]
 
@@ -42,7 +42,7 @@ class EventFiles:
         has_ended: Whether the job had ended at the last `look`, so that no more files will come.
     """
 
-    def __init__(self, service: "LocalService", job: str, target: Path) -> None:
+    def __init__(self, service: "Service", job: str, target: Path) -> None:
         self.job = job
         self.has_ended = False
         self._service = service
@@ -52,6 +52,16 @@ class EventFiles:
         self._instances: list[InstanceDirectory] = []
         self._is_through = False
         self._has_output_config = False
+
+    @property
+    def nothing_yet(self) -> str:
+        """Message for a running job of which no event file was found."""
+        if self._service.own is None and not self._has_output_config:
+            return (
+                f"{self.job} runs, and its event files are on the machine of its service; they are shown when the job"
+                " has ended. With a TensorBoardOutputConfig they are in S3 while it runs"
+            )
+        return f"{self.job} has written nothing for TensorBoard so far; it is shown when it has"
 
     @property
     def nothing(self) -> str:
@@ -120,8 +130,9 @@ class EventFiles:
                         self._copied[relative] = stamp
 
     def _running_instances(self) -> list[InstanceDirectory]:
-        if not self._instances:
-            every = InstanceDirectory.all_below(self._service.state.root)
+        own = self._service.own
+        if not self._instances and own is not None:
+            every = InstanceDirectory.all_below(own.state.root)
             self._instances = [each for each in every if _job_of(each) == self.job]
         return self._instances
 

@@ -39,6 +39,13 @@ def explain(error: Exception) -> Failure | None:
             error, botocore.EndpointConnectionError | botocore.ConnectionClosedError | botocore.HTTPClientError
         ):
             return Failure(_one_line(f"the service does not answer ({error}); see `tidemill status` and its log"))
+        if isinstance(error, botocore.NoCredentialsError | botocore.PartialCredentialsError):
+            return Failure(
+                f"there are no keys for the service ({_one_line(error)}): set AWS_ACCESS_KEY_ID and"
+                " AWS_SECRET_ACCESS_KEY as `tidemill keys add` printed them; `tidemill status` shows the service"
+            )
+        if isinstance(error, botocore.BotoCoreError):
+            return Failure(_one_line(error))
     if isinstance(error, OSError) and error.filename is not None:
         return Failure(_one_line(f"{error.filename}: {error.strerror}"))
     return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import StateDirOption
 from tidemill.cli.text import printable, size
 from tidemill.core.files import read_json
 
@@ -46,7 +46,9 @@ def gc(
     Environments of this version of tidemill and everything in use are kept. Models, data and logs are kept too: they
     are in the object store and the log segments.
     """
-    settings = load_settings(state_dir=state_dir)
+    from tidemill.cli.service import ServiceChoice
+
+    settings = ServiceChoice.of(state_dir=state_dir).own_for("gc").settings
     freed_bytes = 0
     for garbage in find_garbage(settings, older_than_days=older_than, unused_for_days=unused_for):
         size_bytes = _size_bytes(garbage.path)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 
 __all__ = ["app"]
 
@@ -14,6 +14,7 @@ app = typer.Typer()
 @app.command()
 def interrupt(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job with EnableManagedSpotTraining.")],
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Interrupt a training job as if its spot instances were reclaimed, to test whether it resumes from its checkpoint.
@@ -23,5 +24,5 @@ def interrupt(
     """
     from tidemill.cli.service import require_service
 
-    require_service(load_settings(state_dir=state_dir)).interrupt_job(job)
+    require_service(state_dir=state_dir, endpoint_url=endpoint_url).interrupt_job(job)
     typer.echo(f"{job} is interrupted, and starts again from its checkpoints; follow it with `tidemill logs -f {job}`")

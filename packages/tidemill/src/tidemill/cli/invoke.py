@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 
 __all__ = ["app"]
 
@@ -21,13 +21,14 @@ def invoke(
     ],
     content_type: Annotated[str, typer.Option(help="MIME type of the body.")] = "application/json",
     accept: Annotated[str, typer.Option(help="MIME type of the answer.")] = "application/json",
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Send a request to an endpoint and print the answer. Exit code 1 if the model fails."""
     from tidemill.cli.service import require_service
 
     content = _content(body)
-    session = require_service(load_settings(state_dir=state_dir)).sdk
+    session = require_service(state_dir=state_dir, endpoint_url=endpoint_url).sdk
     reply = session.sagemaker_runtime_client.invoke_endpoint(
         EndpointName=endpoint, Body=content, ContentType=content_type, Accept=accept
     )

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.cli.text import age, print_table
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
 
 __all__ = ["app"]
 
@@ -20,19 +20,20 @@ _User = Annotated[str, typer.Argument(metavar="USER", help="Name: letters, digit
 
 
 @app.command()
-def add(user: _User, state_dir: StateDirOption = None) -> None:
+def add(user: _User, endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
     """Create a key for a user and print it as shell exports. The secret cannot be shown again."""
-    service = _service(state_dir)
+    service = _service(state_dir, endpoint_url)
     key = service.session.client("iam").create_access_key(UserName=user)["AccessKey"]
-    typer.echo(f"export AWS_ENDPOINT_URL={service.connection.service.public_url or service.connection.service.url}")
+    public_url = service.own.connection.service.public_url if service.own else ""
+    typer.echo(f"export AWS_ENDPOINT_URL={public_url or service.url}")
     typer.echo(f"export AWS_ACCESS_KEY_ID={key['AccessKeyId']}")
     typer.echo(f"export AWS_SECRET_ACCESS_KEY={key['SecretAccessKey']}")
 
 
 @app.command("list")
-def list_keys(state_dir: StateDirOption = None) -> None:
+def list_keys(endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
     """List the users and their keys, without the secrets."""
-    iam = _client(state_dir)
+    iam = _client(state_dir, endpoint_url)
     users = [user["UserName"] for page in iam.get_paginator("list_users").paginate() for user in page["Users"]]
     keys = [each for user in users for each in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]]
     if not keys:
@@ -46,10 +47,11 @@ def list_keys(state_dir: StateDirOption = None) -> None:
 def revoke(
     user: _User,
     key: Annotated[str | None, typer.Option("--key", metavar="ID", help="One key (default: all of the user).")] = None,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Delete a user's keys. Requests signed with them are refused from now on; running jobs continue."""
-    iam = _client(state_dir)
+    iam = _client(state_dir, endpoint_url)
     held = [each["AccessKeyId"] for each in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]]
     chosen = [each for each in held if key in (None, each)]
     if not chosen:
@@ -59,11 +61,11 @@ def revoke(
         typer.echo(f"{each} of {user} is revoked")
 
 
-def _client(state_dir: Path | None) -> Any:
-    return _service(state_dir).session.client("iam")
+def _client(state_dir: Path | None, endpoint_url: str | None) -> Any:
+    return _service(state_dir, endpoint_url).session.client("iam")
 
 
-def _service(state_dir: Path | None) -> "LocalService":
+def _service(state_dir: Path | None, endpoint_url: str | None) -> "Service":
     from tidemill.cli.service import require_service
 
-    return require_service(load_settings(state_dir=state_dir))
+    return require_service(state_dir=state_dir, endpoint_url=endpoint_url)

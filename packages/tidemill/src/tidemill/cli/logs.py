@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.cli.text import printable
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
     from tidemill.sdk.logs import LogLine, StreamReader
 
 __all__ = ["app"]
@@ -28,6 +28,7 @@ def logs(
     name: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job, a transform job or an endpoint.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Keep control characters.")] = False,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Print the log of a job or an endpoint. With several instances, lines are ordered by time and begin with the
@@ -36,7 +37,7 @@ def logs(
     from tidemill.sdk.console import Console
 
     console = Console(keep_escapes=raw)
-    log = _find(require_service(load_settings(state_dir=state_dir)), name)
+    log = _find(require_service(state_dir=state_dir, endpoint_url=endpoint_url), name)
     for lines in log.follow() if follow else log.read():
         shown = (
             (message if raw else _shown(message), instance if log.several else None) for _, message, instance in lines
@@ -47,7 +48,7 @@ def logs(
 class _Log:
     """Reads the log streams of one job or endpoint, each from the position of the last read."""
 
-    def __init__(self, service: "LocalService", *, group: str, prefix: str, ended: Any) -> None:
+    def __init__(self, service: "Service", *, group: str, prefix: str, ended: Any) -> None:
         self._service = service
         self._group = group
         self._prefix = prefix
@@ -103,7 +104,7 @@ def _shown(message: str) -> str:
     return printable(message) + ("\r" if message.endswith("\r") else "")  # marks the state of a progress bar
 
 
-def _find(service: "LocalService", name: str) -> _Log:
+def _find(service: "Service", name: str) -> _Log:
     sagemaker = service.sagemaker
 
     def job_ended() -> bool:

@@ -11,13 +11,19 @@ from tidemill.errors import ConfigurationError
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["JsonOption", "StateDirOption", "load_settings"]
+__all__ = ["EndpointOption", "JsonOption", "StateDirOption", "load_settings"]
 
 _SHOWN_CHARS = 120
 
 StateDirOption = Annotated[
     Path | None,
     typer.Option("--state-dir", metavar="DIR", help="State directory of the service (default: TIDEMILL_STATE_DIR)."),
+]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint-url", metavar="URL", help="The service (default: AWS_ENDPOINT_URL, settings, your own service)."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

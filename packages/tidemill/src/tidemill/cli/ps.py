@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import age, print_json, print_table
 
 __all__ = ["app"]
@@ -18,12 +18,13 @@ def ps(
     all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include ended jobs.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="With --all: maximum number of jobs, newest first.")] = 100,
     json: JsonOption = False,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """List running jobs and endpoints."""
     from tidemill.cli.service import require_service
 
-    service = require_service(load_settings(state_dir=state_dir))
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     jobs = list(islice(service.jobs(), limit)) if all_jobs else service.live_jobs()
     transforms = list(islice(service.transform_jobs(), limit)) if all_jobs else service.live_transform_jobs()
     endpoints = service.endpoints()

@@ -6,15 +6,12 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import StateDirOption, load_settings
-from tidemill.cli.service import endpoint_is_named, ensure_service
-
-if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.service import OwnService, ServiceChoice, ensure_service
 
 __all__ = ["app"]
 
@@ -27,16 +24,22 @@ def run(
         Path, typer.Argument(metavar="CLIENT.py", exists=True, dir_okay=False, readable=True, help="The script.")
     ],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Run a client script against the local service, which is started if it is not running.
+    """Run a client script. Your own service is started if it is selected and not running.
 
-    `sagemaker.tensorflow` and related modules are provided if AWS's own package lacks them. If the environment already
-    names an endpoint, that endpoint is used and nothing is started.
+    `sagemaker.tensorflow` and related modules are provided if AWS's own package lacks them.
     """
-    settings = load_settings(state_dir=state_dir)
-    if not endpoint_is_named(settings):
-        _enter(ensure_service(settings))
+    choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
+    if choice.endpoint is None:
+        own = ensure_service(choice).own
+        if own is not None:
+            _enter(own)
+    else:
+        os.environ.setdefault("AWS_REGION", choice.settings.region)
+        if not choice.endpoint.is_botocores:
+            os.environ["AWS_ENDPOINT_URL"] = choice.endpoint.url
     if state_dir is not None:
         # Processes that the script starts have to find the same service.
         os.environ["TIDEMILL_STATE_DIR"] = str(state_dir.absolute())
@@ -45,7 +48,7 @@ def run(
     _run_script(client.absolute(), arguments or [])
 
 
-def _enter(service: "LocalService") -> None:
+def _enter(service: OwnService) -> None:
     """Set the environment variables that `tidemill env` prints in this process."""
     from tidemill.server.exports import REMOVED_VARIABLES, client_environment
 

@@ -1,22 +1,29 @@
-"""Find the service of a state directory, start it if needed, and call it with boto3."""
+"""The service that a command uses: one rule for all commands, and the calls that they share.
 
-import os
+In this order: the flags `--endpoint-url` and `--state-dir`, the environment, the settings, this user's own service. The
+SDK follows the same order (`tidemill.sdk.connection`).
+"""
+
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import load_settings
 from tidemill.server.discovery import Connection, connect
 from tidemill.server.state import StateDirectory
+from tidemill.settings import NamedEndpoint
 
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["LocalService", "endpoint_is_named", "ensure_service", "require_service"]
+__all__ = ["OwnService", "Service", "ServiceChoice", "ensure_service", "find_service", "require_service"]
 
 _NEWEST_JOBS = 10
 _JOBS_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -24,19 +31,90 @@ _COMPILER = "sagemaker_training_compiler_enabled"
 _COMPILER_LINE = "training compiler: "
 
 
-@dataclass(frozen=True)
-class LocalService:
-    """A running service with the clients that the commands need."""
+@dataclass(frozen=True, slots=True)
+class OwnService:
+    """A running service of this user on this machine."""
 
     state: StateDirectory
     connection: Connection
 
-    @cached_property
-    def session(self) -> Any:
-        """A boto3 session for the service."""
-        from tidemill.server.client import boto_session
+    def is_at(self, url: str) -> bool:
+        """Return whether the service has this URL."""
+        return self.connection.service.url.rstrip("/") == url.rstrip("/")
 
-        return boto_session(self.connection)
+
+@dataclass(frozen=True, slots=True)
+class ServiceChoice:
+    """The service that the flags, the environment and the settings select; it need not run.
+
+    Attributes:
+        settings: The settings, with the flags.
+        endpoint: The service, if something names one; None selects the service of the state directory.
+    """
+
+    settings: "Settings"
+    endpoint: NamedEndpoint | None
+
+    @classmethod
+    def of(cls, *, state_dir: Path | None, endpoint_url: str | None = None) -> "ServiceChoice":
+        """Select a service.
+
+        Args:
+            state_dir: The flag `--state-dir`, which selects the service of that directory.
+            endpoint_url: The flag `--endpoint-url`.
+
+        Raises:
+            ConfigurationError: A flag, the settings file or a ``TIDEMILL_*`` variable is invalid.
+            CommandFailed: Both flags are given.
+        """
+        if endpoint_url is not None and state_dir is not None:
+            raise CommandFailed("--endpoint-url and --state-dir name two services; give one of them")
+        settings = load_settings(state_dir=state_dir)
+        if endpoint_url is not None:
+            return cls(settings, NamedEndpoint(endpoint_url, "--endpoint-url"))
+        return cls(settings, None if state_dir is not None else settings.named_endpoint)
+
+    @property
+    def state(self) -> StateDirectory:
+        """The state directory of this user's own service."""
+        return StateDirectory(self.settings.state_dir.absolute())
+
+    @property
+    def reason(self) -> str:
+        """What selected the service, for messages."""
+        return "this user's own service" if self.endpoint is None else f"named by {self.endpoint.named_by}"
+
+    def own_for(self, verb: str) -> "ServiceChoice":
+        """Return the choice of this user's own service, for a command that works in its state directory.
+
+        Raises:
+            CommandFailed: Another service is selected, so the command would act on the wrong one.
+        """
+        own = _find_own(self.state)
+        if self.endpoint is None or (own is not None and own.is_at(self.endpoint.url)):
+            return ServiceChoice(self.settings, None)
+        raise CommandFailed(
+            f"`tidemill {verb}` works in the state directory of a service on this machine, but the selected service is"
+            f" {self.endpoint.url} ({self.reason}). Run it on the machine of that service, or name a state directory"
+            f" of this machine: tidemill {verb} --state-dir {shlex.quote(str(self.state.root))}"
+        )
+
+
+@dataclass(frozen=True)
+class Service:
+    """The service that a command uses, with the clients that it needs.
+
+    Attributes:
+        url: Its URL.
+        choice: What selected it.
+        session: A boto3 session for it.
+        own: The files of the service, if it is this user's own service on this machine.
+    """
+
+    url: str
+    choice: ServiceChoice
+    session: Any
+    own: OwnService | None
 
     @cached_property
     def sagemaker(self) -> Any:
@@ -161,21 +239,36 @@ class LocalService:
         raise CommandFailed(f"no job or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
 
 
-def require_service(settings: "Settings") -> LocalService:
-    """Return the service of the state directory.
+def require_service(*, state_dir: Path | None, endpoint_url: str | None = None) -> Service:
+    """Return the service that the flags, the environment and the settings select.
 
     Raises:
-        CommandFailed: No service is running.
+        CommandFailed: It would be this user's own service, which is not running.
     """
-    state = StateDirectory(settings.state_dir.absolute())
-    connection = connect(state)
-    if connection is None:
-        raise CommandFailed(f"no service runs on {state.root}; start one with `tidemill up`")
-    return LocalService(state, connection)
+    choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
+    service = find_service(choice)
+    if service is None:
+        raise CommandFailed(f"no service runs on {choice.state.root}; start one with `tidemill up`")
+    return service
 
 
-def ensure_service(settings: "Settings") -> LocalService:
-    """Return the service of the state directory; start it in the background if it is not running.
+def find_service(choice: ServiceChoice) -> Service | None:
+    """Return the selected service; None if it would be this user's own, which is not running.
+
+    A service that is named is not asked whether it runs: the first request shows that.
+    """
+    own = _find_own(choice.state)
+    endpoint = choice.endpoint
+    if endpoint is None:
+        return None if own is None else _own_service(own, choice)
+    from tidemill.sdk.connection import connect_to
+
+    session = connect_to(endpoint, region=choice.settings.region)
+    return Service(endpoint.url, choice, session, own if own is not None and own.is_at(endpoint.url) else None)
+
+
+def ensure_service(choice: ServiceChoice) -> Service:
+    """Return the selected service; start this user's own in the background if that is selected and not running.
 
     Raises:
         ConfigurationError: The service does not start.
@@ -183,17 +276,23 @@ def ensure_service(settings: "Settings") -> LocalService:
     """
     from tidemill.server.background import start_in_background
 
-    state = StateDirectory(settings.state_dir.absolute())
-    connection = connect(state)
-    if connection is None:
-        started = start_in_background(settings)
+    service = find_service(choice)
+    if service is None:
+        started = start_in_background(choice.settings)
         typer.echo(f"tidemill runs at {started.url} (pid {started.pid}); `tidemill down` ends it", err=True)
-        connection = connect(state)
-    if connection is None:
-        raise CommandFailed(f"the service that was started has ended again; see {state.service_log}")
-    return LocalService(state, connection)
+        service = find_service(choice)
+    if service is None:
+        raise CommandFailed(f"the service that was started has ended again; see {choice.state.service_log}")
+    return service
 
 
-def endpoint_is_named(settings: "Settings") -> bool:
-    """Return whether settings or environment name an endpoint, so that no service has to be started."""
-    return bool(settings.endpoint_url or os.environ.get("AWS_ENDPOINT_URL"))
+def _own_service(own: OwnService, choice: ServiceChoice) -> Service:
+    from tidemill.server.client import boto_session
+
+    return Service(own.connection.service.url, choice, boto_session(own.connection), own)
+
+
+def _find_own(state: StateDirectory) -> OwnService | None:
+    """Return the running service of a state directory, or None."""
+    connection = connect(state)
+    return None if connection is None else OwnService(state, connection)

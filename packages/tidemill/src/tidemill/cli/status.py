@@ -1,6 +1,8 @@
 """`tidemill status`: show whether the service runs, and what runs in it."""
 
 import json as jsonlib
+import os
+import ssl
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
@@ -8,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import age, print_json
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import LocalService
+    from tidemill.cli.service import Service
 
 __all__ = ["app"]
 
@@ -22,18 +24,16 @@ _HEALTH_TIMEOUT_S = 5.0
 
 
 @app.command()
-def status(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
-    """Show whether the service runs, its address, and what runs in it. Exit code 1 if it does not run."""
-    from tidemill.cli.service import LocalService
-    from tidemill.server.discovery import connect
-    from tidemill.server.state import StateDirectory
+def status(json: JsonOption = False, endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
+    """Show the service that commands and the SDK use, and what runs in it. Exit code 1 if it does not run."""
+    from tidemill.cli.service import ServiceChoice, find_service
 
-    state = StateDirectory(load_settings(state_dir=state_dir).state_dir.absolute())
-    connection = connect(state)
-    if connection is None:
-        answer: dict[str, Any] = {"running": False, "state_dir": str(state.root)}
+    choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
+    service = find_service(choice)
+    if service is None:
+        answer: dict[str, Any] = {"running": False, "state_dir": str(choice.state.root), "selected": choice.reason}
     else:
-        answer = _describe(LocalService(state, connection))
+        answer = _describe(service)
     if json:
         print_json(answer)
     else:
@@ -42,17 +42,14 @@ def status(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
         raise typer.Exit(1)
 
 
-def _describe(service: "LocalService") -> dict[str, Any]:
-    record = service.connection.service
-    health = _health(record.url)
+def _describe(service: "Service") -> dict[str, Any]:
+    health = _health(service.url)
     answer: dict[str, Any] = {
-        "running": True,
-        "url": record.url,
-        **({"public_url": record.public_url} if record.public_url else {}),
-        "pid": record.pid,
-        "region": record.region,
-        "state_dir": str(service.state.root),
-        "started": datetime.fromtimestamp(record.started_ms / 1000, UTC),
+        "running": bool(health) or service.own is not None,
+        "url": service.url,
+        "selected": service.choice.reason,
+        **_own_record(service),
+        "region": service.session.region_name,
         "isolation": health.get("isolation"),
         "healthy": bool(health),
     }
@@ -63,12 +60,26 @@ def _describe(service: "LocalService") -> dict[str, Any]:
     return answer
 
 
+def _own_record(service: "Service") -> dict[str, Any]:
+    """Return what only the files of a service on this machine tell."""
+    if service.own is None:
+        return {}
+    record = service.own.connection.service
+    return {
+        **({"public_url": record.public_url} if record.public_url else {}),
+        "pid": record.pid,
+        "state_dir": str(service.own.state.root),
+        "started": datetime.fromtimestamp(record.started_ms / 1000, UTC),
+    }
+
+
 def _health(url: str) -> dict[str, Any]:
     """Return the answer of `/healthz`; empty if the service does not answer."""
-    # No proxy, because 127.0.0.1 would mean the proxy's own machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    # No proxy, because 127.0.0.1 would mean the proxy's own machine. The certificate authority is that of AWS clients.
+    trust = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE") or None)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     try:
-        with opener.open(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S) as reply:
+        with opener.open(f"{url.rstrip('/')}/healthz", timeout=_HEALTH_TIMEOUT_S) as reply:
             content = jsonlib.loads(reply.read() or b"{}")
     except urllib.error.HTTPError as error:
         error.close()
@@ -79,16 +90,18 @@ def _health(url: str) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    if not answer["running"]:
-        typer.echo(f"no service runs on {answer['state_dir']}; start one with `tidemill up`")
+    if "url" not in answer:
+        typer.echo(f"no service runs on {answer['state_dir']} ({answer['selected']}); start one with `tidemill up`")
         return
-    typer.echo(f"service    {answer['url']} (pid {answer['pid']}, up {age(answer['started'])})")
-    if "public_url" in answer:
-        typer.echo(f"public     {answer['public_url']}")
-    typer.echo(f"state      {answer['state_dir']}")
-    typer.echo(f"region     {answer['region']}")
+    since = f" (pid {answer['pid']}, up {age(answer['started'])})" if "pid" in answer else ""
+    typer.echo(f"service    {answer['url']}{since}")
+    typer.echo(f"selected   {answer['selected']}")
+    for label, name in (("public", "public_url"), ("state", "state_dir"), ("region", "region")):
+        if name in answer:
+            typer.echo(f"{label:<10} {answer[name]}")
     if not answer["healthy"]:
-        typer.echo("health     does not answer; see service.log in the state directory")
+        log = "; see service.log in the state directory" if "state_dir" in answer else ""
+        typer.echo(f"health     does not answer{log}")
         return
     typer.echo(f"isolation  {answer['isolation'] or 'not said'}")
     typer.echo(f"jobs       {', '.join(answer['jobs']) or 'none running'}")

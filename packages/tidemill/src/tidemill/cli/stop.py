@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 
 __all__ = ["app"]
 
@@ -14,11 +14,12 @@ app = typer.Typer()
 @app.command()
 def stop(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training or transform job.")],
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Stop a job. A training job gets SIGTERM and time to save; a transform job keeps the results stored so far."""
     from tidemill.cli.service import require_service
 
-    service = require_service(load_settings(state_dir=state_dir))
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     service.stop_job(job)
     typer.echo(f"{job} is stopping; follow it with `tidemill logs -f {job}`")

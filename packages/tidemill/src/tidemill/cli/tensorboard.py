@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.core.images import DEFAULT_TENSORFLOW
 
 if TYPE_CHECKING:
@@ -36,27 +36,27 @@ def tensorboard(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 (default: 6006, or the next free one).")
     ] = None,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Show training jobs in TensorBoard until Ctrl-C. Jobs may be running or ended.
 
     If a job has a TensorBoardOutputConfig, its files in S3 are shown. For any other job, the event files in
     /opt/ml/model, /opt/ml/output/data and /opt/ml/output/tensorboard are shown while it runs, and those in
-    model.tar.gz and output.tar.gz after it has ended.
+    model.tar.gz and output.tar.gz after it has ended. The files of a running job are on the machine of its service.
     """
     from tidemill.cli.event_files import EventFiles
     from tidemill.cli.service import require_service
 
-    settings = load_settings(state_dir=state_dir)
-    service = require_service(settings)
-    environment = _environment_with_tensorboard(settings)
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    environment = _environment_with_tensorboard(service.choice.settings)
     with tempfile.TemporaryDirectory(prefix="tidemill-tensorboard-") as directory:
         found = [EventFiles(service, name, Path(directory) / name) for name in dict.fromkeys(jobs)]
         for each in found:
             if not each.look():
                 if each.has_ended:
                     raise CommandFailed(each.nothing)
-                typer.echo(f"{each.job} has written nothing for TensorBoard so far; it is shown when it has", err=True)
+                typer.echo(each.nothing_yet, err=True)
         _serve(environment, Path(directory), found, port=port)
 
 

@@ -3,16 +3,13 @@
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
-from tidemill.cli.service import endpoint_is_named, ensure_service
-
-if TYPE_CHECKING:
-    from tidemill.settings import Settings
+from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.service import ServiceChoice, ensure_service
 
 __all__ = ["app", "hyperparameter"]
 
@@ -45,10 +42,11 @@ def train(
         bool, typer.Option("--compile", help="Enable the training compiler: XLA if it is faster.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the log until the job ends.")] = True,
+    endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Train with SCRIPT on the local service, which is started if it is not running. Exit code 1 if the job fails."""
-    settings = load_settings(state_dir=state_dir)
+    """Train with SCRIPT; exit code 1 if the job fails. Starts your own service if that is selected and not running."""
+    choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
     channels = {name: _uri(value) for name, value in _pairs("--input", inputs)}
     arguments = _given(
         source_dir=str(source_dir) if source_dir else None,
@@ -68,9 +66,9 @@ def train(
             role="tidemill",
             instance_count=instance_count,
             instance_type=instance_type,
-            framework_version=framework_version or settings.default_framework,
+            framework_version=framework_version or choice.settings.default_framework,
             py_version=py_version,
-            sagemaker_session=Session(_boto_session(settings)),
+            sagemaker_session=Session(ensure_service(choice).session),
             **arguments,
         )
         estimator.fit(channels or None, wait=wait, job_name=job_name)
@@ -89,14 +87,6 @@ def hyperparameter(text: str) -> int | float | str:
         return text
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return value if number else text
-
-
-def _boto_session(settings: "Settings") -> Any:
-    if endpoint_is_named(settings):
-        from tidemill.sdk.connection import connect
-
-        return connect(settings=settings)
-    return ensure_service(settings).session
 
 
 def _pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:

@@ -81,6 +81,9 @@ def up(
     if running.public_url:
         typer.echo(f"Other machines reach it at {running.public_url}; `tidemill keys add USER` makes a key for a user")
     _hint(running, state_dir=state_dir)
+    named = None if state_dir is not None else settings.named_endpoint
+    if named is not None and named.url.rstrip("/") != running.url:
+        typer.echo(f"The other commands and the SDK use {named.url}, which {named.named_by} names.", err=True)
 
 
 def _serve(settings: "Settings", ready_fd: int) -> NoReturn:

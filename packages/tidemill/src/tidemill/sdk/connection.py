@@ -1,8 +1,8 @@
 """Find the service that the SDK talks to.
 
-In this order: the caller's boto session; an endpoint configured in settings or environment, with the environment's
-keys; this user's local service, which is started if it is not running. Nothing is imported or started before the first
-request.
+In this order: the caller's boto session; an endpoint that the environment or the settings name, with the environment's
+keys; this user's own service, which is started if it is not running. The commands follow the same order
+(`tidemill.cli.service`). Nothing is imported or started before the first request.
 """
 
 import os
@@ -20,9 +20,9 @@ from tidemill.errors import ConfigurationError
 from tidemill.sdk.console import Console
 
 if TYPE_CHECKING:
-    from tidemill.settings import Settings
+    from tidemill.settings import NamedEndpoint, Settings
 
-__all__ = ["LocalService", "connect", "find_local_service"]
+__all__ = ["LocalService", "connect", "connect_to", "find_local_service"]
 
 _START_TIMEOUT_S = 120.0
 
@@ -52,16 +52,12 @@ def connect(*, settings: "Settings | None" = None, console: Console | None = Non
     Raises:
         ConfigurationError: The local service does not start, or its files cannot be used.
     """
-    from tidemill.sdk.boto import EndpointSession, loopback_session  # imports boto3, so not at the top
+    from tidemill.sdk.boto import loopback_session  # imports boto3, so not at the top
     from tidemill.settings import Settings
 
     chosen = settings or Settings()
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if chosen.endpoint_url:
-        return EndpointSession(endpoint_url=chosen.endpoint_url, region_name=region or chosen.region)
-    if os.environ.get("AWS_ENDPOINT_URL_SAGEMAKER") or os.environ.get("AWS_ENDPOINT_URL"):
-        # botocore reads these variables itself, one service at a time.
-        return EndpointSession(endpoint_url=None, region_name=region or chosen.region)
+    if chosen.named_endpoint is not None:
+        return connect_to(chosen.named_endpoint, region=chosen.region)
     service = find_local_service(chosen.state_dir) or _start(chosen.state_dir, console or Console(sys.stderr))
     return loopback_session(
         endpoint_url=service.url,
@@ -69,6 +65,19 @@ def connect(*, settings: "Settings | None" = None, console: Console | None = Non
         access_key_id=service.access_key_id,
         secret_access_key=service.secret_access_key,
     )
+
+
+def connect_to(endpoint: "NamedEndpoint", *, region: str) -> Any:
+    """Return a boto3 session for a service that was named, with the keys of the environment.
+
+    Args:
+        endpoint: The service.
+        region: Its region, if the environment names none.
+    """
+    from tidemill.sdk.boto import EndpointSession
+
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or region
+    return EndpointSession(endpoint_url=None if endpoint.is_botocores else endpoint.url, region_name=region)
 
 
 def find_local_service(state_dir: Path) -> LocalService | None:
