@@ -55,6 +55,7 @@ _TITLES = {
     "cloudwatch": "CloudWatch",
     "sts": "STS",
     "iam": "IAM",
+    "kms": "KMS",
     "s3": "S3",
 }
 

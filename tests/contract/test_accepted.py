@@ -33,7 +33,9 @@ RECORDED_IN_TRAINING: dict[str, Any] = {
         "InstanceCount": 1,
         "VolumeSizeInGB": 7,
         "KeepAlivePeriodInSeconds": 60,
+        "VolumeKmsKeyId": "1234abcd-12ab-34cd-56ef-1234567890ab",
     },
+    "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/recorded", "KmsKeyId": "alias/of-the-team"},
     "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 120},
     **NETWORK,
     "EnableManagedSpotTraining": True,
@@ -77,6 +79,8 @@ def test_recorded_members_of_a_training_job_are_shown(jobs: Any) -> None:
     name = request["TrainingJobName"]
     assert shown(jobs.describe(name), RECORDED_IN_TRAINING)
     assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
+    (of_keys,) = [line for line in jobs.log(name) if "nothing is encrypted" in line]
+    assert "alias/of-the-team" in of_keys
 
 
 CONFIGURATIONS = """
@@ -140,7 +144,10 @@ def test_recorded_members_of_a_model_and_a_configuration_are_shown(tidemill_serv
             "DestinationS3Uri": f"s3://{BUCKET}/capture",
             "CaptureOptions": [{"CaptureMode": "Input"}],
             "CaptureContentTypeHeader": {"CsvContentTypes": ["text/csv"]},
+            "KmsKeyId": "alias/capture",
         },
+        "KmsKeyId": "alias/volumes",
+        "AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/later", "KmsKeyId": "alias/answers"}},
         "ExecutionRoleArn": ROLE,
         "MetricsConfig": {"EnableEnhancedMetrics": False, "MetricPublishFrequencyInSeconds": 60},
         **NETWORK,
@@ -159,7 +166,6 @@ def test_recorded_members_of_a_model_and_a_configuration_are_shown(tidemill_serv
     ("members", "message"),
     [
         ({"ProductionVariants": [{"VariantName": "v", "InstanceType": "ml.m5.large"}]}, "modelName"),
-        ({"DataCaptureConfig": {"InitialSamplingPercentage": 9, "KmsKeyId": "key"}}, "dataCaptureConfig.kmsKeyId"),
         (
             {
                 "AsyncInferenceConfig": {

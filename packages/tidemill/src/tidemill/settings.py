@@ -160,6 +160,9 @@ class Settings(BaseSettings):
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
     """By bucket name or pattern (``*``, ``?``): the S3 endpoint of training data in buckets that this service does not
     have. Other endpoints are never contacted."""
+    encryption: Literal["record", "refuse"] = "record"
+    """Requests to encrypt stored data (KMS keys, ``x-amz-server-side-encryption``): ``record`` accepts and shows them,
+    although tidemill encrypts nothing; ``refuse`` refuses them."""
     roles: _Policies = Field(default_factory=dict)
     """By role name: the permissions of the keys of jobs with that RoleArn, as an IAM policy document. Jobs with other
     roles get the built-in policy (`tidemill.core.roles`)."""

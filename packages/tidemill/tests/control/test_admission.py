@@ -88,7 +88,6 @@ REFUSED = {
     "the directory of outcomes": (with_(InputDataConfig=[channel(".tidemill")]), "channelName", "'.tidemill'"),
     "gzip in file mode": (with_(InputDataConfig=[channel("a", CompressionType="Gzip")]), "compressionType", "Gzip"),
     "output to a file": (output(S3OutputPath="file:///etc"), "s3OutputPath", "file:///etc"),
-    "kms key": (output(KmsKeyId="alias/mine"), "kmsKeyId", "alias/mine"),
     "runtime 0": (with_(StoppingCondition={"MaxRuntimeInSeconds": 0}), "maxRuntimeInSeconds", "0"),
     "runtime -1": (with_(StoppingCondition={"MaxRuntimeInSeconds": -1}), "maxRuntimeInSeconds", "-1"),
     "runtime 2^63": (with_(StoppingCondition={"MaxRuntimeInSeconds": 2**63}), "maxRuntimeInSeconds", str(2**63)),
@@ -323,6 +322,10 @@ ACCEPTED = {
         DebugRuleConfigurations=[],
         OutputDataConfig={"S3OutputPath": "s3://bucket/out", "KmsKeyId": ""},
         RemoteDebugConfig={"EnableRemoteDebug": False},
+    ),
+    "kms keys": with_(
+        OutputDataConfig={"S3OutputPath": "s3://bucket/out", "KmsKeyId": "alias/mine"},
+        ResourceConfig={**TWO, "InstanceCount": 1, "VolumeKmsKeyId": "1234abcd"},
     ),
     "a closed network": with_(EnableNetworkIsolation=True, EnableInterContainerTrafficEncryption=True),
     "distributions that are switched off": with_(

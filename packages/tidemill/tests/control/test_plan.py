@@ -77,7 +77,7 @@ def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_li
             "TrainingInputMode": "File",
         },
         "RoleArn": "arn:aws:iam::000000000000:role/R",
-        "OutputDataConfig": {"S3OutputPath": "s3://data/out"},
+        "OutputDataConfig": {"S3OutputPath": "s3://data/out", "KmsKeyId": "alias/mine"},
         "ResourceConfig": {
             "VolumeSizeInGB": 2,
             "InstanceGroups": [
@@ -121,6 +121,11 @@ def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_li
     learn, read = asyncio.run(plan())
     assert (learn.gpus, learn.environment, learn.warm) == (1, "tf-2.21-gpu", False)
     assert (read.gpus, read.environment, read.warm) == (0, "tf-2.21", False)
+    of_keys = [notice for notice in learn.notices if "nothing is encrypted" in notice]
+    assert [notice.partition(": tidemill records")[0] for notice in of_keys] == [
+        "tidemill: nothing is encrypted with OutputDataConfig.KmsKeyId alias/mine"
+    ]
+    assert not [notice for notice in read.notices if "encrypted" in notice]
     assert learn.limits == InstanceLimits(memory_bytes=16 << 30, cpus=4, disk_bytes=2 << 30, source="ml.g4dn.xlarge")
     whole, again, few_digest, sharded_digest = (channel.digest for channel in learn.channels)
     assert whole == again

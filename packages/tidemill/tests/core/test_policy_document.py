@@ -51,7 +51,10 @@ def test_one_statement_and_no_statement_are_policies() -> None:
         ({"Statement": {**ALLOW, "Action": [1]}}, "Action is \\[1\\]; expected a text"),
         ({"Statement": {**ALLOW, "Action": "GetObject"}}, "Action 'GetObject' is malformed"),
         ({"Statement": {**ALLOW, "Effect": "Deny", "Action": "s3:DeletObject"}}, "fits no action .*s3:DeleteObject,"),
-        ({"Statement": {**ALLOW, "Action": "ecr:*"}}, "fits no action .*of cloudwatch, iam, logs, s3, sagemaker, sts"),
+        (
+            {"Statement": {**ALLOW, "Action": "ecr:*"}},
+            "fits no action .*of cloudwatch, iam, kms, logs, s3, sagemaker, sts",
+        ),
         ({"Statement": {**ALLOW, "Resource": "bucket"}}, "Resource 'bucket' is not the ARN of a resource"),
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.out}"}}, "unknown placeholder .*job.out.*job.name"),
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${aws:username}"}}, "unknown placeholder"),

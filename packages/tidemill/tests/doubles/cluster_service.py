@@ -6,7 +6,9 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.roles import Roles
@@ -93,7 +95,7 @@ class ClusterService:
                 self.turned_away += 1
                 raise ConnectionResetError("the service is away")
             services: dict[str, Any] = {
-                "s3": S3Service(self._objects, region=REGION),
+                "s3": S3Service(self._objects, Mock(spec=KmsKeys), region=REGION),
                 "tidemill-instances": InstancesService(self._instances()),
             }
             gateway = Gateway(services, self, authorizer=Authorization(Roles({})), region=REGION, clock=self.clock)

@@ -27,6 +27,7 @@ from tidemill.control.credentials import Credentials
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.jobs import job_record
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
@@ -43,6 +44,7 @@ from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
+from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.sagemaker import SageMakerService
@@ -125,8 +127,8 @@ class Stage:
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
 
-    def gateway(self, *, timeout_s: float = 30) -> Gateway:
-        """Return a gateway with all services; ``timeout_s`` is the time limit of models."""
+    def gateway(self, *, timeout_s: float = 30, refuses_encryption: bool = False) -> Gateway:
+        """Return a gateway with all services but S3; ``timeout_s`` is the time limit of models."""
         driver = EndpointDriver(
             self.records,
             Sockets(self.sockets),  # type: ignore[arg-type]
@@ -142,20 +144,23 @@ class Stage:
             roles=Roles({}),
             clock=self.clock,
         )
+        keys = KmsKeys(self.records, region=REGION, clock=self.clock)
         return Gateway(
             {
                 "sagemaker": SageMakerService(
-                    self.training, self.hosting, self.transform, Tags(self.records, clock=self.clock)
+                    self.training, self.hosting, self.transform, Tags(self.records, clock=self.clock), keys
                 ),
                 "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
                 "logs": LogsService(LogStreams(self.logs), region=REGION),
                 "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
                 "sts": StsService(),
+                "kms": KmsService(keys),
                 "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
             },
             Keys(self.records, self.clock),
             authorizer=Authorization(Roles({})),
             region=REGION,
+            refuses_encryption=refuses_encryption,
         )
 
     async def close(self) -> None:
@@ -328,6 +333,11 @@ def sts(clients: Callable[..., Any], stage: Stage) -> Any:
 @pytest.fixture
 def iam(clients: Callable[..., Any], stage: Stage) -> Any:
     return clients("iam")
+
+
+@pytest.fixture
+def kms(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("kms")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tidemill.core.compatibility import COMMON, OPERATIONS, Honoured, Recorded, 
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
+from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
@@ -34,6 +35,7 @@ SERVICES: dict[str, type[Any]] = {
     "cloudwatch": CloudWatchService,
     "sts": StsService,
     "iam": IamService,
+    "kms": KmsService,
     "s3": S3Service,
 }
 

@@ -12,6 +12,7 @@ from tidemill.control.channels import Channels, DataMissing, Listing, channel_co
 from tidemill.control.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.observers import observer_files, observer_notices
 from tidemill.control.synced import restored_checkpoints, synced_directories
+from tidemill.core.compatibility import keys_named
 from tidemill.core.frameworks import select_serving, select_training
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.hyperparameters import decode
@@ -147,10 +148,12 @@ class InstancePlanner:
             "code": {"uri": code.uri, "sha256": code.sha256} if code else None,
             "inputs": {channel.name: digest for channel, digest in inputs},
         }
+        of_keys = _key_notices("CreateTrainingJob", request)
         specs = tuple(
             replace(
                 first,
                 ref=ref,
+                notices=first.notices + (of_keys if ref.instance_index == 0 else ()),
                 gpus=gpus.counts[job.hosts[ref.instance_index]],
                 limits=limits[job.hosts[ref.instance_index]],
                 # GPU drivers do not survive a fork, and the limits do not cover a forked script: the script is no
@@ -223,10 +226,18 @@ class InstancePlanner:
             job_name=job.name,
             hosts=tuple(f"algo-{i + 1}" for i in range(len(job.log_streams))),
             log=self._stream(TRANSFORM_LOG_GROUP, job.log_streams[index]),
+            notices=_key_notices("CreateTransformJob", job.request) if index == 0 else (),
             limits=self._limits.of(job.request["TransformResources"].get("InstanceType", ""), volume_gib=None),
         )
 
-    def _server(self, container: Mapping[str, Any], *, variables: Mapping[str, str], **place: Any) -> InstanceSpec:
+    def _server(
+        self,
+        container: Mapping[str, Any],
+        *,
+        variables: Mapping[str, str],
+        notices: tuple[str, ...] = (),
+        **place: Any,
+    ) -> InstanceSpec:
         """Return the spec of an instance that serves the model of a container definition."""
         image = parse_image(container.get("Image", ""))
         code = variables.get(_SUBMIT_DIRECTORY, "") if image.serves_python_handlers else ""
@@ -235,7 +246,7 @@ class InstancePlanner:
         return InstanceSpec(
             **place,
             framework_version=selection.framework.version,
-            notices=selection.notices,
+            notices=(*selection.notices, *notices),
             serves="python" if image.serves_python_handlers else "tensorflow-serving",
             variables=variables,
             code=self._source(code, name=_SUBMIT_DIRECTORY),
@@ -414,3 +425,14 @@ def _compiler_cache(request: Mapping[str, Any]) -> str:
     if str(enabled).strip().lower() != "true":
         return ""
     return hashlib.sha256(role_name(request["RoleArn"]).encode()).hexdigest()
+
+
+def _key_notices(operation: str, request: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the line for a job's log that names the KMS keys in its request; none without keys."""
+    named = [f"{member} {key}" for member, key in keys_named("sagemaker", operation, request).items()]
+    if not named:
+        return ()
+    return (
+        f"tidemill: nothing is encrypted with {' or '.join(named)}: tidemill records keys and has none. Keep the state"
+        ' directory on an encrypted disk, or set encryption = "refuse" to refuse such requests',
+    )

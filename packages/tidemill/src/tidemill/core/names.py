@@ -3,7 +3,16 @@
 import re
 from dataclasses import dataclass
 
-__all__ = ["ACCOUNT_ID", "DEFAULT_REGION", "S3Uri", "default_bucket", "role_arn", "role_name", "sagemaker_arn"]
+__all__ = [
+    "ACCOUNT_ID",
+    "DEFAULT_REGION",
+    "S3Uri",
+    "default_bucket",
+    "kms_arn",
+    "role_arn",
+    "role_name",
+    "sagemaker_arn",
+]
 
 ACCOUNT_ID = "000000000000"
 DEFAULT_REGION = "us-west-2"
@@ -50,6 +59,14 @@ def is_bucket_name(name: str) -> bool:
 def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
     """Return the ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``."""
     return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name}"
+
+
+def kms_arn(text: str, *, region: str = DEFAULT_REGION) -> str:
+    """Return the ARN of a KMS key or alias given by id, ``alias/NAME`` or ARN; it need not exist."""
+    if text.startswith("arn:"):
+        return text
+    resource = text if text.startswith("alias/") else f"key/{text}"
+    return f"arn:aws:kms:{region}:{ACCOUNT_ID}:{resource}"
 
 
 def role_arn(role: str) -> str:

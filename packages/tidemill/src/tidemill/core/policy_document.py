@@ -35,6 +35,7 @@ _SAGEMAKER = (
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
 _IAM = ("CreateAccessKey", "DeleteAccessKey", "GetRole", "ListAccessKeys", "ListUsers", "PassRole")
+_KMS = ("CreateAlias", "CreateKey", "DescribeKey", "ListAliases", "ListKeys")
 _STS = ("GetCallerIdentity",)
 
 ACTIONS = frozenset(
@@ -42,6 +43,7 @@ ACTIONS = frozenset(
     for service, names in (
         ("cloudwatch", _CLOUDWATCH),
         ("iam", _IAM),
+        ("kms", _KMS),
         ("logs", _LOGS),
         ("s3", _S3),
         ("sagemaker", _SAGEMAKER),

@@ -24,7 +24,7 @@ class AsyncInferenceConfig:
         output_path: S3 prefix of results. Default: ``async-endpoint-outputs`` in the default bucket, with the name of
             the endpoint.
         max_concurrent_invocations_per_instance: Maximum number of concurrent requests per instance. Default: 4.
-        kms_key_id: Refused by the service, which has no keys.
+        kms_key_id: Recorded: nothing is encrypted.
         notification_config: Refused by the service, which has no SNS.
         failure_path: S3 prefix of the reasons of failures. Default: ``async-endpoint-failures`` in the default bucket,
             with the name of the endpoint.

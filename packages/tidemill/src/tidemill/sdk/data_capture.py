@@ -20,7 +20,7 @@ class DataCaptureConfig:
         sampling_percentage: Percentage of requests to capture, 0 to 100. Default: 20.
         destination_s3_uri: S3 prefix of the captured data. Default: ``model-monitor/data-capture`` in the default
             bucket.
-        kms_key_id: Refused by the service, which has no keys.
+        kms_key_id: Recorded: nothing is encrypted.
         capture_options: List with ``REQUEST``, ``RESPONSE`` or both. Default: both.
         csv_content_types: Content types to capture as CSV text. Default: ``text/csv``.
         json_content_types: Content types to capture as JSON text. Default: ``application/json``. Data of other types

@@ -59,12 +59,12 @@ class TensorFlow:
             Default: no compilation.
         base_job_name: Prefix of generated job names.
         output_path: S3 prefix of models and outputs. Default: the default bucket.
-        output_kms_key: Sent as ``OutputDataConfig.KmsKeyId``. Refused, since the service has no keys.
+        output_kms_key: Sent as ``OutputDataConfig.KmsKeyId``. Recorded: nothing is encrypted.
         code_location: S3 prefix for uploaded code. Default: the bucket of ``output_path``.
         input_mode: ``File``, ``Pipe`` or ``FastFile``. Default: ``File``.
         volume_size: Size of the data volume in GB, sent as ``ResourceConfig.VolumeSizeInGB``. Limits the files of an
             instance if the setting ``limit_to_instance_type`` is on. Default: 30.
-        volume_kms_key: Sent as ``ResourceConfig.VolumeKmsKeyId``. Refused, since the service has no keys.
+        volume_kms_key: Sent as ``ResourceConfig.VolumeKmsKeyId``. Recorded: nothing is encrypted.
         max_run: Maximum duration of the job in seconds. Default: 86,400 (24 hours).
         max_wait: Maximum time in seconds from the creation of a spot job to its end, waiting and restarts included; at
             least ``max_run``. Requires ``use_spot_instances``.

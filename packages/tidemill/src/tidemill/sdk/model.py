@@ -158,7 +158,7 @@ class Model:
             endpoint_name: Name of the endpoint. Default: a generated name.
             update_endpoint: Update the existing endpoint ``endpoint_name`` to this model; it keeps serving meanwhile.
             tags: Tags of the model, the endpoint configuration and the endpoint.
-            kms_key: Sent as ``KmsKeyId``. Refused by the service, which has no keys.
+            kms_key: Sent as ``KmsKeyId``. Recorded: nothing is encrypted.
             wait: Return only when the endpoint is in service. Default: True.
             data_capture_config: A `DataCaptureConfig` or the request's ``DataCaptureConfig`` member. Default: nothing
                 is captured.

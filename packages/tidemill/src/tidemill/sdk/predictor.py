@@ -141,7 +141,7 @@ class Predictor:
             accelerator_type: Ignored with a warning: Elastic Inference no longer exists.
             model_name: Name of the model. Default: the present one, if the endpoint has only one.
             tags: Tags of the new configuration. Default: those of the present one.
-            kms_key: Sent as ``KmsKeyId``. Refused by the service, which has no keys.
+            kms_key: Sent as ``KmsKeyId``. Recorded: nothing is encrypted.
             data_capture_config_dict: Same as ``data_capture_config`` of `Model.deploy`. Default: the present one.
             wait: Return only when the new configuration is in service. Default: True.
 

@@ -25,7 +25,7 @@ class Transformer:
         strategy: ``MultiRecord`` (many records per request) or ``SingleRecord``. Default: ``MultiRecord``.
         assemble_with: ``Line`` appends a line feed to each answer. Default: ``None``.
         output_path: S3 prefix of the results. Default: the job's name in the default bucket.
-        output_kms_key: Sent as ``TransformOutput.KmsKeyId``. Refused by the service, which has no keys.
+        output_kms_key: Sent as ``TransformOutput.KmsKeyId``. Recorded: nothing is encrypted.
         accept: Media type of the answers, sent as ``TransformOutput.Accept``.
         max_concurrent_transforms: Maximum number of concurrent requests per server. Default: 1.
         max_payload: Maximum size of a request in MB. Default: 6.
@@ -34,7 +34,7 @@ class Transformer:
         base_transform_job_name: Prefix of generated job names. Default: derived from the model's image.
         sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
             service.
-        volume_kms_key: Sent as ``TransformResources.VolumeKmsKeyId``. Refused by the service, which has no keys.
+        volume_kms_key: Sent as ``TransformResources.VolumeKmsKeyId``. Recorded: nothing is encrypted.
 
     Example:
         >>> transformer = Transformer("tides-model", 1, "local", strategy="SingleRecord")  # doctest: +SKIP

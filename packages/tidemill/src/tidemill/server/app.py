@@ -16,6 +16,7 @@ from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.endpoints.capture import Capture
 from tidemill.control.hosting import Hosting
 from tidemill.control.job_archive import JobArchive
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import InstancePlanner
 from tidemill.control.publish import Publisher
 from tidemill.control.slots import Slots
@@ -42,6 +43,7 @@ from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.instances import InstancesService
+from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
@@ -219,9 +221,10 @@ class Application:
         _background(stack, _remove_links(local), "removal of links")
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
+        keys = KmsKeys(records, region=settings.region, clock=clock)
         gateway = Gateway(
             {
-                "sagemaker": SageMakerService(training, hosting, transform_jobs, tags),
+                "sagemaker": SageMakerService(training, hosting, transform_jobs, tags, keys),
                 "sagemaker-runtime": RuntimeService(
                     hosting, endpoints, queue, region=settings.region, timeout_s=settings.invoke_timeout_s
                 ),
@@ -229,7 +232,8 @@ class Application:
                 "cloudwatch": CloudWatchService(TrainingMetrics(records, logs=state.logs), clock=clock),
                 "sts": StsService(),
                 "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
-                "s3": S3Service(objects, region=settings.region),
+                "kms": KmsService(keys),
+                "s3": S3Service(objects, keys, region=settings.region),
                 **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
             credentials,
@@ -238,6 +242,7 @@ class Application:
             allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
             clock=clock,
             is_certain=self._is_certain,
+            refuses_encryption=settings.encryption == "refuse",
             limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
             health={
                 "version": __version__,

@@ -57,7 +57,7 @@ class Gateway:
     """Receives AWS requests and passes them to services.
 
     Args:
-        services: Services by botocore's name: sagemaker, sagemaker-runtime, logs, s3, sts, iam, cloudwatch.
+        services: Services by botocore's name: sagemaker, sagemaker-runtime, logs, s3, sts, iam, cloudwatch, kms.
         credentials: Finds the secrets with which requests are signed.
         authorizer: Decides whether a credential may send a request.
         region: The service's region, passed to handlers.
@@ -67,6 +67,7 @@ class Gateway:
         limits: Maximum sizes of bodies.
         health: Members of the answer to ``GET /healthz``. Default: that request is one for a bucket.
         strict_region: Whether to refuse signatures made for another region.
+        refuses_encryption: Whether to refuse requests to encrypt stored data, which are recorded otherwise.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Gateway:
         limits: BodyLimits | None = None,
         health: Mapping[str, str] | None = None,
         strict_region: bool = False,
+        refuses_encryption: bool = False,
     ) -> None:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
         self._authorizer = authorizer
@@ -89,6 +91,7 @@ class Gateway:
         self._guard = Guard(allowed_hosts)
         self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
         self._is_certain = is_certain
+        self._refuses_encryption = refuses_encryption
         self._limits = limits or BodyLimits()
         self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers: dict[str, RestRouter] = {}
@@ -263,7 +266,9 @@ class Gateway:
         handler = self._handlers.get(found.service, {}).get(name)
         if handler is None:
             raise self._unknown(found, request, f"{found.service} operation {name[:128]!r}")
-        return handler, operation(found.service, name, found.form, found.json_version)
+        return handler, operation(
+            found.service, name, found.form, found.json_version, refuses_encryption=self._refuses_encryption
+        )
 
     def _unknown(self, found: Match, request: Request, what: str) -> AwsError:
         if found.service != "s3":

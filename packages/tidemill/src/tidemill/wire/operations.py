@@ -60,7 +60,9 @@ class Operation:
 
 
 @lru_cache(maxsize=1024)
-def operation(service: str, name: str, form: str, json_version: str = "1.1") -> Operation:
+def operation(
+    service: str, name: str, form: str, json_version: str = "1.1", *, refuses_encryption: bool = False
+) -> Operation:
     """Return a compiled operation; each is compiled once.
 
     Args:
@@ -68,6 +70,7 @@ def operation(service: str, name: str, form: str, json_version: str = "1.1") -> 
         name: Name of the operation in the model.
         form: ``json``, ``rest-json``, ``rest-xml`` or ``query``, as in the request.
         json_version: Version of the JSON protocol in the reply's content type.
+        refuses_encryption: As in `compile_refusals`.
     """
     code = _VALIDATION_CODES.get(service, "ValidationException")
     model = service_model(service).operation_model(name)
@@ -81,7 +84,13 @@ def operation(service: str, name: str, form: str, json_version: str = "1.1") -> 
         read=_reader(shape, form, code),
         code=code,
         check=compile_check(shape),
-        refuse=compile_refusals(service, name, shape, code=_REFUSAL_CODES.get(service, code)),
+        refuse=compile_refusals(
+            service,
+            name,
+            shape,
+            code=_REFUSAL_CODES.get(service, code),
+            refuses_encryption=refuses_encryption,
+        ),
         write=_writer(model, form, json_version),
         streams_input=streams,
         checks_digest=streams or not about_object,

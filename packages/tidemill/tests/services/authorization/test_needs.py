@@ -24,6 +24,7 @@ SAGEMAKER = "arn:aws:sagemaker:us-west-2:000000000000:"
 MODEL = f"{SAGEMAKER}model/n"
 LOGS = "arn:aws:logs:us-west-2:000000000000:log-group:"
 ROLE = "arn:aws:iam::000000000000:role/R"
+KMS = "arn:aws:kms:us-west-2:000000000000:"
 USERS = "arn:aws:iam::000000000000:user/"
 
 IN_BUCKET = {"Bucket": "bkt"}
@@ -35,6 +36,21 @@ GET, PUT = ("s3:GetObject", OBJECT), ("s3:PutObject", OBJECT)
 
 # Service, operation, members, and the permissions in IAM's service authorization reference.
 EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
+    (
+        "kms",
+        "CreateAlias",
+        {"AliasName": "alias/a", "TargetKeyId": "k"},
+        [("kms:CreateAlias", f"{KMS}alias/a"), ("kms:CreateAlias", f"{KMS}key/k")],
+    ),
+    ("kms", "CreateKey", {}, [("kms:CreateKey", "*")]),
+    (
+        "kms",
+        "DescribeKey",
+        {"KeyId": "arn:aws:kms:eu-west-1:1:key/k"},
+        [("kms:DescribeKey", "arn:aws:kms:eu-west-1:1:key/k")],
+    ),
+    ("kms", "ListAliases", {}, [("kms:ListAliases", "*")]),
+    ("kms", "ListKeys", {}, [("kms:ListKeys", "*")]),
     ("s3", "ListBuckets", {}, [("s3:ListAllMyBuckets", "arn:aws:s3:::*")]),
     ("s3", "CreateBucket", IN_BUCKET, [("s3:CreateBucket", BUCKET)]),
     ("s3", "DeleteBucket", IN_BUCKET, [("s3:DeleteBucket", BUCKET)]),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import uvloop
 
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
@@ -28,6 +29,7 @@ from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.contents import Elsewhere
 from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.gateway import Gateway
 from tidemill.wire.signing.credentials import Credential
 
@@ -56,7 +58,8 @@ async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
         await objects.sweep()
         with contextlib.suppress(ServiceUnavailable):
             await objects.contents.remote.clean()
-        service = S3Service(objects, region=REGION)
+        keys = KmsKeys(SqlRecordStore(database, clock=SystemClock()), region=REGION, clock=SystemClock())
+        service = S3Service(objects, keys, region=REGION)
         yield Gateway({"s3": service}, OneKey(), authorizer=Authorization(Roles({})), region=REGION)
         await objects.close()
 

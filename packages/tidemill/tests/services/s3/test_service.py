@@ -35,17 +35,17 @@ def code_of(call: Callable[..., Any], **arguments: Any) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}, "InvalidRequest"),
-        ({"ServerSideEncryption": "AES256"}, "InvalidRequest"),
+        ({"ServerSideEncryption": "AES256", "SSEKMSKeyId": "key"}, "InvalidArgument"),
+        ({"SSEKMSKeyId": "key"}, "InvalidArgument"),
+        ({"ServerSideEncryption": "aws:fsx"}, "InvalidArgument"),
         ({"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}, "InvalidRequest"),
         ({"ACL": "public-read"}, "AccessControlListNotSupported"),
         ({"GrantRead": "id=1"}, "AccessControlListNotSupported"),
-        ({"StorageClass": "GLACIER"}, "InvalidStorageClass"),
+        ({"StorageClass": "OUTPOSTS"}, "InvalidStorageClass"),
         ({"ObjectLockMode": "GOVERNANCE", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "InvalidRequest"),
         ({"ObjectLockLegalHoldStatus": "ON", "ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}, "InvalidRequest"),
         ({"WebsiteRedirectLocation": "/other"}, "InvalidRequest"),
         ({"WriteOffsetBytes": 0}, "InvalidRequest"),
-        ({"BucketKeyEnabled": True}, "InvalidRequest"),
         ({"ExpectedBucketOwner": "111111111111"}, "AccessDenied"),
         ({"Metadata": {"m": "x" * 2048}}, "MetadataTooLarge"),
         ({"Tagging": "&".join(f"t{index}=1" for index in range(11))}, "InvalidTag"),
@@ -95,9 +95,68 @@ def test_an_empty_condition_is_not_left_out(s3: Any, bucket: str, condition: dic
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"old"
 
 
-def test_encryption_without_a_key_is_accepted_and_not_claimed(s3: Any, bucket: str) -> None:
-    put = s3.put_object(Bucket=bucket, Key="k", Body=b"x", ServerSideEncryption="aws:kms", BucketKeyEnabled=False)
-    assert "ServerSideEncryption" not in put | s3.head_object(Bucket=bucket, Key="k")
+KEY_ARN = "arn:aws:kms:us-west-2:000000000000:key/"
+STORAGE = ("ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled", "StorageClass", "SSEKMSEncryptionContext")
+
+
+def storage_of(reply: dict[str, Any]) -> dict[str, Any]:
+    return {name: reply[name] for name in STORAGE if name in reply}
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({}, {}),
+        ({"ServerSideEncryption": "AES256"}, {"ServerSideEncryption": "AES256"}),
+        (
+            {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "1234abcd", "BucketKeyEnabled": True},
+            {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": f"{KEY_ARN}1234abcd", "BucketKeyEnabled": True},
+        ),
+        (
+            {"ServerSideEncryption": "aws:kms:dsse", "SSEKMSKeyId": "arn:aws:kms:eu-west-1:111122223333:key/k"},
+            {"ServerSideEncryption": "aws:kms:dsse", "SSEKMSKeyId": "arn:aws:kms:eu-west-1:111122223333:key/k"},
+        ),
+        ({"StorageClass": "STANDARD_IA"}, {"StorageClass": "STANDARD_IA"}),
+        ({"StorageClass": "STANDARD"}, {}),
+    ],
+)
+def test_encryption_and_storage_class_are_shown_as_requested(
+    s3: Any, bucket: str, asked: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    of_write = {name: value for name, value in shown.items() if name != "StorageClass"}
+    put = {"Bucket": bucket, "Key": "put"}
+    assert storage_of(s3.put_object(Body=b"x", **put, **asked)) == of_write
+    s3.put_object(Bucket=bucket, Key="source", Body=b"y", StorageClass="GLACIER", ServerSideEncryption="AES256")
+    copy = {"Bucket": bucket, "Key": "copy"}
+    assert storage_of(s3.copy_object(CopySource=f"{bucket}/source", **copy, **asked)) == of_write
+    upload = {"Bucket": bucket, "Key": "upload"}
+    begun = s3.create_multipart_upload(**upload, **asked)
+    assert storage_of(begun) == of_write
+    at = {**upload, "UploadId": begun["UploadId"]}
+    part = s3.upload_part(PartNumber=1, Body=b"z", **at)
+    assert storage_of(part) == of_write
+    assert storage_of(s3.list_parts(**at)) == {"StorageClass": shown.get("StorageClass", "STANDARD")}
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    assert storage_of(s3.complete_multipart_upload(MultipartUpload=parts, **at)) == of_write
+    for place in (put, copy, upload):
+        assert storage_of(s3.head_object(**place)) == shown
+        assert storage_of(s3.get_object(**place)) == shown
+    listed = {entry["Key"]: entry["StorageClass"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]}
+    wanted = shown.get("StorageClass", "STANDARD")
+    assert listed == {"copy": wanted, "put": wanted, "source": "GLACIER", "upload": wanted}
+
+
+def test_a_kms_key_without_a_name_is_that_of_s3(s3: Any, bucket: str) -> None:
+    replies = [s3.put_object(Bucket=bucket, Key=key, Body=b"x", ServerSideEncryption="aws:kms") for key in "ab"]
+    (key,) = {reply["SSEKMSKeyId"] for reply in replies}
+    assert key.startswith(KEY_ARN)
+
+
+def test_an_object_copied_onto_itself_gets_another_storage_class(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x", Metadata={"a": "1"}, ServerSideEncryption="AES256")
+    s3.copy_object(Bucket=bucket, Key="k", CopySource=f"{bucket}/k", StorageClass="ONEZONE_IA")
+    found = s3.head_object(Bucket=bucket, Key="k")
+    assert (storage_of(found), found["Metadata"]) == ({"StorageClass": "ONEZONE_IA"}, {"a": "1"})
 
 
 def test_a_refusal_names_the_member_and_keeps_secrets(s3: Any, bucket: str) -> None:

@@ -6,10 +6,11 @@ condition (one variant, one container, a name that is taken) are refused by `tid
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from tidemill.core.compatibility import hosting, identity, metrics, objects, training, transform
+from tidemill.core.compatibility import hosting, identity, keys, metrics, objects, training, transform
 from tidemill.core.compatibility.hyperparameters import HYPERPARAMETERS, LEGACY_MODE, hyperparameter_refusal
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Sent
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Sent, Unencrypted
 from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
 
 __all__ = [
@@ -27,8 +28,10 @@ __all__ = [
     "Row",
     "Rows",
     "Sent",
+    "Unencrypted",
     "argument_refusal",
     "hyperparameter_refusal",
+    "keys_named",
     "row_of",
 ]
 
@@ -39,6 +42,7 @@ OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
     "cloudwatch": metrics.OPERATIONS,
     "sts": identity.STS_OPERATIONS,
     "iam": identity.IAM_OPERATIONS,
+    "kms": keys.OPERATIONS,
     "s3": objects.OPERATIONS,
 }
 """Rows by service (botocore's name), operation and path of the member."""
@@ -59,3 +63,22 @@ def row_of(service: str, operation: str, member: str) -> Row | None:
     if rows is None:
         return None
     return rows.get(member) or COMMON.get(service, {}).get(member)
+
+
+def keys_named(service: str, operation: str, request: Mapping[str, Any]) -> dict[str, str]:
+    """Return the KMS keys that a request names, by the path of the member.
+
+    Args:
+        service: botocore's name of the service.
+        operation: Name of the operation in the model.
+        request: The members of the request.
+    """
+    found: dict[str, str] = {}
+    for path, row in OPERATIONS[service][operation].items():
+        if isinstance(row, Unencrypted) and row.names_key:
+            value: Any = request
+            for member in path.split("."):
+                value = value.get(member) or {}
+            if isinstance(value, str) and value:
+                found[path] = value
+    return found

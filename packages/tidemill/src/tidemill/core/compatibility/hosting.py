@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows, Unencrypted
 
 __all__ = ["OPERATIONS", "RUNTIME_OPERATIONS"]
 
-_NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
+_KEY = Unencrypted(names_key=True)
 _NO_ISOLATION = "servers of models share the machine's network; leave it out"
 _NO_NETWORK = Recorded("there is no network but this machine's")
 
@@ -97,19 +97,19 @@ _CONFIG: Rows = {
     "DataCaptureConfig.EnableCapture": Honoured("true if it is not given"),
     "DataCaptureConfig.InitialSamplingPercentage": Honoured(),
     "DataCaptureConfig.DestinationS3Uri": Honoured("in the service's own S3; its bucket may be created later"),
-    "DataCaptureConfig.KmsKeyId": Refused(_NO_KEYS),
+    "DataCaptureConfig.KmsKeyId": _KEY,
     "DataCaptureConfig.CaptureOptions": Honoured(),
     "DataCaptureConfig.CaptureOptions[].CaptureMode": Honoured(),
     "DataCaptureConfig.CaptureContentTypeHeader": Honoured("data of other types is written in Base64"),
     "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes": Honoured(),
     "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honoured(),
     **_TAGS,
-    "KmsKeyId": Refused(_NO_KEYS),
+    "KmsKeyId": _KEY,
     "AsyncInferenceConfig": Honoured("the endpoint accepts InvokeEndpointAsync and refuses InvokeEndpoint"),
     "AsyncInferenceConfig.ClientConfig": Honoured(),
     "AsyncInferenceConfig.ClientConfig.MaxConcurrentInvocationsPerInstance": Honoured("4 if it is not given"),
     "AsyncInferenceConfig.OutputConfig": Honoured(),
-    "AsyncInferenceConfig.OutputConfig.KmsKeyId": Refused(_NO_KEYS),
+    "AsyncInferenceConfig.OutputConfig.KmsKeyId": _KEY,
     "AsyncInferenceConfig.OutputConfig.S3OutputPath": Honoured("required"),
     "AsyncInferenceConfig.OutputConfig.S3FailurePath": Honoured("without it failures are only in the service's log"),
     "AsyncInferenceConfig.OutputConfig.NotificationConfig": Refused(

@@ -2,11 +2,18 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows, Unencrypted
 
 __all__ = ["COMMON", "OPERATIONS"]
 
-_WITH_KEY = Refused("objects are stored in plain form; leave it out, or keep the state directory on an encrypted disk")
+_WITH_CUSTOMER_KEY = Refused(
+    "objects are stored in plain form, and no key of a client is kept; leave it out, or keep the state directory on an"
+    " encrypted disk"
+)
+_CLASSES = (
+    *("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "REDUCED_REDUNDANCY"),
+    *("GLACIER_IR", "GLACIER", "DEEP_ARCHIVE"),
+)
 _GRANT = Refused(
     "access control lists are not supported: objects belong to the one account of this service; leave it out",
     code="AccessControlListNotSupported",
@@ -41,20 +48,20 @@ COMMON: Rows = {
     "ExpectedBucketOwner": Honoured("another account than this service's is AccessDenied"),
     "ExpectedSourceBucketOwner": Honoured("another account than this service's is AccessDenied"),
     "RequestPayer": _NO_COST,
-    "ServerSideEncryption": Refused(
-        "objects are stored in plain form; leave it out, or keep the state directory on an encrypted disk",
+    "ServerSideEncryption": Unencrypted(
+        "replies repeat it, but tidemill encrypts nothing; refused if the setting `encryption` is `refuse`, except for"
+        " `aws:kms` without a key, which SDK v2 sends with every source archive",
         harmless=("aws:kms",),
-        note="without a key, as SDK v2 sends it with every source archive; no reply claims encryption",
     ),
-    "SSEKMSKeyId": _WITH_KEY,
-    "SSEKMSEncryptionContext": _WITH_KEY,
-    "BucketKeyEnabled": _WITH_KEY,
-    "SSECustomerAlgorithm": _WITH_KEY,
-    "SSECustomerKey": _WITH_KEY,
-    "SSECustomerKeyMD5": _WITH_KEY,
-    "CopySourceSSECustomerAlgorithm": _WITH_KEY,
-    "CopySourceSSECustomerKey": _WITH_KEY,
-    "CopySourceSSECustomerKeyMD5": _WITH_KEY,
+    "SSEKMSKeyId": Unencrypted(names_key=True),
+    "SSEKMSEncryptionContext": Unencrypted(),
+    "BucketKeyEnabled": Unencrypted(),
+    "SSECustomerAlgorithm": _WITH_CUSTOMER_KEY,
+    "SSECustomerKey": _WITH_CUSTOMER_KEY,
+    "SSECustomerKeyMD5": _WITH_CUSTOMER_KEY,
+    "CopySourceSSECustomerAlgorithm": _WITH_CUSTOMER_KEY,
+    "CopySourceSSECustomerKey": _WITH_CUSTOMER_KEY,
+    "CopySourceSSECustomerKeyMD5": _WITH_CUSTOMER_KEY,
     "ACL": Refused(
         _GRANT.reason, harmless=("private", "bucket-owner-full-control"), code="AccessControlListNotSupported"
     ),
@@ -62,7 +69,12 @@ COMMON: Rows = {
     "GrantRead": _GRANT,
     "GrantReadACP": _GRANT,
     "GrantWriteACP": _GRANT,
-    "StorageClass": Refused("only STANDARD exists here", harmless=("STANDARD",), code="InvalidStorageClass"),
+    "StorageClass": Refused(
+        "it belongs to other kinds of buckets; leave it out",
+        harmless=_CLASSES,
+        note="recorded and shown; objects of every class are stored alike, and can be read at once",
+        code="InvalidStorageClass",
+    ),
     "WebsiteRedirectLocation": Refused("buckets here are no web sites; leave it out"),
     "ObjectLockMode": _LOCK,
     "ObjectLockRetainUntilDate": _LOCK,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Honoured", "Recorded", "Refused", "Row", "Rows", "Sent"]
+__all__ = ["Honoured", "Recorded", "Refused", "Row", "Rows", "Sent", "Unencrypted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,29 @@ class Refused:
         """
         empty = value is None or value is False or (not isinstance(value, int | float) and not value)
         return None if empty or value in self.harmless else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Unencrypted(Recorded):
+    """A request to encrypt stored data. It is recorded and shown, but tidemill encrypts nothing.
+
+    Attributes:
+        names_key: Whether the value names a KMS key, which the service `kms` then describes.
+        harmless: Values that are accepted even if the setting ``encryption`` is ``refuse``.
+    """
+
+    note: str = "tidemill encrypts nothing; refused if the setting `encryption` is `refuse`"
+    names_key: bool = False
+    harmless: tuple[Any, ...] = ()
+
+    @property
+    def strict(self) -> Refused:
+        """The row if the setting ``encryption`` is ``refuse``."""
+        return Refused(
+            "tidemill encrypts nothing, and its setting encryption is 'refuse'; leave it out, or keep the state"
+            " directory on an encrypted disk",
+            harmless=self.harmless,
+        )
 
 
 @dataclass(frozen=True, slots=True)

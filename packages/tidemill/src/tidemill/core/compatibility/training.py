@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Unencrypted
 
 __all__ = ["OPERATIONS"]
 
-_NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
+_KEY = Unencrypted(names_key=True)
 _FAST_FILE = (
     "with data of the service's own S3, FastFile is File mode: in isolation `mount`, neither copies objects. Objects of"
     " a remote S3 are read-only files, whose bytes are fetched when the script reads them (FUSE). A job fails if its"
@@ -98,7 +98,7 @@ _RESOURCES: Rows = {
         "if the setting `limit_to_instance_type` is on, a limit for the files that an instance writes; otherwise a job"
         " may use all free space of the disk"
     ),
-    "ResourceConfig.VolumeKmsKeyId": Refused(_NO_KEYS),
+    "ResourceConfig.VolumeKmsKeyId": _KEY,
     "ResourceConfig.KeepAlivePeriodInSeconds": Recorded("no instance has to be started, so none is kept warm"),
     "ResourceConfig.InstanceGroups": Honoured(
         "instead of InstanceType and InstanceCount; names are unique, and all groups together have at most 100"
@@ -141,7 +141,7 @@ _CREATE: Rows = {
     "RoleArn": Honoured("its name selects the policy of the job's keys; a role without a policy gets the built-in one"),
     **_CHANNELS,
     "OutputDataConfig": Honoured(),
-    "OutputDataConfig.KmsKeyId": Refused(_NO_KEYS),
+    "OutputDataConfig.KmsKeyId": _KEY,
     "OutputDataConfig.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
     "OutputDataConfig.CompressionType": Honoured(only=("GZIP",)),
     **_RESOURCES,

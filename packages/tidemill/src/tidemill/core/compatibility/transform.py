@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows
+from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Unencrypted
 
 __all__ = ["OPERATIONS"]
 
-_NO_KEYS = "there is no key ring to encrypt with; leave it out, or keep the state directory on an encrypted disk"
+_KEY = Unencrypted(names_key=True)
 _FILTERED = (
     "names, indexes, slices and `*`, as on SageMaker; needs records of CSV or JSON. Several names select an object,"
     " other paths to several places a list"
@@ -31,7 +31,7 @@ _OUTPUT: Rows = {
     "TransformOutput.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
     "TransformOutput.Accept": Honoured(),
     "TransformOutput.AssembleWith": Honoured("Line: a line feed follows the answer to each request"),
-    "TransformOutput.KmsKeyId": Refused(_NO_KEYS),
+    "TransformOutput.KmsKeyId": _KEY,
 }
 
 _CREATE: Rows = {
@@ -55,7 +55,7 @@ _CREATE: Rows = {
         " may use the whole machine"
     ),
     "TransformResources.InstanceCount": Honoured("1 to 8 servers; each free server takes the next object"),
-    "TransformResources.VolumeKmsKeyId": Refused(_NO_KEYS),
+    "TransformResources.VolumeKmsKeyId": _KEY,
     "TransformResources.TransformAmiVersion": Recorded("there are no machine images"),
     "DataProcessing": Honoured(),
     "DataProcessing.InputFilter": Honoured(_FILTERED),

@@ -5,7 +5,7 @@ Operations without an entry are denied to keys of jobs.
 
 from collections.abc import Mapping
 
-from tidemill.core.names import ACCOUNT_ID
+from tidemill.core.names import ACCOUNT_ID, kms_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
@@ -48,6 +48,26 @@ STS: Mapping[str, Rule] = {
     "GetCallerIdentity": lambda request, region: ()
 }
 
+
+def _kms(operation: str, *members: str) -> Rule:
+    """Return the rule of an operation on the keys and aliases that ``members`` name; without members, on all."""
+
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        arns = [kms_arn(request[member], region=region) for member in members] or ["*"]
+        return tuple(Permission(f"kms:{operation}", arn) for arn in arns)
+
+    return rule
+
+
+KMS: Mapping[str, Rule] = {
+    # As on AWS, a new alias needs permission for the alias and for the key.
+    "CreateAlias": _kms("CreateAlias", "AliasName", "TargetKeyId"),
+    "CreateKey": _kms("CreateKey"),
+    "DescribeKey": _kms("DescribeKey", "KeyId"),
+    "ListAliases": _kms("ListAliases"),
+    "ListKeys": _kms("ListKeys"),
+}
+
 INSTANCES: Mapping[str, Rule] = {
     # Every job may report on its own instances with any role; the service checks the job's name.
     "ReportInstance": lambda request, region: (),
@@ -57,6 +77,7 @@ INSTANCES: Mapping[str, Rule] = {
 NEEDS: Mapping[str, Mapping[str, Rule]] = {
     "cloudwatch": CLOUDWATCH,
     "iam": IAM,
+    "kms": KMS,
     "logs": LOGS,
     "s3": S3,
     "sagemaker": SAGEMAKER,

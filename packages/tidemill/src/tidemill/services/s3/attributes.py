@@ -33,12 +33,15 @@ OWNER = {"DisplayName": "tidemill", "ID": ACCOUNT_ID}
 _KEPT_HEADERS = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "Expires")
 
 
-def attributes_of(request: Mapping[str, Any], headers: Mapping[str, str]) -> ObjectAttributes:
+def attributes_of(
+    request: Mapping[str, Any], headers: Mapping[str, str], storage: Mapping[str, Any]
+) -> ObjectAttributes:
     """Return the object attributes that a put, copy or upload request sets, without checksums.
 
     Args:
         request: Input members.
         headers: Request headers; ``Expires`` is kept as the client wrote it.
+        storage: Result of `encryption.storage_of`.
 
     Raises:
         AwsError: MetadataTooLarge, InvalidTag.
@@ -59,7 +62,7 @@ def attributes_of(request: Mapping[str, Any], headers: Mapping[str, str]) -> Obj
     return ObjectAttributes(
         content_type=request.get("ContentType") or DEFAULT_CONTENT_TYPE,
         metadata=metadata,
-        headers={name: value for name, value in kept.items() if value},
+        headers={**{name: value for name, value in kept.items() if value}, **storage},
         tags=tags_of_header(request.get("Tagging")),
     )
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import attributes_of, quoted, timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
+from tidemill.services.s3.encryption import STORAGE_MEMBERS, encryption_of, storage_of
 from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
@@ -21,8 +23,9 @@ __all__ = ["CopyOperations", "copy_source", "read_slice", "source_name"]
 class CopyOperations:
     """CopyObject. The copy shares the bytes of its source, so it costs one row; a multipart ETag is kept."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, keys: KmsKeys) -> None:
         self._objects = objects
+        self._keys = keys
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -35,12 +38,19 @@ class CopyOperations:
         check_key(key)
         source = copy_source(self._objects, request["CopySource"])
         copy_precondition(request, source)
-        attributes = await self._with_checksum(request, source, _attributes(request, context, source))
+        storage = await storage_of(request, self._keys)
+        attributes = await self._with_checksum(request, source, _attributes(request, context, source, storage))
         info = await self._objects.copy(
             source, bucket, key, attributes=attributes, precondition=write_precondition(request)
         )
         result = {"ETag": quoted(info.etag), "LastModified": timestamp(info.modified_ms), **info.checksums}
-        return {"CopyObjectResult": {**result, "ChecksumType": info.checksum_type} if info.checksums else result}
+        members: dict[str, Any] = {
+            "CopyObjectResult": {**result, "ChecksumType": info.checksum_type} if info.checksums else result,
+            **encryption_of(info.headers),
+        }
+        if request.get("SSEKMSEncryptionContext"):
+            members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
+        return members
 
     async def _with_checksum(
         self, request: Mapping[str, Any], source: ObjectInfo, attributes: ObjectAttributes
@@ -101,15 +111,18 @@ async def read_slice(objects: ObjectStore, info: ObjectInfo, piece: Slice) -> As
         yield chunk
 
 
-def _attributes(request: Mapping[str, Any], context: Context, source: ObjectInfo) -> ObjectAttributes:
-    given = attributes_of(request, context.headers)
+def _attributes(
+    request: Mapping[str, Any], context: Context, source: ObjectInfo, storage: Mapping[str, Any]
+) -> ObjectAttributes:
+    given = attributes_of(request, context.headers, storage)
     directive = request.get("MetadataDirective") or "COPY"
     if directive not in ("COPY", "REPLACE"):
         raise InvalidArgument(f"MetadataDirective is {directive!r}; allowed are COPY and REPLACE")
-    if directive == "COPY" and (source.bucket, source.key) == (request["Bucket"], request["Key"]):
+    same = (source.bucket, source.key) == (request["Bucket"], request["Key"])
+    if directive == "COPY" and same and not request.keys() & set(STORAGE_MEMBERS):
         raise AwsError(
             f"s3://{source.bucket}/{source.key} would be copied onto itself without any change; set"
-            " MetadataDirective=REPLACE, or choose another key",
+            " MetadataDirective=REPLACE, give a StorageClass or ServerSideEncryption, or choose another key",
             code="InvalidRequest",
             status=400,
         )
@@ -119,7 +132,7 @@ def _attributes(request: Mapping[str, Any], context: Context, source: ObjectInfo
     return ObjectAttributes(
         content_type=source.content_type,
         metadata=source.metadata,
-        headers=source.headers,
+        headers={**{name: value for name, value in source.headers.items() if name not in STORAGE_MEMBERS}, **storage},
         tags=tags,
         part_sizes=source.part_sizes,
     )

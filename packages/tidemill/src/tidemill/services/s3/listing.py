@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
+from tidemill.services.s3.encryption import storage_class_of
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
@@ -98,7 +99,7 @@ def _entry(info: ObjectInfo, encode: Callable[[str], str], *, owner: bool) -> di
         "LastModified": timestamp(info.modified_ms),
         "ETag": quoted(info.etag),
         "Size": info.size_bytes,
-        "StorageClass": "STANDARD",
+        "StorageClass": storage_class_of(info.headers),
     }
     if info.checksums:
         members["ChecksumAlgorithm"] = [name.removeprefix("Checksum") for name in info.checksums]

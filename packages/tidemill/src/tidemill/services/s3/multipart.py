@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER, attributes_of, bounded, quoted, timestamp
@@ -17,6 +18,7 @@ from tidemill.services.s3.checksums import (
 )
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
 from tidemill.services.s3.copying import copy_source, read_slice
+from tidemill.services.s3.encryption import encryption_of, storage_class_of, storage_of
 from tidemill.services.s3.listing import encoder_of
 from tidemill.services.s3.ranges import copy_range
 from tidemill.store.objects.index import ObjectAttributes, check_key
@@ -35,8 +37,9 @@ _INITIATOR = {"ID": ACCOUNT_ID, "DisplayName": "tidemill"}
 class MultipartOperations:
     """The seven operations of multipart uploads."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, keys: KmsKeys) -> None:
         self._objects = objects
+        self._keys = keys
         self._uploads = Uploads(objects)
 
     @property
@@ -58,9 +61,13 @@ class MultipartOperations:
         check_key(key)
         algorithm = request.get("ChecksumAlgorithm") or ""
         checksum_type = _checksum_type(algorithm, request.get("ChecksumType"))
-        attributes = replace(attributes_of(request, context.headers), checksum_type=checksum_type)
+        given = attributes_of(request, context.headers, await storage_of(request, self._keys))
+        attributes = replace(given, checksum_type=checksum_type)
         upload = await self._uploads.begin(bucket, key, attributes=attributes, algorithm=algorithm)
-        return {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id, **_announced(upload)}
+        members = {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id, **_announced(upload)}
+        if request.get("SSEKMSEncryptionContext"):
+            members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
+        return {**members, **_encryption(upload)}
 
     async def upload_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """UploadPart."""
@@ -76,7 +83,7 @@ class MultipartOperations:
                     status=400,
                 )
             part = await self._uploads.put_part(upload, request["PartNumber"], content, checksums=checksums)
-        return {"ETag": quoted(part.etag), **checksums}
+        return {"ETag": quoted(part.etag), **checksums, **_encryption(upload)}
 
     async def copy_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """UploadPartCopy."""
@@ -92,7 +99,8 @@ class MultipartOperations:
                 raise self._objects.damaged(source)
             checksums = {member_of(upload.algorithm): base64_of(digests[0])} if digests else {}
             part = await self._uploads.put_part(upload, request["PartNumber"], content, checksums=checksums)
-        return {"CopyPartResult": {"ETag": quoted(part.etag), "LastModified": timestamp(part.modified_ms), **checksums}}
+        result = {"ETag": quoted(part.etag), "LastModified": timestamp(part.modified_ms), **checksums}
+        return {"CopyPartResult": result, **_encryption(upload)}
 
     async def complete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """CompleteMultipartUpload."""
@@ -114,7 +122,7 @@ class MultipartOperations:
             digests=[] if whole is None else [whole],
             precondition=write_precondition(request),
         )
-        return _completed_reply(request, context, completed)
+        return {**_completed_reply(request, context, completed), **_encryption(upload)}
 
     async def abort(self, request: dict[str, Any], context: Context) -> Reply:
         """AbortMultipartUpload."""
@@ -139,7 +147,7 @@ class MultipartOperations:
             "Parts": [_part_entry(part) for part in shown],
             "Initiator": _INITIATOR,
             "Owner": OWNER,
-            "StorageClass": "STANDARD",
+            "StorageClass": storage_class_of(upload.attributes.headers),
             **_announced(upload),
         }
 
@@ -195,6 +203,10 @@ def _checksum_type(algorithm: str, wanted: str | None) -> str:
 
 def _is_whole(upload: UploadInfo) -> bool:
     return bool(upload.algorithm) and upload.attributes.checksum_type == "FULL_OBJECT"
+
+
+def _encryption(upload: UploadInfo) -> dict[str, Any]:
+    return encryption_of(upload.attributes.headers)
 
 
 def _announced(upload: UploadInfo) -> dict[str, str]:
@@ -287,7 +299,7 @@ def _upload_entry(upload: UploadInfo) -> dict[str, Any]:
     return {
         "UploadId": upload.upload_id,
         "Initiated": timestamp(upload.initiated_ms),
-        "StorageClass": "STANDARD",
+        "StorageClass": storage_class_of(upload.attributes.headers),
         "Owner": OWNER,
         "Initiator": _INITIATOR,
     }

@@ -6,6 +6,7 @@ Versioning, policies, access control lists, replication and the like have no han
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError, StateCorrupt
 from tidemill.services.s3.buckets import BucketOperations
@@ -27,17 +28,18 @@ class S3Service:
 
     Args:
         objects: The store.
+        keys: The KMS keys, to which those are added that requests name.
         region: Region that is reported for all buckets.
     """
 
-    def __init__(self, objects: ObjectStore, *, region: str) -> None:
+    def __init__(self, objects: ObjectStore, keys: KmsKeys, *, region: str) -> None:
         operations = (
             BucketOperations(objects, region=region),
-            CopyOperations(objects),
+            CopyOperations(objects, keys),
             ListOperations(objects),
-            MultipartOperations(objects),
+            MultipartOperations(objects, keys),
             ReadOperations(objects),
-            WriteOperations(objects),
+            WriteOperations(objects, keys),
         )
         self._handlers = {name: _checked(handler) for group in operations for name, handler in group.handlers.items()}
 

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
+from tidemill.services.s3.encryption import encryption_of, storage_of
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
@@ -19,8 +21,9 @@ DELETE_MAX = 1000
 class WriteOperations:
     """PutObject, DeleteObject, DeleteObjects, GetObjectTagging, PutObjectTagging, DeleteObjectTagging."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, keys: KmsKeys) -> None:
         self._objects = objects
+        self._keys = keys
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -39,7 +42,7 @@ class WriteOperations:
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         self._objects.require_bucket(bucket)
-        attributes = attributes_of(request, context.headers)
+        attributes = attributes_of(request, context.headers, await storage_of(request, self._keys))
         precondition = write_precondition(request)
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
@@ -48,7 +51,9 @@ class WriteOperations:
         async with place.receive(body, name=f"{bucket}/{key}", size_bytes=size_bytes) as content:
             attributes = replace(attributes, checksums=dict(body.checksums))  # complete now: a trailer comes last
             info = await self._objects.publish(bucket, key, content, attributes=attributes, precondition=precondition)
-        members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums}
+        members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums, **encryption_of(info.headers)}
+        if request.get("SSEKMSEncryptionContext"):
+            members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
 
     async def delete(self, request: dict[str, Any], context: Context) -> Reply:

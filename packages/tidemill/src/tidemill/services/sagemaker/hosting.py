@@ -170,7 +170,7 @@ def _capture(endpoint: Endpoint) -> dict[str, Any] | None:
         "CaptureStatus": "Started",
         "CurrentSamplingPercentage": config["InitialSamplingPercentage"],
         "DestinationS3Uri": config["DestinationS3Uri"],
-        "KmsKeyId": "",
+        "KmsKeyId": config.get("KmsKeyId", ""),
     }
 
 

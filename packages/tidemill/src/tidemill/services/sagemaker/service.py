@@ -1,31 +1,58 @@
 """The SageMaker service: its handlers by operation name."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tidemill.control.hosting import Hosting
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
 from tidemill.control.transform.jobs import TransformJobs
+from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.hosting import HostingHandlers
 from tidemill.services.sagemaker.tags import TagHandlers
 from tidemill.services.sagemaker.training import TrainingHandlers
 from tidemill.services.sagemaker.transform import TransformHandlers
-from tidemill.wire.exchange import Handler
+from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["SageMakerService"]
 
 
 class SageMakerService:
-    """The SageMaker operations that tidemill supports."""
+    """The SageMaker operations that tidemill supports.
 
-    def __init__(self, training: Training, hosting: Hosting, transform: TransformJobs, tags: Tags) -> None:
-        self._handlers: dict[str, Handler] = {
+    Args:
+        training: The training jobs.
+        hosting: Models, endpoint configurations and endpoints.
+        transform: The batch transform jobs.
+        tags: The tags of all resources.
+        keys: The KMS keys, to which those are added that requests name.
+    """
+
+    def __init__(
+        self, training: Training, hosting: Hosting, transform: TransformJobs, tags: Tags, keys: KmsKeys
+    ) -> None:
+        handlers: dict[str, Handler] = {
             **TrainingHandlers(training).handlers,
             **HostingHandlers(hosting).handlers,
             **TransformHandlers(transform).handlers,
             **TagHandlers(tags, training, hosting, transform).handlers,
         }
+        self._handlers = {name: _naming_keys(name, handler, keys) for name, handler in handlers.items()}
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         return self._handlers
+
+
+def _naming_keys(operation: str, handler: Handler, keys: KmsKeys) -> Handler:
+    """Return a handler that adds the KMS keys in the request to ``keys`` first."""
+    if not any(isinstance(row, Unencrypted) for row in OPERATIONS["sagemaker"][operation].values()):
+        return handler
+
+    async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
+        for key in keys_named("sagemaker", operation, request).values():
+            await keys.name(key)
+        return await handler(request, context)
+
+    return handle

@@ -71,7 +71,8 @@ class ObjectAttributes:
     Attributes:
         content_type: Media type.
         metadata: User metadata; names are in lower case.
-        headers: Reply headers stored with the object, by member name: ``CacheControl``, ``ContentEncoding``, ...
+        headers: Members of replies that are stored with the object: ``CacheControl``, ``ContentEncoding``, ...; also
+            those about storage, which have no effect: ``StorageClass``, ``ServerSideEncryption``, ...
         checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
         checksum_type: ``FULL_OBJECT``, or ``COMPOSITE`` for a checksum of the parts' checksums.
         tags: Object tags.
@@ -80,7 +81,7 @@ class ObjectAttributes:
 
     content_type: str = "binary/octet-stream"
     metadata: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     checksum_type: str = "FULL_OBJECT"
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tidemill.core.compatibility import Honoured, Refused, Row, row_of
+from tidemill.core.compatibility import Honoured, Refused, Row, Unencrypted, row_of
 from tidemill.errors import AwsError
 from tidemill.wire.protocols.shapes import Functions, fold
 from tidemill.wire.protocols.shapes import Path as ShapePath
@@ -69,7 +69,9 @@ def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "Valida
         raise AwsError(f"{count} validation {noun} detected: {shown}", code=code, status=400)
 
 
-def compile_refusals(service: str, operation: str, shape: StructureShape | None, *, code: str) -> Refuse:
+def compile_refusals(
+    service: str, operation: str, shape: StructureShape | None, *, code: str, refuses_encryption: bool = False
+) -> Refuse:
     """Compile the refusals of an operation.
 
     Args:
@@ -77,11 +79,12 @@ def compile_refusals(service: str, operation: str, shape: StructureShape | None,
         operation: Name of the operation in the model. An operation without rows refuses nothing.
         shape: The operation's input.
         code: AWS error code, for rows without a code.
+        refuses_encryption: Whether to refuse requests to encrypt, which are recorded otherwise. Default: false.
 
     Returns:
         A function of the members, which raises AwsError for the first one that the table refuses.
     """
-    check = None if shape is None else fold(shape, _Refusals(service, operation, code))
+    check = None if shape is None else fold(shape, _Refusals(service, operation, code, refuses_encryption))
     if check is None:
         return lambda members: None
     return lambda members: check(members, None)
@@ -252,6 +255,7 @@ class _Refusals:
     service: str
     operation: str
     code: str
+    refuses_encryption: bool
 
     def structure(
         self, shape: StructureShape, inside: Mapping[str, _CheckRow | None], at: ShapePath
@@ -259,6 +263,8 @@ class _Refusals:
         entries: dict[str, _Entry] = {}
         for name, deeper in inside.items():
             row = row_of(self.service, self.operation, _render_shape_path((*at, name)))
+            if self.refuses_encryption and isinstance(row, Unencrypted):
+                row = row.strict
             refusable = row if isinstance(row, Refused) or (isinstance(row, Honoured) and row.only) else None
             if refusable is not None or deeper is not None:
                 shown = name if self.service == "s3" else _shown_name(name)

@@ -1,0 +1,84 @@
+"""KMS by boto3: keys that were created, and keys that other requests named."""
+
+import json
+from typing import Any
+
+ARN = "arn:aws:kms:us-west-2:000000000000:"
+JOB: dict[str, Any] = {
+    "AlgorithmSpecification": {"TrainingImage": "tensorflow-training:2.21.0-cpu-py311", "TrainingInputMode": "File"},
+    "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
+    "OutputDataConfig": {"S3OutputPath": "s3://data/out", "KmsKeyId": "alias/team"},
+    "ResourceConfig": {
+        "InstanceType": "local",
+        "InstanceCount": 1,
+        "VolumeSizeInGB": 30,
+        "VolumeKmsKeyId": "arn:aws:kms:eu-west-1:111122223333:key/their-key",
+    },
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+}
+
+
+def test_a_created_key_is_found_by_id_arn_and_alias(kms: Any, refusal: Any) -> None:
+    assert refusal(kms.describe_key, KeyId="alias/mine")[:2] == (400, "NotFoundException")
+    made = kms.create_key(Description="of the tests", Policy=json.dumps({"Statement": []}))["KeyMetadata"]
+    kms.create_alias(AliasName="alias/mine", TargetKeyId=made["KeyId"])
+    for name in (made["KeyId"], made["Arn"], "alias/mine", f"{ARN}alias/mine"):
+        found = kms.describe_key(KeyId=name)["KeyMetadata"]
+        assert (found["Arn"], found["Description"]) == (made["Arn"], "of the tests")
+        assert (found["Enabled"], found["KeyState"], found["KeyManager"]) == (True, "Enabled", "CUSTOMER")
+    assert made["Arn"] == f"{ARN}key/{made['KeyId']}"
+
+
+def test_aliases_are_unique_well_formed_and_of_a_key(kms: Any, refusal: Any) -> None:
+    key = kms.create_key()["KeyMetadata"]["KeyId"]
+    kms.create_alias(AliasName="alias/once", TargetKeyId=key)
+    taken = refusal(kms.create_alias, AliasName="alias/once", TargetKeyId=key)
+    assert taken[1] == "AlreadyExistsException"
+    for name in ("mine", "alias/", "alias/aws/mine"):
+        assert refusal(kms.create_alias, AliasName=name, TargetKeyId=key)[1] == "InvalidAliasNameException"
+    assert refusal(kms.create_alias, AliasName="alias/two", TargetKeyId="absent")[1] == "NotFoundException"
+    assert refusal(kms.create_key, KeySpec="RSA_2048")[1] == "ValidationException"
+
+
+def test_keys_and_aliases_are_listed_by_pages(kms: Any) -> None:
+    keys = [kms.create_key()["KeyMetadata"]["KeyId"] for _ in range(5)]
+    for number, key in enumerate(keys):
+        kms.create_alias(AliasName=f"alias/number-{number}", TargetKeyId=key)
+    pages = list(kms.get_paginator("list_keys").paginate(PaginationConfig={"PageSize": 2}))
+    assert [len(page["Keys"]) for page in pages] == [2, 2, 1]
+    assert {each["KeyId"] for page in pages for each in page["Keys"]} == set(keys)
+    aliases = kms.get_paginator("list_aliases").paginate(PaginationConfig={"PageSize": 2}).build_full_result()
+    assert {each["AliasName"]: each["TargetKeyId"] for each in aliases["Aliases"]} == {
+        f"alias/number-{number}": key for number, key in enumerate(keys)
+    }
+    (of_one,) = kms.list_aliases(KeyId=keys[3])["Aliases"]
+    assert of_one["AliasName"] == "alias/number-3"
+
+
+def test_keys_that_a_job_names_are_shown_and_described(sagemaker: Any, kms: Any) -> None:
+    sagemaker.create_training_job(TrainingJobName="sealed", **JOB)
+    job = sagemaker.describe_training_job(TrainingJobName="sealed")
+    assert job["OutputDataConfig"] == JOB["OutputDataConfig"]
+    assert job["ResourceConfig"] == JOB["ResourceConfig"]
+    theirs = kms.describe_key(KeyId="arn:aws:kms:eu-west-1:111122223333:key/their-key")["KeyMetadata"]
+    assert theirs["KeyId"] == "their-key"
+    (alias,) = kms.list_aliases()["Aliases"]
+    assert alias["AliasName"] == "alias/team"
+    assert kms.describe_key(KeyId="alias/team")["KeyMetadata"]["KeyId"] == alias["TargetKeyId"]
+    assert {key["KeyId"] for key in kms.list_keys()["Keys"]} == {"their-key", alias["TargetKeyId"]}
+
+
+def test_the_keys_of_aws_exist(kms: Any) -> None:
+    first, again = (kms.describe_key(KeyId="alias/aws/s3")["KeyMetadata"] for _ in range(2))
+    assert first["KeyManager"] == "AWS"
+    assert first["Arn"] == again["Arn"]
+
+
+def test_a_setting_refuses_requests_to_encrypt(sagemaker: Any, stage: Any, door: Any, refusal: Any) -> None:
+    door.gateway = stage.gateway(refuses_encryption=True)
+    status, code, message = refusal(sagemaker.create_training_job, TrainingJobName="sealed", **JOB)
+    assert (status, code) == (400, "ValidationException")
+    assert "Value 'alias/team' at 'outputDataConfig.kmsKeyId' is not allowed: tidemill encrypts nothing" in message
+    plain = {**JOB, "OutputDataConfig": {"S3OutputPath": "s3://data/out"}, "ResourceConfig": {**JOB["ResourceConfig"]}}
+    del plain["ResourceConfig"]["VolumeKmsKeyId"]
+    sagemaker.create_training_job(TrainingJobName="plain", **plain)
