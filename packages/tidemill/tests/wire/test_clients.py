@@ -81,6 +81,26 @@ def test_a_service_without_handlers_answers_in_its_protocol(client: Client, serv
     assert caught.value.response["Error"]["Code"] == "UnknownOperationException"
 
 
+@pytest.mark.parametrize(
+    ("service", "call"),
+    [
+        ("lambda", "list_functions"),
+        ("dynamodb", "list_tables"),
+        ("sns", "list_topics"),
+        ("route53", "list_hosted_zones"),
+        ("efs", "describe_file_systems"),
+    ],
+)
+def test_a_service_that_does_not_exist_here_is_named(client: Client, service: str, call: str) -> None:
+    with pytest.raises(botocore.exceptions.ClientError) as caught:
+        getattr(client(service), call)()
+    error = caught.value.response["Error"]
+    assert error["Code"] == "UnknownOperationException"
+    scope = {"dynamodb": "DynamoDB_", "efs": "elasticfilesystem"}.get(service, service)
+    assert error["Message"].startswith("This service does not implement the ")
+    assert f"'{scope}" in error["Message"]
+
+
 def test_log_streams_are_described_and_an_absent_group_is_named_so(client: Client) -> None:
     logs = client("logs")
     reply = logs.describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix="digits/")

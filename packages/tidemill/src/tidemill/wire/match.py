@@ -23,6 +23,10 @@ SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "
 """Names in signatures of services that sign under another name than botocore's."""
 
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}
+_REST_SCOPES = (None, "s3", "sagemaker")
+"""Services in the scopes of requests that the path distinguishes; None is a presigned URL of version 2, or no signature."""
+_XML_SCOPES = ("cloudfront", "route53")
+"""Services of AWS that do not exist here, and whose clients expect errors in XML."""
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
 _METRICS_PATH = re.compile(r"/BatchPutMetrics|/FeatureGroup/.*|/BatchGetRecord")
 _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
@@ -152,7 +156,10 @@ def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
     if _RUNTIME_PATH.fullmatch(request.raw_path):
         return _match_rest(request, "sagemaker-runtime", "rest-json", router)
     if scope == "sagemaker" and _METRICS_PATH.fullmatch(request.raw_path):
-        return Match("sagemaker-runtime", "rest-json", unknown=f"{request.method} {request.raw_path[:128]}")
+        return Match("sagemaker-runtime", "rest-json", unknown=_line(request))
+    if scope not in _REST_SCOPES:
+        form = "rest-xml" if scope in _XML_SCOPES else "rest-json"
+        return Match("sagemaker-runtime", form, unknown=f"service {scope[:64]!r} ({_line(request)})")
     return _match_rest(request, "s3", "rest-xml", router)
 
 
@@ -168,8 +175,12 @@ def _match_target(request: Request, target: str) -> Match:
 def _match_rest(request: Request, service: str, form: Form, router: Callable[[str], RestRouter]) -> Match:
     found = router(service).find(request)
     if found is None:
-        return Match(service, form, unknown=f"{request.method} {request.raw_path[:128]}")
+        return Match(service, form, unknown=_line(request))
     return Match(service, form, operation=found[0], path=found[1])
+
+
+def _line(request: Request) -> str:
+    return f"{request.method} {request.raw_path[:128]}"
 
 
 def _is_form(request: Request) -> bool:
