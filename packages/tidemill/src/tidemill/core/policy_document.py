@@ -20,8 +20,14 @@ _STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "Resource")
 
 _S3 = (
     *("AbortMultipartUpload", "CreateBucket", "DeleteBucket", "DeleteObject", "DeleteObjectTagging"),
-    *("DeleteObjectVersion", "DeleteObjectVersionTagging", "GetBucketLocation", "GetObject", "GetObjectTagging"),
-    *("GetObjectVersion", "GetObjectVersionTagging", "ListAllMyBuckets", "ListBucket", "ListBucketMultipartUploads"),
+    *("DeleteObjectVersion", "DeleteObjectVersionTagging", "GetAccelerateConfiguration", "GetBucketAcl"),
+    *("GetBucketCORS", "GetBucketLocation", "GetBucketLogging", "GetBucketNotification"),
+    *("GetBucketObjectLockConfiguration", "GetBucketOwnershipControls", "GetBucketPolicy", "GetBucketPolicyStatus"),
+    *("GetBucketPublicAccessBlock", "GetBucketRequestPayment", "GetBucketTagging", "GetBucketVersioning"),
+    *("GetBucketWebsite", "GetEncryptionConfiguration", "GetLifecycleConfiguration", "GetObject", "GetObjectAcl"),
+    *("GetObjectAttributes", "GetObjectTagging", "GetObjectVersion", "GetObjectVersionAcl"),
+    *("GetObjectVersionAttributes", "GetObjectVersionTagging", "GetReplicationConfiguration"),
+    *("ListAllMyBuckets", "ListBucket", "ListBucketMultipartUploads", "ListBucketVersions"),
     *("ListMultipartUploadParts", "PutObject", "PutObjectAcl", "PutObjectTagging", "PutObjectVersionTagging"),
 )
 _SAGEMAKER = (

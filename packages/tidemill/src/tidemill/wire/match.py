@@ -23,8 +23,8 @@ SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "
 """Names in signatures of services that sign under another name than botocore's."""
 
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}
-_REST_SCOPES = (None, "s3", "sagemaker")
-"""Services in the scopes of requests that the path distinguishes; None is a presigned URL of version 2, or no signature."""
+_REST_SCOPES = ("s3", "sagemaker")
+"""Services in the scopes of requests that the path distinguishes."""
 _XML_SCOPES = ("cloudfront", "route53")
 """Services of AWS that do not exist here, and whose clients expect errors in XML."""
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
@@ -157,7 +157,7 @@ def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
         return _match_rest(request, "sagemaker-runtime", "rest-json", router)
     if scope == "sagemaker" and _METRICS_PATH.fullmatch(request.raw_path):
         return Match("sagemaker-runtime", "rest-json", unknown=_line(request))
-    if scope not in _REST_SCOPES:
+    if scope is not None and scope not in _REST_SCOPES:
         form = "rest-xml" if scope in _XML_SCOPES else "rest-json"
         return Match("sagemaker-runtime", form, unknown=f"service {scope[:64]!r} ({_line(request)})")
     return _match_rest(request, "s3", "rest-xml", router)

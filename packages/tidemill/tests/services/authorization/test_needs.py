@@ -34,6 +34,27 @@ COPY = {**ON_OBJECT, "CopySource": "src/from"}
 SOURCE = "arn:aws:s3:::src/from"
 GET, PUT = ("s3:GetObject", OBJECT), ("s3:PutObject", OBJECT)
 
+# Operations that read a setting of a bucket, and their actions, whose names sometimes differ.
+SETTINGS = {
+    "GetBucketAccelerateConfiguration": "GetAccelerateConfiguration",
+    "GetBucketAcl": "GetBucketAcl",
+    "GetBucketCors": "GetBucketCORS",
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetBucketLogging": "GetBucketLogging",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "GetBucketOwnershipControls": "GetBucketOwnershipControls",
+    "GetBucketPolicy": "GetBucketPolicy",
+    "GetBucketPolicyStatus": "GetBucketPolicyStatus",
+    "GetBucketReplication": "GetReplicationConfiguration",
+    "GetBucketRequestPayment": "GetBucketRequestPayment",
+    "GetBucketTagging": "GetBucketTagging",
+    "GetBucketVersioning": "GetBucketVersioning",
+    "GetBucketWebsite": "GetBucketWebsite",
+    "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+}
+
 # Service, operation, members, and the permissions in IAM's service authorization reference.
 EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     (
@@ -51,6 +72,17 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ),
     ("kms", "ListAliases", {}, [("kms:ListAliases", "*")]),
     ("kms", "ListKeys", {}, [("kms:ListKeys", "*")]),
+    *(("s3", operation, IN_BUCKET, [(f"s3:{action}", BUCKET)]) for operation, action in SETTINGS.items()),
+    ("s3", "GetObjectAcl", ON_OBJECT, [("s3:GetObjectAcl", OBJECT)]),
+    ("s3", "GetObjectAcl", {**ON_OBJECT, "VersionId": "null"}, [("s3:GetObjectVersionAcl", OBJECT)]),
+    ("s3", "GetObjectAttributes", ON_OBJECT, [GET, ("s3:GetObjectAttributes", OBJECT)]),
+    (
+        "s3",
+        "GetObjectAttributes",
+        {**ON_OBJECT, "VersionId": "null"},
+        [("s3:GetObjectVersion", OBJECT), ("s3:GetObjectVersionAttributes", OBJECT)],
+    ),
+    ("s3", "ListObjectVersions", IN_BUCKET, [("s3:ListBucketVersions", BUCKET)]),
     ("s3", "ListBuckets", {}, [("s3:ListAllMyBuckets", "arn:aws:s3:::*")]),
     ("s3", "CreateBucket", IN_BUCKET, [("s3:CreateBucket", BUCKET)]),
     ("s3", "DeleteBucket", IN_BUCKET, [("s3:DeleteBucket", BUCKET)]),

@@ -92,7 +92,33 @@ def _delete_many(request: Members, region: str) -> tuple[Permission, ...]:
     return tuple(need for entry in entries for need in delete_entry(request["Bucket"], entry))
 
 
+def _attributes(request: Members, region: str) -> tuple[Permission, ...]:
+    return _versioned("GetObject")(request, region) + _versioned("GetObject", "Attributes")(request, region)
+
+
+# The names of some actions differ from those of their operations.
+_SETTINGS = {
+    "GetBucketAccelerateConfiguration": "GetAccelerateConfiguration",
+    "GetBucketAcl": "GetBucketAcl",
+    "GetBucketCors": "GetBucketCORS",
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetBucketLogging": "GetBucketLogging",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "GetBucketOwnershipControls": "GetBucketOwnershipControls",
+    "GetBucketPolicy": "GetBucketPolicy",
+    "GetBucketPolicyStatus": "GetBucketPolicyStatus",
+    "GetBucketReplication": "GetReplicationConfiguration",
+    "GetBucketRequestPayment": "GetBucketRequestPayment",
+    "GetBucketTagging": "GetBucketTagging",
+    "GetBucketVersioning": "GetBucketVersioning",
+    "GetBucketWebsite": "GetBucketWebsite",
+    "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+}
+
 S3: Mapping[str, Rule] = {
+    **{operation: _on_bucket(f"s3:{action}") for operation, action in _SETTINGS.items()},
     "AbortMultipartUpload": _on_object("s3:AbortMultipartUpload"),
     "CompleteMultipartUpload": _write,
     "CopyObject": _copy,
@@ -104,6 +130,8 @@ S3: Mapping[str, Rule] = {
     "DeleteObjects": _delete_many,
     "GetBucketLocation": _on_bucket("s3:GetBucketLocation"),
     "GetObject": _versioned("GetObject"),
+    "GetObjectAcl": _versioned("GetObject", "Acl"),
+    "GetObjectAttributes": _attributes,
     "GetObjectTagging": _versioned("GetObject", "Tagging"),
     "HeadBucket": _on_bucket("s3:ListBucket"),
     "HeadObject": _versioned("GetObject"),
@@ -111,6 +139,7 @@ S3: Mapping[str, Rule] = {
     "ListMultipartUploads": _on_bucket("s3:ListBucketMultipartUploads"),
     "ListObjects": _on_bucket("s3:ListBucket"),
     "ListObjectsV2": _on_bucket("s3:ListBucket"),
+    "ListObjectVersions": _on_bucket("s3:ListBucketVersions"),
     "ListParts": _on_object("s3:ListMultipartUploadParts"),
     "PutObject": _write,
     "PutObjectTagging": _versioned("PutObject", "Tagging"),

@@ -1,4 +1,4 @@
-"""ListObjects and ListObjectsV2."""
+"""ListObjects, ListObjectsV2 and ListObjectVersions."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ LIST_MAX = 1000
 
 
 class ListOperations:
-    """ListObjects, ListObjectsV2."""
+    """ListObjects, ListObjectsV2, ListObjectVersions."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -28,7 +28,11 @@ class ListOperations:
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """Handlers by operation."""
-        return {"ListObjects": self.list_1, "ListObjectsV2": self.list_2}
+        return {
+            "ListObjects": self.list_1,
+            "ListObjectsV2": self.list_2,
+            "ListObjectVersions": self.list_versions,
+        }
 
     async def list_1(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ListObjects; continues after a marker that is a key or a common prefix."""
@@ -54,6 +58,19 @@ class ListOperations:
             members["ContinuationToken"] = token
         if page.next_start is not None:
             members["NextContinuationToken"] = _token(page.next_start)
+        return members
+
+    async def list_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """ListObjectVersions: each object has one version, which is called ``null`` as on AWS without versioning."""
+        encode = encoder_of(request)
+        marker, version = request.get("KeyMarker") or "", request.get("VersionIdMarker") or ""
+        if version and not marker:
+            raise InvalidArgument("A version-id marker cannot be specified without a key marker; give both or neither")
+        page, members = await self._page(request, _start_after(marker, request.get("Delimiter") or ""), owner=True)
+        versions = [{**entry, "VersionId": "null", "IsLatest": True} for entry in members.pop("Contents")]
+        members |= {"KeyMarker": encode(marker), "VersionIdMarker": version, "Versions": versions}
+        if page.next_start is not None:
+            members |= {"NextKeyMarker": encode(page.last), "NextVersionIdMarker": "null"}
         return members
 
     async def _page(

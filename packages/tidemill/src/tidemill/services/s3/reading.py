@@ -1,10 +1,11 @@
-"""GetObject and HeadObject: whole objects, ranges and parts, under conditions."""
+"""GetObject and HeadObject: whole objects, ranges and parts, under conditions. GetObjectAttributes."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from tidemill.services.s3.attributes import described
+from tidemill.services.s3.attributes import bounded, described, timestamp
 from tidemill.services.s3.conditions import is_unmodified
+from tidemill.services.s3.encryption import storage_class_of
 from tidemill.services.s3.ranges import Slice, part_slice, requested_slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectInfo
@@ -13,12 +14,13 @@ from tidemill.wire.exchange import Context, FileBody, Handler, Reply
 
 __all__ = ["ReadOperations"]
 
+_PARTS_MAX = 1000
 _OVERRIDES = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires")
 _UNMODIFIED_MEMBERS = ("ETag", "LastModified", "CacheControl", "Expires")
 
 
 class ReadOperations:
-    """GetObject, HeadObject."""
+    """GetObject, HeadObject, GetObjectAttributes."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -26,7 +28,7 @@ class ReadOperations:
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """Handlers by operation."""
-        return {"GetObject": self.get, "HeadObject": self.head}
+        return {"GetObject": self.get, "GetObjectAttributes": self.attributes, "HeadObject": self.head}
 
     async def get(self, request: dict[str, Any], context: Context) -> Reply:
         """GetObject. A small object is verified before it is sent; a large one is sent as it is read."""
@@ -41,6 +43,24 @@ class ReadOperations:
         info = self._objects.require(request["Bucket"], request["Key"])
         reply, _ = _answer(request, info)
         return reply
+
+    async def attributes(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """GetObjectAttributes."""
+        info = self._objects.require(request["Bucket"], request["Key"])
+        found: dict[str, Any] = {
+            "ETag": info.etag,  # without quotes, as on AWS
+            "ObjectSize": info.size_bytes,
+            "StorageClass": storage_class_of(info.headers),
+        }
+        if info.checksums:
+            found["Checksum"] = {**info.checksums, "ChecksumType": info.checksum_type}
+        if info.part_sizes:
+            found["ObjectParts"] = _parts(request, info)
+        wanted = request["ObjectAttributes"]
+        return {
+            "LastModified": timestamp(info.modified_ms),
+            **{name: value for name, value in found.items() if name in wanted},
+        }
 
     async def _body(self, info: ObjectInfo, piece: Slice | None) -> bytes | FileBody | AsyncIterator[bytes]:
         if piece is None and info.size_bytes <= WHOLE_READ_BYTES:
@@ -83,3 +103,19 @@ def _slice(request: Mapping[str, Any], info: ObjectInfo) -> Slice | None:
     if request.get("Range") is not None:
         raise InvalidArgument("both Range and PartNumber are given; give one of them")
     return part_slice(info, part_number)
+
+
+def _parts(request: Mapping[str, Any], info: ObjectInfo) -> dict[str, Any]:
+    """Return the parts of a multipart object with their sizes; the store does not keep their checksums."""
+    after = request.get("PartNumberMarker") or 0
+    limit = bounded(request.get("MaxParts"), name="MaxParts", most=_PARTS_MAX)
+    parts = [{"PartNumber": number, "Size": size} for number, size in enumerate(info.part_sizes, start=1)]
+    shown = parts[after : after + limit]
+    return {
+        "TotalPartsCount": len(parts),
+        "PartNumberMarker": after,
+        "NextPartNumberMarker": shown[-1]["PartNumber"] if shown else after,
+        "MaxParts": limit,
+        "IsTruncated": after + limit < len(parts),
+        "Parts": shown,
+    }

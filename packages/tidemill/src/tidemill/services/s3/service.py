@@ -1,6 +1,7 @@
 """The S3 service: its handlers by operation, each after the check of the bucket's owner.
 
-Versioning, policies, access control lists, replication and the like have no handler: they are unknown operations.
+Settings of buckets (versioning, policies, access control lists, replication and the like) can be read but not changed:
+the operations that change them have no handler, so they are unknown.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError, StateCorrupt
+from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
 from tidemill.services.s3.listing import ListOperations
@@ -35,6 +37,7 @@ class S3Service:
     def __init__(self, objects: ObjectStore, keys: KmsKeys, *, region: str) -> None:
         operations = (
             BucketOperations(objects, region=region),
+            BucketSettings(objects),
             CopyOperations(objects, keys),
             ListOperations(objects),
             MultipartOperations(objects, keys),
