@@ -47,9 +47,9 @@ class BreakingExecutor(SeparateExecutor):
             self._pass("observe")
         return status
 
-    def reap(self, job_id: str) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
         self._pass("reap")
-        super().reap(job_id)
+        super().reap(job_id, keep_files=keep_files)
 
     def _pass(self, call: str) -> None:
         if call in self.broken:

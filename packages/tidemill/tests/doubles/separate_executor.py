@@ -50,6 +50,7 @@ class SeparateExecutor:
         self.launches: list[InstanceRef] = []
         self.stops: list[tuple[InstanceRef, StopReason]] = []
         self.reaped: list[str] = []
+        self.kept: list[str] = []
         root.mkdir(exist_ok=True)
 
     def capacity(self) -> Capacity:
@@ -157,10 +158,14 @@ class SeparateExecutor:
         file = self._directory(ref) / f"{name}.tar.gz"
         return _chunks(file) if file.exists() else None
 
-    def reap(self, job_id: str) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
         self.reaped.append(job_id)
         for ref in [ref for ref in self._refs() if ref.job_id == job_id]:
-            self._clear(ref)
+            if keep_files:
+                self.kept.append(job_id)
+                self.kill(ref)
+            else:
+                self._clear(ref)
 
     def close(self) -> None:
         """Reap the processes that have ended; others keep running."""

@@ -418,6 +418,18 @@ def test_reaping_kills_what_runs_and_keeps_what_was_last_reported(rig: Rig) -> N
     assert (status.launched, status.running) == (True, False)
 
 
+@pytest.mark.parametrize("rig", ["local", "separate"], indirect=True)  # agents of a cluster remove files
+def test_reaping_can_keep_the_files(rig: Rig) -> None:
+    done, _ = rig.run(BASE + "(base / 'model/m').touch()")
+    running = rig.start(WAIT)
+    rig.wait_for_line(running, "ready")
+    for spec in (done, running):
+        rig.executor.reap(spec.ref.job_id, keep_files=True)
+    assert rig.executor.publication(done.ref, "model") is not None
+    status = rig.executor.observe(running.ref)
+    assert (status.launched, status.running) == (True, False)
+
+
 @pytest.mark.parametrize("rig", ["local", "separate", "split"], indirect=True)  # a cluster runs training jobs only
 def test_an_endpoint_answers_at_its_url(rig: Rig) -> None:
     spec = rig.start(kind="endpoint", model=rig.model(SERVE))

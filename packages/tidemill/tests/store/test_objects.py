@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +15,16 @@ from sqlalchemy import update
 from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
 from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.backup import backup
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.objects import unnamed
+from tidemill.store.objects.content import Swept
 from tidemill.store.objects.errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
 from tidemill.store.objects.index import ObjectAttributes
 from tidemill.store.objects.schema import objects as object_table
 from tidemill.store.objects.store import ObjectStore
+from tidemill.store.objects.trash import Trash
 
 BUCKET = "bucket"
 
@@ -165,7 +170,7 @@ def test_replaced_content_stays_for_replies_that_still_read_it(tmp_path: Path) -
     async def work(store: ObjectStore) -> None:
         old = await store.put_bytes(BUCKET, "a", b"old")
         await store.put_bytes(BUCKET, "a", b"new")
-        assert await store.sweep() == 0
+        assert await store.sweep() == Swept(0)
         assert store.file_of(old).read_bytes() == b"old"
 
     with_store(tmp_path, work, grace_s=3600)
@@ -290,14 +295,93 @@ def test_leftovers_of_a_crash_are_swept(tmp_path: Path) -> None:
     async def put(store: ObjectStore) -> None:
         await store.put_bytes(BUCKET, "a", b"1")
 
-    async def sweep(store: ObjectStore) -> tuple[int, int]:
+    async def sweep(store: ObjectStore) -> tuple[int, Swept]:
         return len(list((tmp_path / "objects/tmp").iterdir())), await store.sweep()
 
     with_store(tmp_path, put)
     (tmp_path / "objects/tmp/half").write_bytes(b"half")
     (tmp_path / "objects/content/ab/abandoned").write_bytes(b"orphan")
-    assert with_store(tmp_path, sweep) == (0, 1)
+    left, swept = with_store(tmp_path, sweep)
+    assert (left, swept.removed, swept.set_aside, swept.size_bytes) == (0, 0, 1, 6)
+    assert (swept.folder / "abandoned").read_bytes() == b"orphan"
     assert [path.read_bytes() for path in files(tmp_path)] == [b"1"]
+
+
+def test_content_whose_removal_was_committed_goes_at_once_and_leaves_no_record(tmp_path: Path) -> None:
+    async def crash(store: ObjectStore) -> None:
+        for key in ("replaced", "deleted", "kept"):
+            await store.put_bytes(BUCKET, key, key.encode())
+        await store.put_bytes(BUCKET, "replaced", b"new")
+        await store.delete(BUCKET, ["deleted"])
+        # A crash before the grace time ends: the files stay.
+        for content_id in list(store.contents.disk._retired):
+            store.contents.disk._retired.pop(content_id).cancel()
+
+    async def sweep(store: ObjectStore) -> Swept:
+        return await store.sweep()
+
+    with_store(tmp_path, crash)
+    assert len(files(tmp_path)) == 4
+    assert with_store(tmp_path, sweep) == Swept(2)
+    assert sorted(path.read_bytes() for path in files(tmp_path)) == [b"kept", b"new"]
+    with opened(tmp_path) as store:
+        assert store.database.read(unnamed.released_on_disk) == set()
+
+
+def test_an_older_database_sets_later_contents_aside_and_the_newer_one_takes_them_back(tmp_path: Path) -> None:
+    database, newer, older = (tmp_path / name for name in ("tidemill.db", "newer.db", "older.db"))
+
+    async def put(store: ObjectStore) -> None:
+        await store.put_bytes(BUCKET, "before", b"before")
+        shutil.copy(backup(store.database, tmp_path / "backups"), older)
+        await store.put_bytes(BUCKET, "after", b"after")
+        shutil.copy(backup(store.database, tmp_path / "backups"), newer)
+
+    async def sweep(store: ObjectStore) -> Swept:
+        with pytest.raises(NoSuchKey):
+            store.require(BUCKET, "after")
+        return await store.sweep()
+
+    async def read(store: ObjectStore) -> tuple[int, bytes, Swept]:
+        taken_back = store.take_back()
+        return taken_back, await store.read_bytes(store.require(BUCKET, "after")), await store.sweep()
+
+    with_store(tmp_path, put)
+    replace_database(database, older)
+    swept = with_store(tmp_path, sweep)
+    assert (swept.removed, swept.set_aside) == (0, 1)
+    assert [path.read_bytes() for path in swept.folder.iterdir()] == [b"after"]
+    replace_database(database, newer)
+    assert with_store(tmp_path, read) == (1, b"after", Swept(0))
+    assert list((tmp_path / "objects/trash").iterdir()) == []
+
+
+def replace_database(database: Path, copy: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{database}{suffix}").unlink(missing_ok=True)
+    shutil.copy(copy, database)
+
+
+def test_the_trash_is_kept_for_a_day_and_as_long_as_an_older_backup(tmp_path: Path) -> None:
+    clock, day_ms = Clock(1_700_000_000_000), 24 * 3600 * 1000
+    trash = Trash(tmp_path / "trash", clock=clock)
+    moved_ms = clock.ms
+    (trash.folder() / "content").touch()
+    clock.ms += day_ms
+    assert trash.remove_old() == 0
+    clock.ms += 1
+    for backup_ms in (moved_ms, moved_ms - day_ms):
+        assert trash.remove_old(needed_since_ms=backup_ms) == 0
+    assert trash.remove_old(needed_since_ms=moved_ms + 1) == 1
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+class Clock(SystemClock):
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        return self.ms
 
 
 def test_a_sweep_spares_what_is_being_put(tmp_path: Path) -> None:
@@ -306,7 +390,7 @@ def test_a_sweep_spares_what_is_being_put(tmp_path: Path) -> None:
             yield b"data"
 
         async with store.contents.disk.receive(body()) as content:
-            assert await store.sweep() == 0
+            assert await store.sweep() == Swept(0)
             info = await store.publish(BUCKET, "a", content, attributes=ObjectAttributes())
         assert await store.read_bytes(info) == b"data"
 

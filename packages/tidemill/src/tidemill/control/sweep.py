@@ -29,7 +29,10 @@ async def sweep(
     archive: JobArchive,
     clock: Clock,
 ) -> None:
-    """Clean up after jobs that have ended, and after instances that belong to no stored job or endpoint.
+    """Clean up after jobs that have ended, and end instances that belong to no stored job or endpoint.
+
+    If the database was replaced by an older copy, a job without a row was acknowledged, and its files may be all that
+    is left of it: they are kept, and `tidemill gc` removes them later. The files of an endpoint are copies of objects.
 
     Args:
         records: Stores the jobs and endpoints.
@@ -56,8 +59,9 @@ async def sweep(
         else:
             orphaned = job_id not in owned
         if orphaned:
-            _log.info("sweep.orphan", kind=known.kind, name=known.job_name, job_id=job_id)
-            await asyncio.to_thread(executor.reap, job_id)
+            is_job = known.kind != "endpoint"
+            _log.warning("sweep.orphan", kind=known.kind, name=known.job_name, job_id=job_id, keeps_files=is_job)
+            await asyncio.to_thread(executor.reap, job_id, keep_files=is_job)
             archive.finish(job_id, name=known.job_name, ended_ms=clock.now_ms())
 
 

@@ -174,6 +174,11 @@ class Executor(Protocol):
         """Return an artifact of an ended instance by its name in `InstanceExit.artifacts`; None if it was removed."""
         ...
 
-    def reap(self, job_id: str) -> None:
-        """Kill the remaining processes of a job and remove its files. `observe` still returns its last reports."""
+    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+        """Kill the remaining processes of a job and remove its files. `observe` still returns its last reports.
+
+        Args:
+            job_id: Id of the job.
+            keep_files: Do not remove files on the service's machine. Default: false.
+        """
         ...

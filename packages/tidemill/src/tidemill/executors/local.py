@@ -237,9 +237,12 @@ class LocalExecutor:
         file = self._directory(ref).artifacts / f"{name}.tar.gz"
         return file if file.exists() else None
 
-    def reap(self, job_id: str) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
         self._networks.end(job_id)
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
+            if keep_files:
+                self._end(directory)
+                continue
             self._clear(directory)
             with contextlib.suppress(FileNotFoundError):
                 remove_tree(directory.shared)
@@ -325,12 +328,15 @@ class LocalExecutor:
         wanted = found.always or spec.closed or spec.serves_network or len(spec.hosts) > 1
         return wanted and not found.no_network
 
-    def _clear(self, directory: InstanceDirectory) -> None:
-        """Kill the remaining processes of an instance and remove its large directories."""
+    def _end(self, directory: InstanceDirectory) -> None:
         self.kill(directory.ref)
         self._gpus.give_back(directory.ref)
         self._watch.forget(directory.ref)
         self._urls.pop(directory.ref, None)
+
+    def _clear(self, directory: InstanceDirectory) -> None:
+        """Kill the remaining processes of an instance and remove its large directories."""
+        self._end(directory)
         for big in (
             directory.ml,
             directory.home,

@@ -67,6 +67,7 @@ __all__ = ["Application"]
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
 _LINKS_IDLE_S = 600.0
+_TIDY_INTERVAL_S = 60.0
 
 _Driver = TrainingDriver | TransformDriver | EndpointDriver
 
@@ -101,6 +102,7 @@ class Application:
         self._relay = relay
         self._is_certain: Callable[[], bool] | None = None
         self._cluster: ClusterExecutor | None = None
+        self._backups: Backups | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Gateway]:
@@ -217,7 +219,7 @@ class Application:
         queue = AsyncQueue(records, objects, endpoints, endpoint_of=hosting.in_service, roles=roles, clock=clock)
         stack.push_async_callback(queue.close)
         await queue.start()
-        _background(stack, _sweep_objects(objects), "sweep of objects")
+        _background(stack, _sweep_objects(objects, self._backups), "sweep of objects")
         _background(stack, _remove_links(local), "removal of links")
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
@@ -263,6 +265,9 @@ class Application:
         )
         objects = ObjectStore(database, self._state.objects, clock=clock, elsewhere=elsewhere)
         stack.push_async_callback(objects.close)
+        taken_back = await asyncio.to_thread(objects.take_back)
+        if taken_back:
+            _log.info("objects.taken_back", files=taken_back, reason="rows of the database name them again")
         await asyncio.to_thread(objects.contents.remote.check)
         if elsewhere.home is not None:
             _log.info("service.object_store", uri=str(elsewhere.home))
@@ -306,8 +311,8 @@ class Application:
             self._is_certain = shared.lead.is_certain
             return shared, shared.clock
         database = stack.enter_context(open_sqlite(state, metadata=metadata))
-        backups = Backups(database, state.root / "backups", clock=SystemClock())
-        _background(stack, _make_backups(backups), "backups")
+        self._backups = Backups(database, state.backups, clock=SystemClock())
+        _background(stack, _make_backups(self._backups), "backups")
         return database, SystemClock()
 
     async def _run_in_background(self, stack: AsyncExitStack, drivers: Sequence[_Driver], executor: Executor) -> None:
@@ -336,10 +341,27 @@ async def _make_backups(backups: Backups) -> None:
             await asyncio.sleep(_BACKUP_RETRY_S)
 
 
-async def _sweep_objects(objects: ObjectStore) -> None:
-    removed = await objects.sweep()
-    if removed:
-        _log.info("objects.swept", files=removed)
+async def _sweep_objects(objects: ObjectStore, backups: Backups | None) -> None:
+    swept = await objects.sweep()
+    if swept.removed:
+        _log.info("objects.swept", files=swept.removed)
+    if swept.folder is not None:
+        _log.warning(
+            "objects.set_aside",
+            files=swept.set_aside,
+            size_bytes=swept.size_bytes,
+            folder=str(swept.folder),
+            reason="the database does not know them: it is older than they are, or a put was interrupted",
+            kept="24 hours, and as long as a backup that is older than this sweep",
+        )
+    while True:
+        try:
+            removed = await objects.tidy(needed_since_ms=backups.oldest_ms() if backups else None)
+            if removed:
+                _log.info("objects.trash_removed", files=removed)
+        except (OSError, TidemillError) as error:
+            _log.warning("objects.tidy_failed", reason=str(error))
+        await asyncio.sleep(_TIDY_INTERVAL_S)
 
 
 async def _remove_links(local: LocalExecutor) -> None:

@@ -78,8 +78,13 @@ class StateDirectory:
 
     @property
     def database_owner(self) -> Path:
-        """File with the name by which a PostgreSQL database knows this directory."""
+        """File with the identifier that this directory and its database share, and the kind of the database."""
         return self.root / "database.json"
+
+    @property
+    def backups(self) -> Path:
+        """Hourly copies of the file database."""
+        return self.root / "backups"
 
     @property
     def objects(self) -> Path:
@@ -160,6 +165,15 @@ class StateDirectory:
         except KeyError:
             return None
 
+    def holdings(self) -> list[str]:
+        """Return what earlier services have left that only records explain, in words for messages."""
+        found = {
+            "contents of objects": [*self.objects.glob("content/*"), *self.objects.glob("trash/*")],
+            "directories of jobs": [self.jobs, self.root / "cluster" / "jobs"],
+        }
+        held = [what for what, directories in found.items() if any(map(_has_entries, directories))]
+        return held + (["backups of the database"] if any(self.backups.glob("*.db")) else [])
+
     def _check_owner(self) -> None:
         status = self.root.stat()
         if status.st_uid != os.geteuid():
@@ -217,6 +231,10 @@ class StateDirectory:
 def network_filesystem(path: Path, *, magic: Callable[[Path], int] | None = None) -> str | None:
     """Return the name of the network file system that holds ``path``, or None if the file system is local."""
     return _NETWORK_FILESYSTEMS.get((magic or _filesystem_magic)(path))
+
+
+def _has_entries(directory: Path) -> bool:
+    return directory.is_dir() and any(True for _ in directory.iterdir())
 
 
 def _filesystem_magic(path: Path) -> int:

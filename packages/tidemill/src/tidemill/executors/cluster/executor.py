@@ -163,7 +163,8 @@ class ClusterExecutor:
         """Return None: agents upload artifacts themselves."""
         return None
 
-    def reap(self, job_id: str) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+        # The service keeps the reports in any case. The other files are on the instances' machines, whose agents end.
         refs = list(self.instances.known(job_id))
         if not refs:
             return

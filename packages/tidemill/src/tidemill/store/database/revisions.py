@@ -8,6 +8,8 @@ previous revision, with statements that every database understands (``alembic.op
 migrated databases with new ones.
 """
 
+from collections.abc import Callable
+
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from tidemill.errors import ConfigurationError
@@ -33,13 +35,16 @@ _revision = Table(
 )
 
 
-def bring_up_to_date(connection: Connection, metadata: MetaData, *, database: str) -> None:
+def bring_up_to_date(
+    connection: Connection, metadata: MetaData, *, database: str, before_creation: Callable[[], None] = lambda: None
+) -> None:
     """Create the tables or migrate them to the newest revision, in the transaction of ``connection``.
 
     Args:
         connection: In a transaction, which the caller commits.
         metadata: All tables that will be used; created if the database is new.
         database: Names the database in messages.
+        before_creation: Called before the tables of a new database are created; raises an exception to refuse that.
 
     Raises:
         ConfigurationError: The database has a revision that this release does not know.
@@ -49,6 +54,7 @@ def bring_up_to_date(connection: Connection, metadata: MetaData, *, database: st
         return
     version = None if stored else _version_before_revisions(connection)
     if stored is None and version is None:
+        before_creation()
         _create(connection, metadata)
     elif stored is None and version != "1":
         raise _unknown(database, f"version {version}")

@@ -1,8 +1,10 @@
 """The bytes of objects: plain immutable files, each named by a random id and never by a key.
 
 A file is written below ``tmp``, synced, and renamed to ``content/xx/``; then its directory is synced. Only then may a
-row name the file. Content that no row names is removed by its writer, or by the sweep at the next start. Hashing and
-file operations run in separate threads, not on the event loop. This module does not use buckets and keys.
+row name the file. Content that no row names is removed by its writer, or found by the sweep at the next start. The
+commit that removes the last row of a content records that, so that the sweep removes this content; it moves others to
+the trash. Hashing and file operations run in separate threads, not on the event loop. This module does not use buckets
+and keys.
 """
 
 import asyncio
@@ -13,17 +15,21 @@ import os
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from sqlalchemy import Connection
 
+from tidemill.core.clock import Clock
 from tidemill.core.files import sync_directory
 from tidemill.errors import ServiceUnavailable
+from tidemill.store.objects import unnamed
 from tidemill.store.objects.draft import Content, Digest, Draft
 from tidemill.store.objects.errors import ObjectDamaged
+from tidemill.store.objects.trash import Trash
 
-__all__ = ["ContentStore", "disk_errors"]
+__all__ = ["ContentStore", "Swept", "disk_errors"]
 
 T = TypeVar("T")
 
@@ -36,25 +42,46 @@ MIN_FREE_INODES = 1000
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The result of a sweep.
+
+    Attributes:
+        removed: Number of files that are removed, after the grace time.
+        set_aside: Number of files that were moved to the trash.
+        size_bytes: Size of the moved files in bytes.
+        folder: The directory that has the moved files; None if there are none.
+    """
+
+    removed: int
+    set_aside: int = 0
+    size_bytes: int = 0
+    folder: Path | None = None
+
+
 class ContentStore:
     """Content files below one directory. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
         root: Directory of the store; created if missing. Its subdirectories ``tmp``, ``content`` and ``quarantine``
-            must be on one file system.
+            must be on one file system, and ``trash``, too.
+        clock: Provides the current time.
         grace_s: Seconds for which a file is kept after the removal of its last row, because replies may still read it.
     """
 
-    def __init__(self, root: Path, *, grace_s: float) -> None:
+    def __init__(self, root: Path, *, clock: Clock, grace_s: float) -> None:
         self.root = root
         self._tmp = root / "tmp"
         self._content = root / "content"
         self._quarantine = root / "quarantine"
+        self.trash = Trash(root / "trash", clock=clock)
+        self._clock = clock
         self._grace_s = grace_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store-content")
         self._drafts: set[str] = set()  # files that are removed when their block ends
         self._unnamed: set[str] = set()  # files that no row names yet, and that the sweep keeps
         self._retired: dict[str, asyncio.TimerHandle] = {}
+        self._removed: set[str] = set()  # released files that are removed, but still recorded as unnamed
         self._make_directories()
 
     def path(self, content_id: str) -> Path:
@@ -88,7 +115,7 @@ class ContentStore:
         """
         if self._lack_of_room(size_bytes) is None:
             return
-        self._flush_retired()
+        self.flush_retired()
         reason = self._lack_of_room(size_bytes)
         if reason is not None:
             raise ServiceUnavailable(
@@ -172,7 +199,8 @@ class ContentStore:
         await self.run(self.remove, content_id)
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
-        """Do nothing: for files on the disk, the sweep compares files and rows."""
+        """Record that the transaction removes the last rows of ``released``, so that a sweep may remove the files."""
+        unnamed.note(connection, released, uploading=False, since_ms=self._clock.now_ms())
 
     def retire(self, content_ids: Iterable[str]) -> None:
         """Remove content that no row names any more, after the grace time for replies that may still read it."""
@@ -255,24 +283,55 @@ class ContentStore:
             file.unlink()
         return len(leftovers)
 
-    async def sweep_orphans(self, named: Callable[[], Awaitable[set[str]]]) -> int:
-        """Remove content that no row names. Return the number of removed files. May run while objects are stored.
+    async def sweep_orphans(self, rows: Callable[[], Awaitable[tuple[set[str], set[str]]]]) -> Swept:
+        """Retire or set aside content that no row names. May run while objects are stored.
 
         Args:
-            named: Returns the ids of all content that rows name.
+            rows: Returns the ids of all content that rows name, and of content whose last row a commit has removed,
+                both of one snapshot. The latter is retired, and content in neither set is moved to the trash.
         """
         # The order matters: a listed file that is in none of the two sets afterwards has its row already, or will
         # never have one.
         found = await self.run(self._content_ids)
         spared = self._unnamed | self._retired.keys()
-        orphans = found - spared - await named()
-        for content_id in orphans:
-            await self.run(self.remove, content_id)
-        return len(orphans)
+        named, released = await rows()
+        orphans = found - spared - named
+        self.retire(orphans & released)
+        self._removed |= released - found - self._retired.keys()
+        unknown = orphans - released
+        swept = Swept(len(orphans & released))
+        return await self.run(self._set_aside, unknown, swept) if unknown else swept
+
+    def take_back(self, named: Callable[[], set[str]]) -> int:
+        """Move content back from the trash that rows name. Return the number of files. Blocks.
+
+        Args:
+            named: Returns the ids of all content that rows name.
+        """
+        trashed = self.trash.files()
+        if not trashed:
+            return 0
+        wanted = named() & trashed.keys()
+        for content_id in wanted:
+            trashed[content_id].replace(self.path(content_id))
+        self.trash.remove_empty()
+        return len(wanted)
+
+    def take_removed(self) -> set[str]:
+        """Return the ids of released content that was removed since the last call. The caller deletes their records."""
+        removed, self._removed = self._removed, set()
+        return removed
+
+    def flush_retired(self) -> None:
+        """Remove retired content at once."""
+        while self._retired:
+            content_id, timer = self._retired.popitem()
+            timer.cancel()
+            self._remove_released(content_id)
 
     def close(self) -> None:
         """Remove retired content and end the threads."""
-        self._flush_retired()
+        self.flush_retired()
         self._threads.shutdown()
 
     def _is_sound(self, content_id: str, sha256: str) -> bool:
@@ -360,13 +419,20 @@ class ContentStore:
 
     def _remove_retired(self, content_id: str) -> None:
         if self._retired.pop(content_id, None) is not None:
-            self._threads.submit(self.remove, content_id)
+            self._threads.submit(self._remove_released, content_id)
 
-    def _flush_retired(self) -> None:
-        while self._retired:
-            content_id, timer = self._retired.popitem()
-            timer.cancel()
-            self.remove(content_id)
+    def _remove_released(self, content_id: str) -> None:
+        self.remove(content_id)
+        self._removed.add(content_id)
+
+    def _set_aside(self, content_ids: set[str], swept: Swept) -> Swept:
+        folder, count, size_bytes = self.trash.folder(), 0, 0
+        for content_id in content_ids:
+            with contextlib.suppress(FileNotFoundError):  # discarded meanwhile
+                file = self.path(content_id).replace(folder / content_id)
+                size_bytes += file.stat().st_size
+                count += 1
+        return replace(swept, set_aside=count, size_bytes=size_bytes, folder=folder if count else None)
 
 
 @contextlib.contextmanager

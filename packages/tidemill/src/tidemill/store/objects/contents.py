@@ -21,6 +21,7 @@ from tidemill.core.remotes import RemoteS3
 from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
+from tidemill.store.objects import unnamed
 from tidemill.store.objects.content import ContentStore, disk_errors
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ObjectDamaged
@@ -193,7 +194,8 @@ class Contents:
     """
 
     def __init__(self, root: Path, *, database: Database, clock: Clock, grace_s: float, elsewhere: Elsewhere) -> None:
-        self.disk = ContentStore(root, grace_s=grace_s)
+        self._database = database
+        self.disk = ContentStore(root, clock=clock, grace_s=grace_s)
         self.remote = RemoteContent(
             elsewhere.home,
             elsewhere.remotes,
@@ -221,18 +223,30 @@ class Contents:
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
         """Record a commit at the places of its contents; see `ContentPlace.note_commit`."""
-        for content_id in named:
-            self.of(content_id).note_commit(connection, named=[content_id])
-        for content_id in released:
-            self.of(content_id).note_commit(connection, released=[content_id])
+        named, released = tuple(named), tuple(released)
+        for place in (self.disk, self.remote):
+            place.note_commit(
+                connection,
+                named=[each for each in named if self.of(each) is place],
+                released=[each for each in released if self.of(each) is place],
+            )
 
     def retire(self, content_ids: Iterable[str]) -> None:
         """Remove content that no row names any more, after the grace time for replies that may still read it."""
         for content_id in content_ids:
             self.of(content_id).retire([content_id])
 
-    def close(self) -> None:
+    async def forget_removed(self) -> None:
+        """Delete the records of files that have been removed. After a failure, the sweep at the next start does it."""
+        removed = self.disk.take_removed()
+        if removed:
+            await self._database.write(lambda connection: unnamed.forget(connection, removed))
+
+    async def close(self) -> None:
         """Remove retired files and end the threads."""
+        self.disk.flush_retired()
+        with contextlib.suppress(ServiceUnavailable):
+            await self.forget_removed()
         self.remote.close()
         self.disk.close()
 

@@ -73,4 +73,4 @@ unnamed = Table(
     Column("since_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""Content in a remote S3 that no row names: it is being uploaded (``uploading`` is 1), or is to be removed."""
+"""Content that no row names: it is being uploaded to a remote S3 (``uploading`` is 1), or is to be removed."""

@@ -19,6 +19,8 @@ from tidemill.errors import AwsError
 from tidemill.instance.spec import ObjectReference
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
+from tidemill.store.objects import unnamed
+from tidemill.store.objects.content import Swept
 from tidemill.store.objects.contents import Commits, Contents, Elsewhere, Work
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
@@ -468,15 +470,36 @@ class ObjectStore:
 
         await self.commits.releasing(work)
 
-    async def sweep(self) -> int:
-        """Remove content that no row names, e.g. after a crash between file and row. Return the number of files.
+    def take_back(self) -> int:
+        """Move content back from the trash that rows name, because the database was replaced by a newer copy.
+
+        Blocks. Call it before objects are read. Returns the number of files.
+        """
+        return self.contents.disk.take_back(lambda: self.database.read(object_index.content_named))
+
+    async def sweep(self) -> Swept:
+        """Remove content whose last row was removed before a crash, and move other content without rows to the trash.
 
         Also deletes the rows of multipart uploads that were completed more than seven days ago.
         """
         before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
         if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
             await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
-        return await self.contents.disk.sweep_orphans(lambda: self.database.read_in_thread(object_index.content_named))
+        swept = await self.contents.disk.sweep_orphans(
+            lambda: self.database.read_in_thread(lambda c: (object_index.content_named(c), unnamed.released_on_disk(c)))
+        )
+        await self.contents.forget_removed()
+        return swept
+
+    async def tidy(self, *, needed_since_ms: int | None = None) -> int:
+        """Delete the records of removed files, and old files from the trash. Return the number of those files.
+
+        Args:
+            needed_since_ms: Time of the oldest backup of the database; see `Trash.remove_old`. Default: none.
+        """
+        await self.contents.forget_removed()
+        disk = self.contents.disk
+        return await disk.run(lambda: disk.trash.remove_old(needed_since_ms=needed_since_ms))
 
     async def scrub(self) -> ScrubReport:
         """Read and verify the bytes of every object, and move damaged files to quarantine."""
@@ -497,7 +520,7 @@ class ObjectStore:
     async def close(self) -> None:
         """Wait for commits in progress, then remove retired content. The database stays open."""
         await self.commits.drain()
-        self.contents.close()
+        await self.contents.close()
 
 
 def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:

@@ -1,20 +1,24 @@
-"""Rows of content in a remote S3 that no object names: plain functions that run inside a transaction.
+"""Rows of content that no object names: plain functions that run inside a transaction.
 
-Content is recorded here before its upload begins, and again by the commit that removes its last row. So after any
-crash, all garbage in the remote S3 is known without listing a bucket that others may use too.
+The commit that removes the last row of a content records the content here, until it is removed. So after any crash, the
+service knows which content it may remove. Content in a remote S3 is also recorded before its upload begins, so that all
+garbage there is known without listing a bucket that others may use too.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.schema import objects, unnamed
 
-__all__ = ["Unnamed", "forget", "note", "noted", "remote_buckets"]
+__all__ = ["Unnamed", "forget", "note", "noted", "released_on_disk", "remote_buckets"]
 
 _SCHEME = "s3://"
+"""Ids of contents in a remote S3 begin with this. Those of files are hexadecimal, and sort before it."""
+
+_FORGET = delete(unnamed).where(unnamed.c.content_id == bindparam("forgotten"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +43,26 @@ def note(connection: Connection, content_ids: Iterable[str], *, uploading: bool,
         uploading: Whether their upload begins; False if their last row is removed.
         since_ms: Current time, in milliseconds since the epoch.
     """
-    for content_id in content_ids:
-        forget(connection, [content_id])
-        connection.execute(insert(unnamed).values(content_id=content_id, uploading=int(uploading), since_ms=since_ms))
+    rows = [{"content_id": each, "uploading": int(uploading), "since_ms": since_ms} for each in content_ids]
+    forget(connection, [row["content_id"] for row in rows])
+    if rows:
+        connection.execute(insert(unnamed), rows)
 
 
 def forget(connection: Connection, content_ids: Iterable[str]) -> None:
     """Delete the records of content that a row names now, or that has been removed."""
-    for content_id in content_ids:
-        connection.execute(delete(unnamed).where(unnamed.c.content_id == content_id))
+    rows = [{"forgotten": content_id} for content_id in content_ids]
+    if rows:
+        connection.execute(_FORGET, rows)
+
+
+def released_on_disk(connection: Connection) -> set[str]:
+    """Return the ids of files whose last row was removed, and that may not be removed yet."""
+    return set(connection.execute(select(unnamed.c.content_id).where(unnamed.c.content_id < _SCHEME)).scalars())
 
 
 def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> list[Unnamed]:
-    """Return content that no row names, and that was recorded before a time or whose upload has begun.
+    """Return content in a remote S3 that no row names, and that was recorded before a time or whose upload has begun.
 
     Args:
         connection: A transaction.
@@ -60,7 +71,7 @@ def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> 
         limit: Maximum number of rows to read.
     """
     query = select(unnamed.c.content_id, unnamed.c.uploading).where(
-        unnamed.c.content_id > after, (unnamed.c.since_ms < before_ms) | (unnamed.c.uploading == 1)
+        unnamed.c.content_id > max(after, _SCHEME), (unnamed.c.since_ms < before_ms) | (unnamed.c.uploading == 1)
     )
     rows = connection.execute(query.order_by(unnamed.c.content_id).limit(limit))
     found = [Unnamed(row.content_id, bool(row.uploading)) for row in rows]

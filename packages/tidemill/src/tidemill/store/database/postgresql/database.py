@@ -72,6 +72,7 @@ class PostgresqlDatabase(PooledDatabase):
         lock_wait_s: float = LOCK_WAIT_S,
         superseded: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
+        before_creation: Callable[[], None] = lambda: None,
     ) -> "PostgresqlDatabase":
         """Connect; create the tables if they are missing, migrate them if an older release made them.
 
@@ -82,6 +83,7 @@ class PostgresqlDatabase(PooledDatabase):
             superseded: Called once, in another thread, when another service has taken the database over. Nothing is
                 written any more.
             clock: The machine's clocks. Default: the system's.
+            before_creation: Called before the tables of a new database are created; raises an exception to refuse that.
 
         Raises:
             DatabaseInUse: Another service uses the database.
@@ -100,7 +102,7 @@ class PostgresqlDatabase(PooledDatabase):
                     " its own, or let it stand by with --standby"
                 )
             with database._connection.begin():
-                bring_up_to_date(database._connection, metadata, database=name)
+                bring_up_to_date(database._connection, metadata, database=name, before_creation=before_creation)
                 lead = begin_term(database._connection)
             database._keep(lead, superseded)
         except DBAPIError as error:

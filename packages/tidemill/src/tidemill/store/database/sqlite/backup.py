@@ -21,7 +21,7 @@ __all__ = ["BACKUPS_KEPT", "BACKUP_INTERVAL_S", "Backups", "backup"]
 BACKUP_INTERVAL_S = 3600.0
 BACKUPS_KEPT = 24
 
-_SUFFIX = ".db"
+_NAME_FORMAT = "%Y%m%dT%H%M%S.%fZ.db"
 _TEMPORARY = ".backup.tmp"
 
 
@@ -39,7 +39,7 @@ def backup(database: SqliteDatabase, directory: Path, keep: int = BACKUPS_KEPT, 
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     now = datetime.fromtimestamp((clock or SystemClock()).now_ms() / 1000, UTC)
-    target = directory / f"{now:%Y%m%dT%H%M%S.%f}Z{_SUFFIX}"
+    target = directory / f"{now:{_NAME_FORMAT}}"
     temporary = directory / _TEMPORARY
     try:
         _copy(database.path, temporary)
@@ -87,6 +87,11 @@ class Backups:
         age_s = self._clock.now_ms() / 1000 - newest[0].stat().st_mtime
         return min(max(0.0, self._interval_s - age_s), self._interval_s)
 
+    def oldest_ms(self) -> int | None:
+        """Return the time of the oldest copy, in milliseconds since the epoch; None without a copy."""
+        times_ms = [_time_ms(file) for file in _backups(self._directory)]
+        return min(times_ms, default=None)
+
     async def make(self) -> Path:
         """Make a copy now, in a thread. Raises the errors of `backup`."""
         return await asyncio.to_thread(backup, self._database, self._directory, self._keep, clock=self._clock)
@@ -122,6 +127,14 @@ def _copy(path: Path, target: Path) -> None:
         raise StateCorrupt(f"no backup was made: {corrupt_file(path, result)}")
 
 
+def _time_ms(file: Path) -> int:
+    """Return the time in the name of a copy. The time of the file changes if a user copies the directory."""
+    try:
+        return int(datetime.strptime(file.name, _NAME_FORMAT).replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError:
+        return int(file.stat().st_mtime * 1000)
+
+
 def _backups(directory: Path) -> list[Path]:
     """Finished copies, oldest first."""
-    return sorted(directory.glob(f"[0-9]*{_SUFFIX}"))
+    return sorted(directory.glob("[0-9]*.db"))

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledData
 from tidemill.store.database.revisions import bring_up_to_date
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 
-__all__ = ["BUSY_TIMEOUT_S", "SqliteDatabase", "corrupt_file", "is_corrupt"]
+__all__ = ["BUSY_TIMEOUT_S", "SqliteDatabase", "corrupt_file", "is_corrupt", "way_back"]
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 BUSY_TIMEOUT_S = 10.0
@@ -54,22 +55,33 @@ class SqliteDatabase(PooledDatabase):
         super().__init__(str(path), writer=writer, reader=reader)
 
     @classmethod
-    def open(cls, path: Path, *, metadata: MetaData, reserved: ReservedSpace | None = None) -> "SqliteDatabase":
+    def open(
+        cls,
+        path: Path,
+        *,
+        metadata: MetaData,
+        reserved: ReservedSpace | None = None,
+        before_creation: Callable[[], None] = lambda: None,
+    ) -> "SqliteDatabase":
         """Open the database file; create it if it is missing, migrate it if an older release wrote it.
 
         Args:
             path: The file; its directory must exist.
             metadata: All tables that will be used.
             reserved: Space to release when the disk is full. It is reserved here if it is not reserved yet.
+            before_creation: Called before a new database is created; raises an exception to refuse that.
 
         Raises:
             ConfigurationError: The file is damaged, was written by a newer release, or cannot be opened.
         """
+        if not path.exists() or path.stat().st_size == 0:
+            # Called again for a file without tables. Here it protects the log of a lost file: SQLite would remove it.
+            before_creation()
         _check_file(path)
         writer = _make_engine(path, read_only=False)
         try:
             with writer.begin() as connection:
-                bring_up_to_date(connection, metadata, database=str(path))
+                bring_up_to_date(connection, metadata, database=str(path), before_creation=before_creation)
         except DBAPIError as error:
             if is_corrupt(error):
                 raise corrupt_file(path, str(error.orig)) from error
@@ -144,14 +156,19 @@ class SqliteDatabase(PooledDatabase):
 
 def corrupt_file(path: Path, reason: str) -> ConfigurationError:
     """Return the error for a damaged file; it says how to recover."""
+    return ConfigurationError(f"the database {path} is damaged: {reason}. {way_back(path)}")
+
+
+def way_back(path: Path) -> str:
+    """Return the text that says how to replace a lost or damaged file by a backup."""
     backups = path.parent / "backups"
     newest = max(backups.glob("*.db"), default=None)
     source = newest or backups / "NEWEST.db"
     hint = "" if newest else " (there is none yet)"
-    return ConfigurationError(
-        f"the database {path} is damaged: {reason}. Hourly backups lie in {backups}{hint}. To go back to one: stop the"
-        f" service, move {path.name}, {path.name}-wal and {path.name}-shm out of {path.parent},"
-        f" then `cp {source} {path}`, and start the service again"
+    return (
+        f"Hourly backups lie in {backups}{hint}. To go back to one: stop the service, move {path.name},"
+        f" {path.name}-wal and {path.name}-shm, if they exist, out of {path.parent}, then `cp {source} {path}`, and"
+        " start the service again"
     )
 
 
