@@ -63,7 +63,7 @@ def restored(jobs: Any, name: str) -> list[str]:
     return [line for line in jobs.log(name) if line.startswith("RESTORED")]
 
 
-@pytest.mark.parametrize("local_path", [None, "/opt/kept/here", "/tmp/kept"])
+@pytest.mark.parametrize("local_path", [None, "/opt/kept/here", "/tmp/kept", "/test/checkpoint/path", "/mnt/kept"])
 def test_checkpoints_are_restored_and_complete_at_the_end(jobs: Any, local_path: str | None) -> None:
     prefix = f"kept{(local_path or '').replace('/', '-')}"
     jobs.s3.put_object(Bucket=BUCKET, Key=f"{prefix}/deep/before", Body=b"before")

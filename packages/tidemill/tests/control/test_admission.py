@@ -204,6 +204,14 @@ REFUSED = {
         "checkpointConfig.localPath",
         "/tmp",
     ),
+    **{
+        f"checkpoints in {path}": (
+            with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": path}),
+            "checkpointConfig.localPath",
+            path,
+        )
+        for path in ("/usr/kept", "/lib64", "/proc/kept", "/run/kept", "/var/lib/kept", "/var/tmp", "/home", "/mnt")
+    },
     "checkpoints in /": (
         with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": "/"}),
         "checkpointConfig.localPath",
@@ -327,6 +335,18 @@ ACCEPTED = {
         OutputDataConfig={"S3OutputPath": "s3://bucket/out", "KmsKeyId": "alias/mine"},
         ResourceConfig={**TWO, "InstanceCount": 1, "VolumeKmsKeyId": "1234abcd"},
     ),
+    **{
+        f"checkpoints in {path}": with_(CheckpointConfig={"S3Uri": "s3://bucket/c", "LocalPath": path})
+        for path in (
+            "/checkpoints",
+            "/test/checkpoint/path",
+            "/mnt/x",
+            "/home/me/x",
+            "/var/tmp/x",
+            "/var/kept",
+            "/root/x",
+        )
+    },
     "a closed network": with_(EnableNetworkIsolation=True, EnableInterContainerTrafficEncryption=True),
     "distributions that are switched off": with_(
         HyperParameters={

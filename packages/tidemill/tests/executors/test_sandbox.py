@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tidemill.errors import ConfigurationError
 from tidemill.instance.spec import Isolation
 from tidemill.instance.status import Outcome
 from tidemill.sandbox import detect, sandbox_named
+from tidemill.sandbox.base import View
 
 MOUNT = ("bubblewrap", "unshare")
 
@@ -125,6 +127,57 @@ def test_no_capability_is_left_and_nothing_can_be_mounted_again(mount_stage):
     )
     ref, _ = mount_stage.run(script)
     assert mount_stage.lines(ref)[-4:] == ["= True"] * 4
+
+
+IN_MOUNTED = """
+import json, os, sys
+found = {"entries": sorted(os.listdir("/")), "mnt": sorted(os.listdir("/mnt")), "links": os.path.islink("/bin")}
+for path in sys.argv[1:]:
+    with open(f"{path}/here", "w") as file:
+        file.write(path)
+for path in ("/here", "/test/here", "/mnt/here", "/usr/here"):
+    try:
+        open(path, "w").close()
+        found[path] = "written"
+    except OSError as error:
+        found[path] = type(error).__name__
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("name", MOUNT)
+def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_home, monkeypatch):
+    monkeypatch.setenv("HOME", str(user_home))
+    for part in ("ml", "home", "tmp/tmp", "tmp/var"):
+        (tmp_path / part).mkdir(parents=True)
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n")
+    asked = ["/tidemill-absent/checkpoint/path", "/mnt/tidemill-absent/x", "/opt/kept", f"{user_home}/kept"]
+    kept = [tmp_path / f"kept-{number}" for number in range(len(asked))]
+    for directory in kept:
+        directory.mkdir()
+    view = View(
+        host_name="algo-1",
+        hosts_file=tmp_path / "hosts",
+        ml=tmp_path / "ml",
+        home=tmp_path / "home",
+        tmp=tmp_path / "tmp",
+        mounted=tuple(zip(kept, asked, strict=True)),
+    )
+    launch = sandbox_named(name).wrap(
+        ["/usr/bin/env", "python3", "-c", IN_MOUNTED, *asked], view=view, variables={"PATH": os.environ["PATH"]}
+    )
+    ran = subprocess.run(
+        launch.argv, env=launch.variables, pass_fds=launch.descriptors, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert [(directory / "here").read_text() for directory in kept] == asked
+    assert set(found.pop("entries")) == {*(entry.name for entry in Path("/").iterdir()), "tidemill-absent"}
+    assert set(found.pop("mnt")) >= {*(entry.name for entry in Path("/mnt").iterdir()), "tidemill-absent"}
+    assert found.pop("links") is Path("/bin").is_symlink()
+    assert found.pop("/mnt/here") in ("written", "OSError")  # an empty directory of the job, not the machine's
+    assert "written" not in found.values()
+    assert not Path("/mnt/here").exists()
 
 
 def test_devices_and_sockets_of_the_machine_are_out_of_sight(mount_stage):

@@ -5,7 +5,7 @@ training toolkit writes intermediate output below ``NAME/output/intermediate``. 
 the prefix in the request, which all instances of a job and all jobs with that prefix share.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemill.control.channels import reference
@@ -25,7 +25,12 @@ _NOT_OF_THE_SCRIPT = frozenset({"input", "code"})
 _NO_CHECKPOINTS = _NOT_OF_THE_SCRIPT | {"model", "output", ".tidemill"}
 _CHECKPOINTS = "checkpointConfig"
 _CHECKPOINTS_LOCAL_PATH = "/opt/ml/checkpoints"
-_MOUNTED_BELOW = ("opt", "tmp")
+_OF_THE_SYSTEM = frozenset(
+    ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr")
+)
+_SHARED_WITH_THE_SYSTEM = frozenset(("home", "media", "mnt", "opt", "root", "srv", "tmp", "var"))
+"""Directories that cannot be replaced themselves. Directories below them can, but in ``/var`` only new ones."""
+_OF_VAR = frozenset(("backups", "cache", "lib", "local", "lock", "log", "mail", "opt", "run", "spool"))
 _TENSORBOARD = "tensorBoardOutputConfig"
 _INTERMEDIATE = "hyperParameters.sagemaker_s3_output"
 
@@ -107,15 +112,23 @@ def _checkpoints(request: Mapping[str, Any], uri: S3Uri) -> SyncedDirectory:
     of_ml = clean and below[:2] == ["opt", "ml"]
     if of_ml and len(below) > 2 and below[2] not in _NO_CHECKPOINTS:
         return SyncedDirectory(path="/".join(below[2:]), uri=str(uri), whole=True, restored=True)
-    if clean and not of_ml and len(below) > 1 and below[0] in _MOUNTED_BELOW:
+    if clean and not of_ml and not _shadows_the_system(below):
         at = "/" + "/".join(below)
         return SyncedDirectory(path="checkpoints", uri=str(uri), whole=True, restored=True, mounted_at=at)
     raise ValueError(
         f"{_CHECKPOINTS}.localPath",
         text,
         "expected a directory below /opt/ml, not in its input, code, model or output, e.g. /opt/ml/checkpoints; or one"
-        " below /opt or /tmp",
+        " elsewhere that hides nothing of the system, e.g. /checkpoints or /tmp/checkpoints",
     )
+
+
+def _shadows_the_system(segments: Sequence[str]) -> bool:
+    """Return whether a directory in the place of an absolute path would hide files that the system needs."""
+    first, *below = segments
+    if first in _OF_THE_SYSTEM or (first in _SHARED_WITH_THE_SYSTEM and not below):
+        return True
+    return first == "var" and (below[0] in _OF_VAR or below == ["tmp"])
 
 
 def _relative(local_path: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tidemill.instance.spec import Isolation
 from tidemill.sandbox.base import Launch, View, secret_file
-from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, MountKind, job_home, mounts_of
+from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, MountKind, job_home, mounts_of, new_in_root
 from tidemill.sandbox.overlays import overlaid
 
 __all__ = ["BubblewrapSandbox"]
@@ -32,7 +32,7 @@ class BubblewrapSandbox:
         return {"HOME": str(job_home()), "TMPDIR": "/tmp"}  # noqa: S108
 
     def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
-        options = [*_namespaces(view), *_system(), *_mounts(view), "--clearenv"]
+        options = [*_namespaces(view), *_system(new_in_root(view)), *_mounts(view), "--clearenv"]
         for name, value in variables.items():
             options += ["--setenv", name, value]
         options += ["--chdir", variables.get("HOME", "/")]
@@ -49,14 +49,25 @@ def _namespaces(view: View) -> list[str]:
     ]
 
 
-def _system() -> list[str]:
-    options = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+def _system(new: Sequence[str]) -> list[str]:
+    options = [*(_root(new) if new else ("--ro-bind", "/", "/")), "--dev", "/dev", "--proc", "/proc"]
     for name in PROC_COVERED:
         options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     for pattern in DEVICES:
         for device in sorted(Path("/dev").glob(pattern)):
             options += ["--dev-bind-try", str(device), str(device)]
     return options
+
+
+def _root(new: Sequence[str]) -> list[str]:
+    """Return the options for a root that has the machine's entries and the directories ``new``."""
+    options: list[str] = []
+    for entry in sorted(Path("/").iterdir()):
+        at = str(entry)
+        options += ["--symlink", str(entry.readlink()), at] if entry.is_symlink() else ["--ro-bind-try", at, at]
+    for directory in new:
+        options += ["--dir", directory]
+    return [*options, "--remount-ro", "/"]
 
 
 def _mounts(view: View) -> list[str]:

@@ -17,9 +17,10 @@ import sys
 from typing import Any
 
 _NEW_MOUNT, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PID = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 8192, 16384, 1 << 18
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_MNT_DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SYS_MOUNT_SETATTR = 442  # the same number on every architecture
 _SETUP_FAILED = 70
@@ -81,6 +82,8 @@ def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
 def _lay_out(plan: dict[str, Any]) -> None:
     """Make the mounts. Sources are opened first, because later steps hide their directories."""
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
+    if plan["new_in_root"]:
+        _renew_root(plan["new_in_root"])
     mounts = [(kind, target, _open(source) if source else -1) for kind, target, source in plan["mounts"]]
     devices = [(path, _open(path)) for path in _device_paths(plan["devices"])]
     # This /proc is new in this namespace, and mounted while the old one is fully visible: the kernel requires both.
@@ -100,6 +103,27 @@ def _lay_out(plan: dict[str, Any]) -> None:
         _bind(source, target)
         read_only = _ATTR_RDONLY if kind == "read-only" else 0
         _set(target, attributes=read_only | _ATTR_NOSUID | _ATTR_NODEV, clear=_ATTR_RDONLY - read_only)
+
+
+def _renew_root(new: list[str]) -> None:
+    """Replace the root by one that has the machine's entries and the directories ``new``."""
+    root = "/tmp"  # noqa: S108 - any directory: the new root is moved away from it
+    with os.scandir("/") as entries:
+        links = {entry.name: entry.is_symlink() for entry in entries}
+    sources = {name: _open(f"/{name}") for name, is_link in links.items() if not is_link}
+    _mount("tmpfs", root, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+    for name in links.keys() - sources.keys():
+        os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")  # noqa: PTH115, PTH211
+    for name, source in sources.items():
+        _make_target(f"{root}/{name}", directory=os.path.isdir(f"/proc/self/fd/{source}"))  # noqa: PTH112
+        _bind(source, f"{root}/{name}")
+        if f"/{name}" == root:  # the copy of this directory has a copy of the new root on it
+            _check(_libc.umount2(f"{root}{root}".encode(), _MNT_DETACH), f"unmount {root}{root}")
+    for path in new:
+        _make_target(root + path, directory=True)
+    os.chdir(root)
+    _check(_libc.mount(b".", b"/", None, _MS_MOVE, None), "move the new root")
+    os.chroot(".")
 
 
 def _device_paths(extra: list[str]) -> list[str]:

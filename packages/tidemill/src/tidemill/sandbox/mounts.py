@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidemill.sandbox.base import View, existing
 
-__all__ = ["DEVICES", "PROC_COVERED", "Mount", "MountKind", "job_home", "mounts_of"]
+__all__ = ["DEVICES", "PROC_COVERED", "Mount", "MountKind", "job_home", "mounts_of", "new_in_root"]
 
 # A job of root could write these files as their owner, even without capabilities, so they are covered read-only.
 PROC_COVERED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
@@ -47,25 +47,63 @@ def job_home() -> Path:
     return home if home.is_dir() and str(home) not in _SYSTEM else Path("/tmp/home")  # noqa: S108
 
 
+def new_in_root(view: View) -> list[str]:
+    """Return the directories of `View.mounted` whose first segment the machine lacks, e.g. ``/checkpoints``.
+
+    Nothing can be created in a read-only root, so the sandbox builds a root of its own for them.
+    """
+    return [str(target) for target, above in _missing(view) if above == Path("/")]
+
+
 def mounts_of(view: View) -> list[Mount]:
     """Return the mounts above a read-only root, without ``/proc`` and ``/dev``."""
     temporary, shared, home = view.tmp / "tmp", view.tmp / "var", str(job_home())
-    mounts = [Mount(MountKind.EMPTY, str(path)) for path in _hidden(view)]
+    mounts = [mount for above in sorted({above for _, above in _missing(view)}) for mount in _renewed(above)]
+    mounts += [Mount(MountKind.EMPTY, str(path)) for path in _hidden(view)]
     mounts += _opt(view)
     mounts += [Mount(MountKind.READ_ONLY, f"/opt/ml/{below}", str(source)) for source, below in view.covers]
     mounts.append(Mount(MountKind.WRITABLE, "/tmp", str(temporary)))  # noqa: S108
     if Path("/var/tmp").is_dir() and Path("/var/tmp").resolve() != Path("/tmp").resolve():  # noqa: S108
         mounts.append(Mount(MountKind.WRITABLE, str(Path("/var/tmp").resolve()), str(shared)))  # noqa: S108
     mounts.append(Mount(MountKind.WRITABLE, home, str(view.home)))
+    mounts += [Mount(MountKind.WRITABLE, str(Path(at).resolve()), str(source)) for source, at in view.mounted]
     mounts += _resolver()
     for path in existing(view.read_only):
         mounts.append(Mount(MountKind.READ_ONLY, str(path), str(path)))
     for path in existing(view.writable):
         mounts.append(Mount(MountKind.WRITABLE, str(path), str(path)))
-    mounts += [Mount(MountKind.WRITABLE, target, str(source)) for source, target in view.mounted]
     if Path("/etc/hosts").exists():
         mounts.append(Mount(MountKind.READ_ONLY, str(Path("/etc/hosts").resolve()), str(view.hosts_file)))
     return mounts
+
+
+def _missing(view: View) -> list[tuple[Path, Path]]:
+    """Return the directories of `View.mounted` that the machine lacks, each with the deepest directory above it.
+
+    Directories in the job's private ones are left out: there they can be created.
+    """
+    private = (job_home(), Path("/opt"), Path("/tmp").resolve(), Path("/var/tmp").resolve())  # noqa: S108
+    found: list[tuple[Path, Path]] = []
+    for _, text in view.mounted:
+        target = above = Path(text).resolve()
+        while not above.is_dir():
+            above = above.parent
+        if above != target and not any(target.is_relative_to(each) for each in private):
+            found.append((target, above))
+    return found
+
+
+def _renewed(directory: Path) -> list[Mount]:
+    """Return the mounts that replace a directory by one with the same entries, in which others can be created."""
+    if directory == Path("/"):
+        return []
+    children = (
+        [child for child in sorted(directory.iterdir()) if child.exists()] if os.access(directory, os.R_OK) else []
+    )
+    return [
+        Mount(MountKind.EMPTY, str(directory)),
+        *(Mount(MountKind.READ_ONLY, str(child), str(child.resolve())) for child in children),
+    ]
 
 
 def _hidden(view: View) -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidemill.instance.spec import Isolation
 from tidemill.sandbox.base import Launch, View, secret_file
-from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, job_home, mounts_of
+from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, job_home, mounts_of, new_in_root
 from tidemill.sandbox.overlays import overlaid
 
 __all__ = ["UnshareSandbox"]
@@ -29,6 +29,7 @@ class UnshareSandbox:
         devices = [str(device) for pattern in DEVICES for device in sorted(Path("/dev").glob(pattern))]
         plan = {
             "host_name": view.host_name,
+            "new_in_root": new_in_root(view),
             "mounts": [[mount.kind.value, mount.target, mount.source] for mount in mounts_of(view)],
             "proc_covered": list(PROC_COVERED),
             "devices": devices,

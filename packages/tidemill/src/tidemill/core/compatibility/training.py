@@ -179,7 +179,8 @@ _CREATE: Rows = {
     "CheckpointConfig.S3Uri": Honoured("a prefix; its bucket must exist in the service's own S3"),
     "CheckpointConfig.LocalPath": Honoured(
         "`/opt/ml/checkpoints` by default; a directory below `/opt/ml`, but not in `input`, `code`, `model` or"
-        " `output`; or one below `/opt` or `/tmp`, but not in isolation mode `plain`"
+        " `output`; or, unless the isolation mode is `plain`, any other that hides nothing of the system, such as"
+        " `/checkpoints`, but not `/etc/x`"
     ),
     **_OBSERVERS,
     "Environment": Honoured("at most 100; names that the service sets (`SM_*`, `TIDEMILL_*`, AWS keys) are refused"),
