@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import textwrap
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -82,6 +83,13 @@ ALLOWED = {
     "head a bucket": "status(s3.head_bucket(Bucket=data))",
     "locate a bucket": "s3.get_bucket_location(Bucket=data)['LocationConstraint']",
     "read another job's model": "s3.head_object(Bucket=bucket, Key=model)['ContentLength']",
+    "list all buckets": "len(s3.list_buckets()['Buckets'])",
+    "create a bucket": "status(s3.create_bucket(Bucket=f'sagemaker-{name}', "
+    "CreateBucketConfiguration={'LocationConstraint': 'us-west-2'}))",
+    "write to the default bucket": "put(bucket, 'my/artifact.txt')",
+    "replace it": "put(bucket, 'my/artifact.txt')",
+    "delete it": "status(s3.delete_object(Bucket=bucket, Key='my/artifact.txt'))",
+    "write below S3OutputPath": "put(bucket, 'out/results/payload.pkl')",
     "write": "put(bucket, f'{own}/a', Tagging='k=v')",
     "write what is conditional": "put(bucket, f'{own}/a', IfMatch=put(bucket, f'{own}/a'))",
     "upload in parts": "s3.upload_fileobj(io.BytesIO(bytes(11 << 20)), bucket, f'{own}/big', Config=parts)",
@@ -99,17 +107,16 @@ ALLOWED = {
     "presign a read": "fetch(presign('get_object', {'Bucket': data, 'Key': 'train/a.csv'}))",
 }
 DENIED_BY_S3 = {
-    "list all buckets": "s3.list_buckets()",
     "delete another model": "s3.delete_object(Bucket=bucket, Key=model)",
     "overwrite another model": "put(bucket, model)",
     "overwrite it in parts": "s3.create_multipart_upload(Bucket=bucket, Key=model)",
     "overwrite it by a copy": "s3.copy_object(Bucket=bucket, Key=model, CopySource=f'{data}/train/a.csv')",
     "tag another model": "s3.put_object_tagging(Bucket=bucket, Key=model, Tagging={'TagSet': []})",
+    "replace an input": "put(bucket, given_input)",
     "write into another bucket": "put(data, 'train/b.csv')",
-    "write beside its output": "put(bucket, own)",
-    "write beside model_dir": "put(bucket, 'models/mine2/events')",
-    "write with two slashes": "put(bucket, f'out//{name}/a')",
-    "create a bucket": "s3.create_bucket(Bucket='x-1', CreateBucketConfiguration={'LocationConstraint': 'us-west-2'})",
+    "write into a folder named sagemaker": "put(data, 'sagemaker/b.csv')",
+    "create another bucket": "s3.create_bucket(Bucket='x-1', "
+    "CreateBucketConfiguration={'LocationConstraint': 'us-west-2'})",
     "delete a bucket": "s3.delete_bucket(Bucket=data)",
     "list uploads": "s3.list_multipart_uploads(Bucket=bucket)",
 }
@@ -168,11 +175,14 @@ def data(jobs: Any) -> str:
 def test_a_job_does_its_own_work_and_nothing_to_others(jobs: Any, victim: str, data: str) -> None:
     name, model = f"{victim}0", f"out/{victim}/output/model.tar.gz"  # job-1 and job-10
     before = jobs.object(f"s3://{BUCKET}/{model}")
+    given_input = f"tidemill-inputs/{uuid.uuid4().hex}/a.csv"
+    jobs.s3.put_object(Bucket=BUCKET, Key=given_input, Body=b"1,2")
     streams = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{victim}/")
     names = {
         "victim": victim,
         "data": data,
         "model": model,
+        "given_input": given_input,
         "stream": streams["logStreams"][0]["logStreamName"],
         "request": jobs.request("print()"),
     }
@@ -196,9 +206,89 @@ def test_a_job_does_its_own_work_and_nothing_to_others(jobs: Any, victim: str, d
     )
     # The store is unchanged.
     assert jobs.object(f"s3://{BUCKET}/{model}") == before
+    assert jobs.object(f"s3://{BUCKET}/{given_input}") == b"1,2"
     stored = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"out/{name}/")["Contents"]
     assert [each["Key"] for each in stored] == [f"out/{name}/big", f"out/{name}/big2"]
+    # The log names what was denied, once for each action and folder.
+    lines = [line for line in jobs.log(name) if line.startswith("tidemill: AccessDenied for the keys of this job: ")]
+    assert len(lines) == len(set(lines)) <= 20
+    assert any(f"s3:DeleteObject on arn:aws:s3:::{BUCKET}/{model} (role 'SageMakerRole')" in line for line in lines)
     assert jobs.describe(name)["TrainingJobStatus"] == "Completed"
+    assert "FailureReason" not in jobs.describe(name)
+
+
+# Hides what S3 answers, as the S3 file system of TensorFlow 2.4 does.
+HIDES = """
+    import boto3
+
+    try:
+        boto3.client("s3").put_object(Bucket=BUCKET, Key="logs/events", Body=b"x")
+    except Exception:
+        raise RuntimeError("AWS Credentials have not been set properly." + "!" * 2000) from None
+"""
+
+
+def test_the_failure_of_a_job_names_what_was_denied_even_if_its_library_hides_that(jobs: Any, data: str) -> None:
+    job = jobs.run(f"BUCKET = {data!r}\n{textwrap.dedent(HIDES)}")
+    denial = f"AccessDenied for the keys of this job: s3:PutObject on arn:aws:s3:::{data}/logs/events"
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "AWS Credentials have not been set properly" in job["FailureReason"]
+    assert f"\n{denial} (role 'SageMakerRole')" in job["FailureReason"]
+    assert len(job["FailureReason"]) <= 1024
+    assert [line for line in jobs.log(job["TrainingJobName"]) if denial in line] == [
+        f"tidemill: {denial} (role 'SageMakerRole')"
+    ]
+
+
+# Ends as AWS's SDK's program does if neither the result nor the error of a remote function can be written.
+REMOTE_FUNCTION = """
+    import sys
+    import boto3
+
+    def put(name):
+        boto3.client("s3").put_object(Bucket=BUCKET, Key=f"root/job/{name}/payload.pkl", Body=b"x")
+
+    exit_code = 0
+    try:
+        try:
+            put("results")
+        except Exception as error:
+            open("/opt/ml/output/failure", "w").write(repr(error))
+            put("exception")
+            exit_code = 1
+    finally:
+        sys.exit(exit_code)
+"""
+
+
+def remote_function(jobs: Any, *, bucket: str, output: str) -> Any:
+    """Run a job as AWS's SDK's ``@remote`` does: its own command, with its program in a channel."""
+    channel, prefix = "sagemaker_remote_function_bootstrap", f"bootstrap/{uuid.uuid4().hex}"
+    program = f"BUCKET = {bucket!r}\n{textwrap.dedent(REMOTE_FUNCTION)}"
+    jobs.s3.put_object(Bucket=BUCKET, Key=f"{prefix}/invoke.py", Body=program.encode())
+    driver = f"#!/bin/bash\nset -eu\npython /opt/ml/input/data/{channel}/invoke.py\n"
+    jobs.s3.put_object(Bucket=BUCKET, Key=f"{prefix}/job_driver.sh", Body=driver.encode())
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/{prefix}/"}
+    command = ["/bin/bash", f"/opt/ml/input/data/{channel}/job_driver.sh"]
+    algorithm = {**jobs.request("")["AlgorithmSpecification"], "ContainerEntrypoint": command}
+    return jobs.run(
+        "",
+        AlgorithmSpecification=algorithm,
+        InputDataConfig=[{"ChannelName": channel, "DataSource": {"S3DataSource": source}}],
+        OutputDataConfig={"S3OutputPath": output},
+    )
+
+
+def test_a_remote_function_fails_if_its_result_cannot_be_written(jobs: Any, data: str) -> None:
+    job = remote_function(jobs, bucket=data, output=f"s3://{BUCKET}/out")
+    assert job["TrainingJobStatus"] == "Failed"
+    assert f"s3:PutObject on resource: arn:aws:s3:::{data}/root/job/results/payload.pkl" in job["FailureReason"]
+
+
+def test_a_remote_function_writes_its_result_where_its_request_says(jobs: Any, data: str) -> None:
+    job = remote_function(jobs, bucket=data, output=f"s3://{data}/root/job")
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert jobs.object(f"s3://{data}/root/job/results/payload.pkl") == b"x"
 
 
 def test_a_role_of_the_settings_replaces_the_built_in_policy(jobs_of: Any) -> None:
@@ -220,13 +310,13 @@ def test_a_role_of_the_settings_replaces_the_built_in_policy(jobs_of: Any) -> No
     with Service(settings={"roles": {"Archivist": policy}}) as service:
         jobs = jobs_of(service)
         found = attempt(jobs, attempts, RoleArn=f"arn:aws:iam::{ACCOUNT}:role/service-role/archivist")
-        other = attempt(jobs, {"list all buckets": attempts["list all buckets"]})
+        other = attempt(jobs, {key: attempts[key] for key in ("list all buckets", "list jobs")})
     assert found["list all buckets"] == ["ok", [BUCKET]]
     assert [found[key][0] for key in ("write", "delete", "list jobs")] == ["ok"] * 3
     assert found["delete what is kept"][0] == "AccessDenied"
     assert "the role 'archivist', and a statement of its policy denies it" in found["delete what is kept"][2]
     assert found["describe itself"][0] == "AccessDeniedException"
-    assert other["list all buckets"][0] == "AccessDenied"
+    assert [other[key][0] for key in ("list all buckets", "list jobs")] == ["ok", "AccessDeniedException"]
 
 
 # Prints its keys, ends when there is an object `go` below its output, and then writes an object itself.
@@ -251,9 +341,9 @@ HOLD = """
 class Holding:
     """A job that runs until it is released, and its keys."""
 
-    def __init__(self, jobs: Any) -> None:
+    def __init__(self, jobs: Any, **options: Any) -> None:
         self.jobs = jobs
-        self.name = jobs.create(HOLD)
+        self.name = jobs.create(HOLD, **options)
         jobs.wait(self.name, until=("Training",))
         self.keys = self._keys()
 
@@ -291,33 +381,36 @@ class Holding:
         return self.jobs.wait_until(printed, "the keys in the job's log").split()[1:]
 
 
-def test_a_path_is_compared_literally_even_if_it_looks_relative(jobs: Any, victim: str) -> None:
-    job = Holding(jobs)
-    other = f"out/{victim}"
+def test_a_path_is_compared_literally_even_if_it_looks_relative(jobs: Any, data: str) -> None:
+    job = Holding(jobs, HyperParameters={"model_dir": json.dumps(f"s3://{data}/models/mine")})
+    own, other = "models/mine", "models/other"
+    jobs.s3.put_object(Bucket=data, Key=f"{other}/x", Body=b"of a user")
     paths = {
-        f"/{BUCKET}/{job.own}/../{victim}/output/model.tar.gz": f"{job.own}/../{victim}/output/model.tar.gz",
-        f"/{BUCKET}/{job.own}/..%2F{victim}%2Fx": f"{job.own}/../{victim}/x",
-        f"/{BUCKET}/{job.own}//x": f"{job.own}//x",
-        f"/{BUCKET}/out%2F{job.name}%2Fescaped": f"{job.own}/escaped",
-        f"/{BUCKET}/{job.own}/%252E%252E": f"{job.own}/%2E%2E",
+        f"/{data}/{own}/../other/x": f"{own}/../other/x",
+        f"/{data}/{own}/..%2Fother%2Fy": f"{own}/../other/y",
+        f"/{data}/{own}//x": f"{own}//x",
+        f"/{data}/models%2Fmine%2Fescaped": f"{own}/escaped",
+        f"/{data}/{own}/%252E%252E": f"{own}/%2E%2E",
     }
     denied = (
-        f"/{BUCKET}/out/./{job.name}/x",
-        f"/{BUCKET}/out/x/../{job.name}/x",
-        f"/{BUCKET}//{job.own}/x",
-        f"/{BUCKET}/out%252F{job.name}/x",
-        f"/{BUCKET}/{job.own}%252Fx",
-        f"/{BUCKET}/{job.own}0/x",
-        f"/{BUCKET}/{job.own}",
-        f"/{BUCKET}%2Fout/{job.name}/x",
-        f"/{BUCKET}/{other}/x",
+        f"/{data}/models/./mine/x",
+        f"/{data}/models/x/../mine/x",
+        f"/{data}//{own}/x",
+        f"/{data}/models%252Fmine/x",
+        f"/{data}/{own}%252Fx",
+        f"/{data}/{own}0/x",
+        f"/{data}/{own}",
+        f"/{data}%2Fmodels/mine/x",
+        f"/{data}/{BUCKET}/x",
+        f"/{data}/{other}/x",
     )
-    before = jobs.object(f"s3://{BUCKET}/{other}/output/model.tar.gz")
     assert {path: job.put(path) for path in paths} == dict.fromkeys(paths, (200, ""))
     assert {path: job.put(path) for path in denied} == dict.fromkeys(denied, (403, "AccessDenied"))
-    listed = jobs.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{job.own}/")["Contents"]
+    # The name of a bucket has no slash, so there is no such bucket, and none can be created.
+    assert job.put(f"/{data}%2F{BUCKET}/x") == (404, "NoSuchBucket")
+    listed = jobs.s3.list_objects_v2(Bucket=data, Prefix=f"{own}/")["Contents"]
     assert sorted(each["Key"] for each in listed) == sorted(paths.values())
-    assert jobs.object(f"s3://{BUCKET}/{other}/output/model.tar.gz") == before
+    assert jobs.object(f"s3://{data}/{other}/x") == b"of a user"
     assert job.release()["TrainingJobStatus"] == "Completed"
 
 
@@ -354,10 +447,9 @@ def test_a_job_of_an_earlier_version_is_taken_over_with_the_rights_of_this_one(j
         s3 = job.client("s3")
         assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{job.own}/")
         s3.put_object(Bucket=BUCKET, Key=f"{job.own}/a", Body=b"1")
+        job.jobs.s3.create_bucket(Bucket="data-1", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
         with pytest.raises(ClientError, match="AccessDenied"):
-            s3.put_object(Bucket=BUCKET, Key="out/other/a", Body=b"1")
-        with pytest.raises(ClientError, match="AccessDenied"):
-            s3.list_buckets()
+            s3.put_object(Bucket="data-1", Key="a", Body=b"1")
         ended = job.release()
         assert ended["TrainingJobStatus"] == "Completed", ended.get("FailureReason")
         assert job.jobs.object(f"s3://{BUCKET}/{job.own}/said") == b"done"

@@ -72,11 +72,17 @@ PROMISES = {
         f"{STACK}/services/authorization/test_needs.py"
         "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy",
     ],
-    "With the built-in policy, a job's keys may read every bucket, write and delete below the job's own output,"
-    " `model_dir` and checkpoint prefixes, describe the job and read its log, and nothing else.": [
+    "With the built-in policy, a job's keys may read every bucket, write and delete in buckets whose names contain"
+    " `sagemaker` and below the output, `model_dir` and checkpoint prefixes of the job's request, create such buckets,"
+    " describe the job and read its log, and nothing else.": [
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others",
         "tests/contract/test_roles.py::test_a_path_is_compared_literally_even_if_it_looks_relative",
         f"{STACK}/core/test_roles.py::test_a_job_writes_below_its_own_prefixes_and_nowhere_else",
+        f"{STACK}/core/test_roles.py::test_a_job_writes_in_buckets_with_sagemaker_in_their_names",
+    ],
+    "With the built-in policy, a job's keys neither replace, delete nor tag what another job published below its own"
+    " prefixes, nor `tidemill-inputs` of others, except below prefixes that both requests name.": [
+        f"{STACK}/services/s3/test_publications.py::*",
     ],
     "Presigned URLs made with a job's keys have the rights of these keys.": [
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others"

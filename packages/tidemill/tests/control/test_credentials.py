@@ -22,7 +22,7 @@ from tidemill.wire.signing.credentials import Credential
 
 JOB_ID = "0123456789abcdef0123456789abcdef"
 KEY_ID = "ASIAAERUKZ4JVPG66AJD"
-SCOPE = JobScope(name="digits", output="bkt/out/digits", model_dir="bkt/models/m")
+SCOPE = JobScope(name="digits", output_path="bkt/out", output="bkt/out/digits", model_dir="bkt/models/m")
 
 
 def job(job_id: str = JOB_ID, name: str = "digits") -> TrainingJob:

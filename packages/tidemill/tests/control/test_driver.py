@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from separate_executor import SeparateExecutor
 
 from tidemill.control.credentials import Credentials
+from tidemill.control.denials import Denials
 from tidemill.control.driver import TrainingDriver
 from tidemill.control.jobs import job_record
 from tidemill.control.plan import DataMissing, instances_of
@@ -90,6 +91,9 @@ class Publisher:
         self.published.append(job.name)
         return f"s3://bucket/{job.name}/model.tar.gz" if ended.outcome is not Outcome.FAILED else ""
 
+    def log(self, job: TrainingJob, lines: Sequence[str]) -> None:
+        assert not lines
+
     def clean_up(self, job: TrainingJob) -> None:
         self.cleaned.append(job.name)
 
@@ -141,6 +145,7 @@ class Stage:
             planner=self.planner,  # type: ignore[arg-type]
             publisher=self.publisher,  # type: ignore[arg-type]
             credentials=self.credentials,
+            denials=Denials(self.records, clock=self.clock),
             slots=Slots(lambda: self.executor.capacity().instances),
             service_variables={},
             clock=self.clock,

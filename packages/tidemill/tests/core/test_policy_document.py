@@ -33,6 +33,11 @@ def test_one_statement_and_no_statement_are_policies() -> None:
     assert read_policy({"Statement": []}).rule(GET, {}) is Ruling.UNMENTIONED
 
 
+def test_statements_decide_alone_unless_the_policy_keeps_what_is_published() -> None:
+    assert not read_policy({"Statement": ALLOW}).keeps_published
+    assert read_policy({"Statement": ALLOW, "KeepPublished": True}).keeps_published
+
+
 @pytest.mark.parametrize(
     ("document", "fault"),
     [
@@ -40,6 +45,7 @@ def test_one_statement_and_no_statement_are_policies() -> None:
         ({}, "Statement is missing"),
         ({"Statement": [], "Id": "x"}, "a policy has Id, which this service does not honor"),
         ({"Statement": [], "Version": "2008-10-17"}, "Version is '2008-10-17'; only '2012-10-17'"),
+        ({"Statement": [], "KeepPublished": "yes"}, "KeepPublished is 'yes'; allowed are true and false"),
         ({"Statement": [ALLOW, "x"]}, "Statement 2 is 'x'; expected a table"),
         ({"Statement": {**ALLOW, "Condition": {}}}, "Statement 1 has Condition, which this service does not honor"),
         ({"Statement": {**ALLOW, "NotAction": "s3:*"}}, "Statement 1 has NotAction"),

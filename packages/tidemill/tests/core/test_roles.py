@@ -22,7 +22,7 @@ def scope(output: str = "s3://bkt/out", *, model_dir: str | None = None, checkpo
 
 
 def may(action: str, resource: str, own: JobScope) -> bool:
-    return BUILT_IN.rule(Permission(action, resource), own.values) is Ruling.ALLOWED
+    return Roles({}).rule("SageMakerRole", Permission(action, resource), own) is Ruling.ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,7 @@ def test_a_stored_scope_ignores_rights_of_a_newer_version() -> None:
 OWN = [
     "arn:aws:s3:::bkt/out/job-1/output/model.tar.gz",
     "arn:aws:s3:::bkt/out/job-1/",
+    "arn:aws:s3:::bkt/out/shared",
     "arn:aws:s3:::bkt/out/job-1//x",
     "arn:aws:s3:::bkt/models/m/x",
     "arn:aws:s3:::bkt/checkpoints/c/x",
@@ -111,16 +112,17 @@ OWN = [
     "arn:aws:s3:::bkt/out/job-1/../job-10/output/model.tar.gz",
 ]
 FOREIGN = [
-    "arn:aws:s3:::bkt/out/job-10/output/model.tar.gz",
-    "arn:aws:s3:::bkt/out/job-1",
-    "arn:aws:s3:::bkt/out/job-1.tar.gz",
-    "arn:aws:s3:::bkt/out/Job-1/x",
-    "arn:aws:s3:::bkt/out//job-1/x",
+    "arn:aws:s3:::bkt/out",
+    "arn:aws:s3:::bkt/out2/job-1/x",
+    "arn:aws:s3:::bkt/Out/job-1/x",
     "arn:aws:s3:::bkt//out/job-1/x",
     "arn:aws:s3:::bkt/./out/job-1/x",
     "arn:aws:s3:::bkt/other/../out/job-1/x",
     "arn:aws:s3:::bkt/out%2Fjob-1/x",
-    "arn:aws:s3:::bkt/out/job-1%2Fx",
+    "arn:aws:s3:::data/sagemaker/x",
+    "arn:aws:s3:::data/s3:::sagemaker-1/x",
+    "arn:aws:s3:::sagemaker",
+    "arn:aws:s3:::Sagemaker/x",
     "arn:aws:s3:::bkt/job-1/x",
     "arn:aws:s3:::bkt2/out/job-1/x",
     "arn:aws:s3:::bkt/models/m2/x",
@@ -152,7 +154,17 @@ def test_a_job_reads_every_object_and_does_nothing_else_to_buckets() -> None:
     assert may("s3:GetBucketLocation", "arn:aws:s3:::any", own)
     for action in ("CreateBucket", "DeleteBucket", "ListBucketMultipartUploads"):
         assert not may(f"s3:{action}", "arn:aws:s3:::bkt", own)
-    assert not may("s3:ListAllMyBuckets", "arn:aws:s3:::*", own)
+    assert may("s3:ListAllMyBuckets", "arn:aws:s3:::*", own)
+
+
+@pytest.mark.parametrize("bucket", ["sagemaker-us-west-2-000000000000", "my-sagemaker", "sagemaker"])
+def test_a_job_writes_in_buckets_with_sagemaker_in_their_names(bucket: str) -> None:
+    own = scope()
+    for action in ("PutObject", "PutObjectTagging", "DeleteObject", "AbortMultipartUpload"):
+        assert may(f"s3:{action}", f"arn:aws:s3:::{bucket}/my/artifact.txt", own)
+    assert may("s3:CreateBucket", f"arn:aws:s3:::{bucket}", own)
+    for action in ("DeleteBucket", "ListBucketMultipartUploads"):
+        assert not may(f"s3:{action}", f"arn:aws:s3:::{bucket}", own)
 
 
 def test_a_job_describes_itself_and_reads_its_own_log() -> None:
@@ -169,6 +181,27 @@ def test_a_job_describes_itself_and_reads_its_own_log() -> None:
         assert not may("logs:DescribeLogStreams", f"{streams}{stream}", own)
     for action in ("AddTags", "StopTrainingJob", "CreateTrainingJob"):
         assert not may(f"sagemaker:{action}", job, own)
+
+
+def test_an_endpoint_describes_itself_and_not_the_job_of_its_name() -> None:
+    capture = {"DestinationS3Uri": "s3://bkt/captured"}
+    asynchronous = {"OutputConfig": {"S3OutputPath": "s3://bkt/results/", "S3FailurePath": "s3://bkt/failed"}}
+    own = JobScope.of_endpoint("job-1", capture=capture, asynchronous=asynchronous)
+    arn = "arn:aws:sagemaker:us-west-2:000000000000"
+    assert may("sagemaker:DescribeEndpoint", f"{arn}:endpoint/job-1", own)
+    assert not may("sagemaker:DescribeTrainingJob", f"{arn}:training-job/job-1", own)
+    groups = "arn:aws:logs:us-west-2:000000000000:log-group:/aws/sagemaker"
+    assert may("logs:GetLogEvents", f"{groups}/Endpoints/job-1:log-stream:AllTraffic/i-1", own)
+    for other in (
+        "TrainingJobs:log-stream:job-1/algo-1",
+        "Endpoints/job-10:log-stream:x",
+        "Endpoints/job:log-stream:x",
+    ):
+        assert not may("logs:GetLogEvents", f"{groups}/{other}", own)
+    for prefix in ("captured", "results", "failed"):
+        assert may("s3:PutObject", f"arn:aws:s3:::bkt/{prefix}/x", own)
+        assert not may("s3:PutObject", f"arn:aws:s3:::bkt/{prefix}2/x", own)
+    assert JobScope.from_document(json.loads(json.dumps(own.to_document()))) == own
 
 
 def test_a_job_named_like_a_pattern_owns_no_more() -> None:

@@ -18,9 +18,10 @@ from tidemill.core.training import TrainingJob
 from tidemill.store.records.base import Record, RecordStore, Transaction
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Credentials", "TemporaryKeys", "end_keys"]
+__all__ = ["CREDENTIAL", "Credentials", "TemporaryKeys", "access_key_id", "end_keys"]
 
-_KIND = "credential"
+CREDENTIAL = "credential"
+"""Kind of the records of temporary keys."""
 _PRUNE_MIN = 1000
 
 
@@ -77,7 +78,7 @@ class Credentials:
             lifetime_s: Time in seconds after which the keys expire even if the job still runs.
         """
         keys = TemporaryKeys(
-            access_key_id=_access_key_id(job.job_id),
+            access_key_id=access_key_id(job.job_id),
             secret_access_key=secrets.token_urlsafe(30),
             session_token=secrets.token_urlsafe(96),
         )
@@ -90,10 +91,12 @@ class Credentials:
             "arn": f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role_name(job.request['RoleArn'])}/{job.name}",
             **_rights(job),
         }
-        record = Record(kind=_KIND, name=keys.access_key_id, created_ms=now_ms, modified_ms=now_ms, document=credential)
+        record = Record(
+            kind=CREDENTIAL, name=keys.access_key_id, created_ms=now_ms, modified_ms=now_ms, document=credential
+        )
 
         def replace(transaction: Transaction) -> None:
-            transaction.delete(_KIND, record.name)
+            transaction.delete(CREDENTIAL, record.name)
             transaction.insert(record)
 
         await self._records.change(replace, grows=True)
@@ -101,11 +104,11 @@ class Credentials:
 
     def _of_job(self, access_key_id: str) -> Credential | None:
         """Return a temporary credential; as found before, unless it may have been issued or revoked since."""
-        generation = self._records.generation(_KIND, access_key_id)
+        generation = self._records.generation(CREDENTIAL, access_key_id)
         known = self._found.get(access_key_id)
         if known is not None and known[0] == generation:
             return known[1]
-        record = self._records.get(_KIND, access_key_id)
+        record = self._records.get(CREDENTIAL, access_key_id)
         found = self._temporary(record) if record else None
         if found is not None and generation is not None:
             self._remember(access_key_id, generation, found)
@@ -116,7 +119,9 @@ class Credentials:
         self._found[access_key_id] = generation, found
         if len(self._found) >= self._prune_at:
             self._found = {
-                key: known for key, known in self._found.items() if known[0] == self._records.generation(_KIND, key)
+                key: known
+                for key, known in self._found.items()
+                if known[0] == self._records.generation(CREDENTIAL, key)
             }
             self._prune_at = max(_PRUNE_MIN, 2 * len(self._found))
 
@@ -137,12 +142,12 @@ class Credentials:
         """Derive role and scope of keys that an earlier version stored without them, from the stored job."""
         found = self._records.get(TRAINING_JOB, record.document["arn"].rpartition("/")[2])
         job = TrainingJob.from_document(found.document) if found else None
-        return _rights(job) if job is not None and _access_key_id(job.job_id) == record.name else {}
+        return _rights(job) if job is not None and access_key_id(job.job_id) == record.name else {}
 
 
 def end_keys(transaction: Transaction, job_id: str) -> None:
     """Revoke the keys of a job, in the transaction that ends the job."""
-    transaction.delete(_KIND, _access_key_id(job_id))
+    transaction.delete(CREDENTIAL, access_key_id(job_id))
 
 
 def _of_user(key: UserKey) -> Credential:
@@ -153,5 +158,6 @@ def _rights(job: TrainingJob) -> dict[str, Any]:
     return {"role": role_name(job.request["RoleArn"]), "scope": JobScope.of_request(job.request).to_document()}
 
 
-def _access_key_id(job_id: str) -> str:
+def access_key_id(job_id: str) -> str:
+    """Return the id of the temporary key of a job."""
     return "ASIA" + base64.b32encode(bytes.fromhex(job_id)).decode()[:16]

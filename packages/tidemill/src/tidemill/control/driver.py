@@ -13,6 +13,7 @@ from dataclasses import replace
 import structlog
 
 from tidemill.control.credentials import Credentials, end_keys
+from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
 from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.gang import Gang
@@ -35,7 +36,7 @@ from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUna
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
-from tidemill.store.records.base import RecordStore
+from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["TrainingDriver"]
 
@@ -71,6 +72,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         planner: Creates the specs of instances.
         publisher: Stores the artifacts of ended jobs in S3.
         credentials: Issues the keys of a job.
+        denials: Keeps what was denied to the keys of jobs.
         slots: Limits how many instances run at the same time.
         service_variables: Environment variables that point a job at this service.
         clock: Provides the current time.
@@ -84,6 +86,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         planner: InstancePlanner,
         publisher: Publisher,
         credentials: Credentials,
+        denials: Denials,
         slots: Slots,
         service_variables: Mapping[str, str],
         clock: Clock,
@@ -93,6 +96,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         self._planner = planner
         self._publisher = publisher
         self._credentials = credentials
+        self._denials = denials
         self._slots = slots
         self._service_variables = service_variables
         self._clock = clock
@@ -363,6 +367,8 @@ class TrainingDriver(JobDriver[TrainingJob]):
         except ArtifactLost as error:
             outcome, failure = Outcome.FAILED, str(error)
         faults.point("control.publish.after")
+        denied = denial_lines(self._denials.of(job.job_id))
+        await asyncio.to_thread(self._publisher.log, job, denied)
         found = await self._publisher.final_metrics(job) if _asks_for_metrics(job) else FoundMetrics()
         job = await self._update(
             job.name,
@@ -391,6 +397,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             outcome = Outcome.STOPPED
         secondary, message = _OUTCOMES[outcome]
         at_ms = self._clock.now_ms()
+        denied = self._denials.of(job.job_id)
         wait_left_s = wait_time_left_s(job, at_ms)
         if outcome is Outcome.MAX_RUNTIME and wait_left_s is not None and wait_left_s <= 0:
             secondary = SecondaryStatus.MAX_WAIT_TIME_EXCEEDED
@@ -400,11 +407,16 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if now.status.terminal:
                 return now
             ended = now.enter(secondary, at_ms=at_ms, message="; ".join((message, *notes)))
-            reason = failure[:_FAILURE_LIMIT] if outcome is Outcome.FAILED else ""
+            reason = with_denials(failure, denied, most=_FAILURE_LIMIT) if outcome is Outcome.FAILED else ""
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
         faults.point("control.finalise.before")
-        job = await self._update(job.name, end, also=lambda transaction: end_keys(transaction, job.job_id))
+
+        def forget(transaction: Transaction) -> None:
+            end_keys(transaction, job.job_id)
+            forget_denials(transaction, job.job_id)
+
+        job = await self._update(job.name, end, also=forget)
         faults.point("control.finalise.after")
         _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         await asyncio.to_thread(self._publisher.clean_up, job)

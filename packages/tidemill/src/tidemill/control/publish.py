@@ -1,15 +1,16 @@
 """Publish an ended job: its archives to the object store, and the record needed to repeat it to the job archive."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tidemill.control.final_metrics import FoundMetrics, find_metrics, latest
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.plan import TRAINING_LOG_GROUP, instances_of
+from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
-from tidemill.core.segments import stream_directory
+from tidemill.core.segments import SegmentWriter, create_stream, stream_directory
 from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Artifact, InstanceExit
 from tidemill.store.objects.store import ObjectStore
 
@@ -53,9 +54,15 @@ class Publisher:
         published = {}
         for name, artifact in ended.artifacts.items():
             uri = output / job.name / "output" / f"{name}.tar.gz"
-            await self._publish_one(uri, instances_of(job)[0], name, artifact)
+            await self._publish_one(job, uri, name, artifact)
             published[name] = str(uri)
         return published.get("model", "")
+
+    def log(self, job: TrainingJob, lines: Sequence[str]) -> None:
+        """Append lines to the log of ``algo-1``, whose instance has ended."""
+        if lines:
+            with SegmentWriter(create_stream(self._logs, TRAINING_LOG_GROUP, job.log_streams[0])) as writer:
+                writer.write_many(line.encode(errors="replace") for line in lines)
 
     async def final_metrics(self, job: TrainingJob) -> FoundMetrics:
         """Find the last values of the job's metrics in its log streams."""
@@ -63,13 +70,13 @@ class Publisher:
         directories = [stream_directory(self._logs, TRAINING_LOG_GROUP, stream) for stream in job.log_streams]
         return latest([await find_metrics(directory, definitions) for directory in directories])
 
-    async def _publish_one(self, uri: S3Uri, ref: InstanceRef, name: str, artifact: Artifact) -> None:
+    async def _publish_one(self, job: TrainingJob, uri: S3Uri, name: str, artifact: Artifact) -> None:
         stored = self._objects.head(uri.bucket, uri.key)
         if stored is not None and stored.sha256 == artifact.sha256:
             return
         if not self._objects.bucket_exists(uri.bucket):
             raise ArtifactLost(f"ClientError: cannot store {uri}: its bucket was deleted while the job ran")
-        publication = self._executor.publication(ref, name)
+        publication = self._executor.publication(instances_of(job)[0], name)
         if publication is None:
             raise ArtifactLost(f"InternalServerError: {name}.tar.gz of the job is gone and not at {uri}")
         await self._objects.adopt(
@@ -79,6 +86,7 @@ class Publisher:
             sha256=artifact.sha256,
             md5=artifact.md5,
             size_bytes=artifact.size_bytes,
+            publisher=JobScope.of_request(job.request).publisher,
         )
 
     def clean_up(self, job: TrainingJob) -> None:

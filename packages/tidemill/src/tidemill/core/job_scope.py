@@ -1,42 +1,70 @@
-"""The scope of a training job: its name and the S3 prefixes that belong to it."""
+"""The scope of a job or endpoint: its name and the S3 prefixes that its own request names."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
 from typing import Any
 
 from tidemill.core.hyperparameters import decode
 from tidemill.core.names import S3Uri
 
-__all__ = ["PLACEHOLDERS", "JobScope"]
+__all__ = ["OWN_PREFIXES", "PLACEHOLDERS", "HolderKind", "JobScope"]
+
+OWN_PREFIXES = ("output", "model_dir", "checkpoints", "tensorboard", "intermediate", "capture", "failures")
+"""The attributes of `JobScope` with the prefixes that are the job's own."""
+
+
+class HolderKind(StrEnum):
+    """What a key was issued to, as it is named in ARNs."""
+
+    TRAINING = "training-job"
+    TRANSFORM = "transform-job"
+    ENDPOINT = "endpoint"
+
+
+_LOGS = {
+    HolderKind.TRAINING: "log-group:/aws/sagemaker/TrainingJobs:log-stream:{}/",
+    HolderKind.TRANSFORM: "log-group:/aws/sagemaker/TransformJobs:log-stream:{}/",
+    HolderKind.ENDPOINT: "log-group:/aws/sagemaker/Endpoints/{}:log-stream:",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobScope:
-    """Name and S3 prefixes of a job.
+    """Name and S3 prefixes of a training job, a transform job or an endpoint.
 
     A prefix is ``BUCKET/KEY`` without a slash at the end, or None. Objects whose ARN begins with
-    ``arn:aws:s3:::PREFIX/`` belong to the job.
+    ``arn:aws:s3:::PREFIX/`` belong to the job. ``output_path`` alone is not its own: other jobs may share it.
 
     Attributes:
-        name: TrainingJobName.
-        output: ``S3OutputPath/NAME``, the prefix of model.tar.gz and output.tar.gz.
+        name: Name of the job or endpoint.
+        kind: What it is.
+        output_path: ``OutputDataConfig.S3OutputPath`` of a training job.
+        output: ``S3OutputPath/NAME``, the prefix of model.tar.gz and output.tar.gz; S3OutputPath of a transform job and
+            of an asynchronous endpoint.
         model_dir: The hyperparameter ``model_dir``, if it is an S3 URI.
         checkpoints: ``CheckpointConfig.S3Uri``.
         tensorboard: ``TensorBoardOutputConfig.S3OutputPath/NAME``.
         intermediate: Prefix of the files of ``output/intermediate``: ``NAME`` below the hyperparameter
             ``sagemaker_s3_output``.
+        capture: ``DestinationS3Uri`` of an endpoint's DataCaptureConfig.
+        failures: ``S3FailurePath`` of an asynchronous endpoint.
     """
 
     name: str
+    kind: HolderKind = HolderKind.TRAINING
+    output_path: str | None = None
     output: str | None = None
     model_dir: str | None = None
     checkpoints: str | None = None
     tensorboard: str | None = None
     intermediate: str | None = None
+    capture: str | None = None
+    failures: str | None = None
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> "JobScope":
-        """Derive the scope from a job's request.
+        """Derive the scope of a training job from its request.
 
         Args:
             request: The CreateTrainingJob request, by botocore's member names.
@@ -49,6 +77,7 @@ class JobScope:
         intermediate = _uri(decoded["sagemaker_s3_output"])
         return cls(
             name=name,
+            output_path=_prefix(output),
             output=_prefix(output / name) if output else None,
             model_dir=_prefix(_uri(decoded["model_dir"])),
             checkpoints=_prefix(_uri(request.get("CheckpointConfig", {}).get("S3Uri"))),
@@ -56,11 +85,53 @@ class JobScope:
             intermediate=_prefix(intermediate / name) if intermediate else None,
         )
 
+    @classmethod
+    def of_transform(cls, request: Mapping[str, Any]) -> "JobScope":
+        """Derive the scope of a transform job from its CreateTransformJob request."""
+        output = _uri(request["TransformOutput"]["S3OutputPath"])
+        return cls(name=str(request["TransformJobName"]), kind=HolderKind.TRANSFORM, output=_prefix(output))
+
+    @classmethod
+    def of_endpoint(
+        cls, name: str, *, capture: Mapping[str, Any] | None = None, asynchronous: Mapping[str, Any] | None = None
+    ) -> "JobScope":
+        """Derive the scope of an endpoint.
+
+        Args:
+            name: EndpointName.
+            capture: The DataCaptureConfig of its configuration, if any.
+            asynchronous: The AsyncInferenceConfig of its configuration, if any.
+        """
+        results = (asynchronous or {}).get("OutputConfig", {})
+        return cls(
+            name=name,
+            kind=HolderKind.ENDPOINT,
+            output=_prefix(_uri(results.get("S3OutputPath"))),
+            capture=_prefix(_uri((capture or {}).get("DestinationS3Uri"))),
+            failures=_prefix(_uri(results.get("S3FailurePath"))),
+        )
+
     @property
     def values(self) -> dict[str, str]:
         """Return the values of the placeholders in policies. Placeholders without a value are left out."""
         found = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {f"job.{name}": value for name, value in found if value is not None}
+        return {f"job.{name}": value for name, value in (*found, ("log", self.log)) if value is not None}
+
+    @property
+    def log(self) -> str:
+        """The part of the ARNs of its log streams before the stream's own name."""
+        return _LOGS[self.kind].format(self.name)
+
+    @property
+    def publisher(self) -> str:
+        """Its name as the publisher of objects, e.g. ``training-job/digits``."""
+        return f"{self.kind}/{self.name}"
+
+    def owns(self, bucket: str, key: str) -> bool:
+        """Return whether an object is below one of its own prefixes."""
+        place = f"{bucket}/{key}"
+        prefixes = (getattr(self, name) for name in OWN_PREFIXES)
+        return any(prefix is not None and place.startswith(f"{prefix}/") for prefix in prefixes)
 
     def to_document(self) -> dict[str, str | None]:
         """Return the JSON-able form for the store."""
@@ -69,10 +140,11 @@ class JobScope:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "JobScope":
         """Parse the output of `to_document`. Members of other versions are ignored and give no rights."""
-        return cls(**{field.name: document[field.name] for field in fields(cls) if field.name in document})
+        known = {field.name: document[field.name] for field in fields(cls) if field.name in document}
+        return cls(**{**known, "kind": HolderKind(known.get("kind", HolderKind.TRAINING))})
 
 
-PLACEHOLDERS = frozenset(f"job.{field.name}" for field in fields(JobScope))
+PLACEHOLDERS = frozenset({*(f"job.{field.name}" for field in fields(JobScope)), "job.log", "sagemaker.bucket"})
 """Names that may be used in ``${...}`` in the resources of a policy."""
 
 

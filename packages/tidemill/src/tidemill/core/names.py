@@ -6,6 +6,7 @@ from dataclasses import dataclass
 __all__ = [
     "ACCOUNT_ID",
     "DEFAULT_REGION",
+    "INPUTS_PREFIX",
     "S3Uri",
     "default_bucket",
     "kms_arn",
@@ -16,6 +17,8 @@ __all__ = [
 
 ACCOUNT_ID = "000000000000"
 DEFAULT_REGION = "us-west-2"
+INPUTS_PREFIX = "tidemill-inputs/"
+"""Prefix of the keys of local data that the SDK uploads; see `tidemill.sdk.upload`."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
 

@@ -147,6 +147,8 @@ class Policy:
     """The statements that apply to a role."""
 
     statements: tuple[Statement, ...]
+    keeps_published: bool = False
+    """Whether the role may not replace or delete what other jobs published, regardless of the statements."""
 
     def rule(self, permission: Permission, values: Mapping[str, str]) -> Ruling:
         """Evaluate the policy.

@@ -15,7 +15,7 @@ __all__ = ["ACTIONS", "read_policy"]
 
 VERSION = "2012-10-17"
 _ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
-_MEMBERS = ("Version", "Statement")
+_MEMBERS = ("Version", "Statement", "KeepPublished")
 _STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "Resource")
 
 _S3 = (
@@ -66,7 +66,7 @@ def read_policy(document: object) -> Policy:
     Args:
         document: A table with ``Statement``, a table or a list of tables, and optionally ``Version``. Statements have
             ``Effect``, ``Action``, ``Resource`` and optionally ``Sid``. ``Action`` and ``Resource`` are strings or
-            lists of strings.
+            lists of strings. ``KeepPublished``, optional, is not a member of IAM's; see `Policy.keeps_published`.
 
     Raises:
         ValueError: Names the statement, the member, the value received and the allowed values.
@@ -79,7 +79,13 @@ def read_policy(document: object) -> Policy:
         raise ValueError("Statement is missing; a policy without statements is written Statement = []")
     found = members["Statement"]
     statements = found if isinstance(found, list) else [found]
-    return Policy(tuple(_statement(each, f"Statement {number}") for number, each in enumerate(statements, start=1)))
+    keeps = members.get("KeepPublished", False)
+    if not isinstance(keeps, bool):
+        raise ValueError(f"KeepPublished is {keeps!r}; allowed are true and false")
+    return Policy(
+        tuple(_statement(each, f"Statement {number}") for number, each in enumerate(statements, start=1)),
+        keeps_published=keeps,
+    )
 
 
 def _statement(document: object, at: str) -> Statement:

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping
 
-from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+from tidemill.core.job_scope import OWN_PREFIXES, JobScope
+from tidemill.core.policy import ActionPattern, Effect, Permission, Policy, ResourcePattern, Ruling, Statement
 
 __all__ = ["BUILT_IN", "Roles", "check_role_names"]
 
 _NAME = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
-_OWN = ("output", "model_dir", "checkpoints", "tensorboard", "intermediate")
-_OWN_PREFIXES = tuple(f"arn:aws:s3:::${{job.{name}}}/*" for name in _OWN)
+_OBJECTS = "arn:aws:s3:::"
+_WRITABLE = ("${sagemaker.bucket}", "${job.output_path}", *(f"${{job.{name}}}" for name in OWN_PREFIXES))
+_SAGEMAKER = "sagemaker"
 
 
 def _allow(actions: tuple[str, ...], resources: tuple[str, ...]) -> Statement:
@@ -19,23 +21,31 @@ def _allow(actions: tuple[str, ...], resources: tuple[str, ...]) -> Statement:
 
 BUILT_IN = Policy(
     (
-        _allow(("s3:GetObject*", "s3:ListBucket", "s3:GetBucketLocation"), ("arn:aws:s3:::*",)),
+        _allow(("s3:GetObject*", "s3:GetBucket*", "s3:ListBucket", "s3:ListAllMyBuckets"), ("arn:aws:s3:::*",)),
         _allow(
             ("s3:PutObject*", "s3:DeleteObject*", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"),
-            _OWN_PREFIXES,
+            tuple(f"{_OBJECTS}{place}/*" for place in _WRITABLE),
         ),
+        _allow(("s3:CreateBucket",), ("arn:aws:s3:::${sagemaker.bucket}",)),
         _allow(
-            ("sagemaker:DescribeTrainingJob", "sagemaker:ListTags"),
-            ("arn:aws:sagemaker:*:*:training-job/${job.name}",),
+            (
+                *("sagemaker:DescribeTrainingJob", "sagemaker:DescribeTransformJob", "sagemaker:DescribeEndpoint"),
+                "sagemaker:ListTags",
+            ),
+            ("arn:aws:sagemaker:*:*:${job.kind}/${job.name}",),
         ),
         _allow(
             ("logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"),
-            ("arn:aws:logs:*:*:log-group:/aws/sagemaker/TrainingJobs:log-stream:${job.name}/*",),
+            ("arn:aws:logs:*:*:${job.log}*",),
         ),
-    )
+    ),
+    keeps_published=True,
 )
-"""Policy of roles that the settings do not name: read all buckets, write below the job's own prefixes, describe the job
-and read its log."""
+"""Policy of roles that the settings do not name: what AWS's usual execution role gives a script in S3.
+
+Read all buckets; write in buckets whose names contain ``sagemaker`` and below the prefixes of the job's own request,
+without replacing what other jobs published; describe the job and read its log.
+"""
 
 
 class Roles:
@@ -54,6 +64,20 @@ class Roles:
     def policy_of(self, role: str) -> Policy:
         """Return the policy of a role, or `BUILT_IN` if the settings name no policy."""
         return self._policies.get(role.casefold(), BUILT_IN)
+
+    def rule(self, role: str, permission: Permission, scope: JobScope | None) -> Ruling:
+        """Evaluate the policy of a role for a job.
+
+        Args:
+            role: Name of the role.
+            permission: The action and the resource.
+            scope: The job; None leaves the placeholders of jobs without a value.
+        """
+        values = scope.values if scope else {}
+        bucket = permission.resource.removeprefix(_OBJECTS).partition("/")[0]
+        if permission.resource.startswith(_OBJECTS) and _SAGEMAKER in bucket:
+            values["sagemaker.bucket"] = bucket
+        return self.policy_of(role).rule(permission, values)
 
 
 def check_role_names(policies: Mapping[str, Policy]) -> dict[str, Policy]:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from tidemill.core.names import S3Uri
+from tidemill.core.names import INPUTS_PREFIX, S3Uri
 from tidemill.sdk.console import Console
 
 __all__ = ["LocalData", "upload"]
 
-_PREFIX = "tidemill-inputs"
 _REPORT_INTERVAL_S = 5.0
 _CHUNK_BYTES = 1024 * 1024
 
@@ -70,7 +69,7 @@ class LocalData:
 
 def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) -> str:
     """Upload the files that ``bucket`` does not have yet. Return the S3 URI for a channel."""
-    base = S3Uri(bucket, f"{_PREFIX}/{data.digest[:32]}")
+    base = S3Uri(bucket, f"{INPUTS_PREFIX}{data.digest[:32]}")
     there = _existing(s3_client, base)
     missing = [
         (name, file, size)

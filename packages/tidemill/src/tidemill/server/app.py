@@ -11,6 +11,7 @@ import structlog
 from tidemill import __version__
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.credentials import Credentials
+from tidemill.control.denials import Denials
 from tidemill.control.driver import TrainingDriver
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.endpoints.capture import Capture
@@ -165,6 +166,7 @@ class Application:
             unrestricted=True,
         )
         credentials = Credentials(user, records, clock=clock)
+        denials = Denials(records, clock=clock)
         archive = JobArchive(state.jobs)
         publisher = Publisher(objects, executor, archive=archive, logs=state.logs)
         slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
@@ -175,6 +177,7 @@ class Application:
             planner=planner,
             publisher=publisher,
             credentials=credentials,
+            denials=denials,
             slots=slots,
             service_variables={"AWS_ENDPOINT_URL": self._url()},
             clock=clock,
@@ -239,7 +242,7 @@ class Application:
                 **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
             credentials,
-            authorizer=Authorization(roles),
+            authorizer=Authorization(roles, denials),
             region=settings.region,
             allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
             clock=clock,

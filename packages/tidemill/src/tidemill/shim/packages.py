@@ -17,7 +17,7 @@ from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import Ended, Limits, Running, supervise
 
-__all__ = ["NEEDS_OVERLAY", "NEEDS_OVERLAY_FILE", "Packages", "reported_failure", "with_overlay"]
+__all__ = ["NEEDS_OVERLAY", "NEEDS_OVERLAY_FILE", "Packages", "has_report", "reported_failure", "with_overlay"]
 
 NEEDS_OVERLAY = 75
 """Exit status of a runtime or model server if the user's code needs packages that are not installed."""
@@ -102,6 +102,12 @@ class Packages:
 def with_overlay(view: View, overlay: Overlay | None) -> View:
     """Return ``view`` with the overlay readable; ``view`` itself without an overlay."""
     return replace(view, read_only=(*view.read_only, overlay.prefix)) if overlay else view
+
+
+def has_report(session: Session) -> bool:
+    """Return whether the runtime or the script reported a failure in ``output/failure``."""
+    text = read_beneath(session.directory.ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
+    return bool(text and text.strip())
 
 
 def reported_failure(session: Session, ended: Ended, *, command: str) -> InstanceFailure:

@@ -19,7 +19,7 @@ from tidemill.shim.fast_files.servers import FastFiles, Serving, prepare_fast_fi
 from tidemill.shim.feeder import Feeder
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.objects import is_segment
-from tidemill.shim.packages import NEEDS_OVERLAY, Packages, reported_failure, with_overlay
+from tidemill.shim.packages import NEEDS_OVERLAY, Packages, has_report, reported_failure, with_overlay
 from tidemill.shim.packing import pack
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
@@ -42,6 +42,8 @@ _TERMINATION_NOTE = {
     " the job starts again from its checkpoints",
     StopReason.PEER_FAILED: "tidemill: another instance of the job has failed; the script has {grace_s:g} s to end",
 }
+_REMOTE_FUNCTION = "/sagemaker_remote_function_bootstrap/"
+"""Part of the command of AWS's SDK's ``@remote``: the channel with its program."""
 _UNPUBLISHED = (
     "tidemill: {host} has written to {place}: only the model of algo-1 is published, as on SageMaker. Save the model on"
     " algo-1, or write to the checkpoints or to S3"
@@ -213,7 +215,7 @@ class _Run:
             failure = InternalFailure(f"the {what} is gone: its process was killed")
         elif self._watch.failure is not None:
             outcome, failure = Outcome.FAILED, self._watch.failure
-        elif failure is not None or ended.exit_code:
+        elif failure is not None or ended.exit_code or self._reports_failure_alone():
             outcome = Outcome.FAILED
             failure = failure or reported_failure(self._session, ended, command=" ".join(self.command[1:]))
             failure = self._fast_files.cause_of(failure)
@@ -225,6 +227,15 @@ class _Run:
             peak_rss_bytes=ended.peak_rss_bytes,
             overlay_key=overlay_key,
         )
+
+    def _reports_failure_alone(self) -> bool:
+        """Return whether a remote function of AWS's SDK failed although its command ended with status 0.
+
+        If its result cannot be written to S3, mostly its error cannot either. The SDK's program then ends with status
+        0, and the reason is only in ``output/failure``.
+        """
+        is_remote_function = any(_REMOTE_FUNCTION in each for each in self._session.spec.entrypoint)
+        return is_remote_function and has_report(self._session)
 
 
 def _download(session: Session) -> tuple[Feeder, Channels, FastFiles]:

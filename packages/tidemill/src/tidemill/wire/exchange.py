@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tidemill.errors import AwsError
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Authorizer", "Caller", "Context", "FileBody", "Handler", "Reply", "Service"]
+__all__ = ["Authorizer", "Caller", "Context", "FileBody", "Handler", "Reply", "Service", "Writer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,29 @@ class Caller:
 
     access_key_id: str
     arn: str
+
+
+class Writer(Protocol):
+    """A caller that may not change every object that its policy allows it to write."""
+
+    def publisher_of(self, bucket: str, key: str) -> str:
+        """Return the publisher to record with an object that the caller writes; empty if it publishes nothing."""
+        ...
+
+    def keeps(self, bucket: str, key: str) -> bool:
+        """Return whether the caller has to keep an object if another job published it."""
+        ...
+
+    def refusal(self, action: str, bucket: str, key: str, *, publisher: str | None) -> AwsError | None:
+        """Return the error if the caller may not do ``action``, e.g. ``s3:DeleteObject``, to an existing object.
+
+        Args:
+            action: The IAM action.
+            bucket: Bucket of the object.
+            key: Key of the object.
+            publisher: The recorded publisher; None if an earlier version stored the object without one.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +61,8 @@ class Context:
     """Request headers, names in lower case."""
     scheme: str = "http"
     """``http`` or ``https``, as the client reached the service."""
+    writer: Writer | None = None
+    """Limits the changes of objects; None for callers without limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

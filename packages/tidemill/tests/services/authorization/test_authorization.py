@@ -44,7 +44,7 @@ def ask(handler: Handler, service: str, operation: str, credential: Credential =
 @pytest.mark.parametrize(
     ("service", "operation", "members", "code", "status"),
     [
-        ("s3", "ListBuckets", {}, "AccessDenied", 403),
+        ("s3", "DeleteBucket", {"Bucket": "bkt"}, "AccessDenied", 403),
         ("sagemaker", "ListModels", {}, "AccessDeniedException", 400),
         ("sagemaker-runtime", "InvokeEndpoint", {"EndpointName": "e"}, "AccessDeniedException", 403),
         ("logs", "DescribeLogGroups", {}, "AccessDeniedException", 400),

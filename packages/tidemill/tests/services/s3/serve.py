@@ -12,12 +12,14 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import SystemClock
+from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
@@ -34,18 +36,26 @@ from tidemill.wire.gateway import Gateway
 from tidemill.wire.signing.credentials import Credential
 
 ACCESS_KEY = "AKIATIDEMILLTESTS000"
+JOB_KEY = "ASIATIDEMILLJOB"
 SECRET_KEY = "tidemill-tests-secret"
 REGION = "us-west-2"
 
 
-class OneKey:
-    """Finds one key pair."""
+class SomeKeys:
+    """Finds the keys of a user and of the jobs ``job-N``; the jobs 1 to 9 share a prefix of checkpoints."""
 
     def lookup(self, access_key_id: str) -> Credential | None:
-        if access_key_id != ACCESS_KEY:
+        arn = "arn:aws:sts::000000000000:assumed-role/SageMakerRole/"
+        if access_key_id == ACCESS_KEY:
+            return Credential(ACCESS_KEY, SECRET_KEY, arn=f"{arn}user", unrestricted=True)
+        number = access_key_id.removeprefix(JOB_KEY)
+        if not access_key_id.startswith(JOB_KEY) or not number.isdigit():
             return None
-        arn = "arn:aws:sts::000000000000:assumed-role/SageMakerRole/user"
-        return Credential(ACCESS_KEY, SECRET_KEY, arn=arn, unrestricted=True)
+        name = f"job-{number}"
+        scope = JobScope(name=name, output=f"sagemaker-tests/out/{name}", checkpoints="sagemaker-tests/shared")
+        if int(number) > 9:
+            scope = replace(scope, checkpoints=None)
+        return Credential(access_key_id, SECRET_KEY, arn=arn + name, role="SageMakerRole", scope=scope)
 
 
 @contextlib.asynccontextmanager
@@ -60,7 +70,7 @@ async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
             await objects.contents.remote.clean()
         keys = KmsKeys(SqlRecordStore(database, clock=SystemClock()), region=REGION, clock=SystemClock())
         service = S3Service(objects, keys, region=REGION)
-        yield Gateway({"s3": service}, OneKey(), authorizer=Authorization(Roles({})), region=REGION)
+        yield Gateway({"s3": service}, SomeKeys(), authorizer=Authorization(Roles({})), region=REGION)
         await objects.close()
 
 

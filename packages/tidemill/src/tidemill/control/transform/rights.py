@@ -27,14 +27,14 @@ class Rights:
 
     def __init__(self, roles: Roles, *, model: Mapping[str, Any], name: str, output: str) -> None:
         uri = S3Uri.parse(output)
+        self._roles = roles
         self._role = role_name(model.get("ExecutionRoleArn", ""))
-        self._policy = roles.policy_of(self._role)
-        self._values = JobScope(name=name, output=f"{uri.bucket}/{uri.key}".strip("/")).values
+        self._scope = JobScope(name=name, output=f"{uri.bucket}/{uri.key}".strip("/"))
 
     def check(self, action: str, uri: S3Uri) -> None:
         """Raise NotAllowed unless the role may do ``action``, e.g. ``s3:GetObject``, to an object."""
         arn = f"arn:aws:s3:::{uri.bucket}/{uri.key}"
-        if self._policy.rule(Permission(action, arn), self._values) is not Ruling.ALLOWED:
+        if self._roles.rule(self._role, Permission(action, arn), self._scope) is not Ruling.ALLOWED:
             raise NotAllowed(
                 f"ClientError: {uri}: AccessDenied: the role {self._role!r} of the model may not {action} it; its"
                 " policy is in the setting roles"

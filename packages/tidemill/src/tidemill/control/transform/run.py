@@ -16,6 +16,7 @@ from tidemill.control.transform.model_server import ModelServer
 from tidemill.control.transform.one_object import Assembly, ObjectFailed, ObjectTransform
 from tidemill.control.transform.rights import NotAllowed, Rights
 from tidemill.core import faults
+from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import SegmentWriter
@@ -134,7 +135,10 @@ class TransformRun:
                     content_type=transform.content_type or "application/octet-stream",
                     metadata={_MARK: self.job.job_id},
                 )
-                await self.objects.publish(target.bucket, target.key, content, attributes=attributes)
+                publisher = JobScope.of_transform(self.job.request).publisher
+                await self.objects.publish(
+                    target.bucket, target.key, content, attributes=attributes, publisher=publisher
+                )
         faults.point("control.transform.object.after")
         self._note(f"transformed {entry.uri} to {target}: {transform.requests} requests, {content.size_bytes} bytes")
 

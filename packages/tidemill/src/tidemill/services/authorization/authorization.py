@@ -4,10 +4,13 @@ The owner's key pair may do everything. A job's key may do what the policy of it
 mapped to IAM actions are denied to keys of jobs. Errors have the code and HTTP status that AWS uses in each protocol.
 
 The entries of DeleteObjects are allowed or denied separately, and each denied entry becomes an error in the reply.
+Whether an object was published by another job is known only inside the handler's transaction, so handlers of S3 ask
+`JobWriter`. All denials are noted, so that the job's log and FailureReason can name them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 import structlog
 
@@ -15,6 +18,7 @@ from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
 from tidemill.services.authorization.needs import needs_of
+from tidemill.services.authorization.publications import JobWriter
 from tidemill.services.authorization.s3 import delete_entry
 from tidemill.wire.exchange import Context, Handler, Reply
 from tidemill.wire.signing.credentials import Credential
@@ -33,15 +37,25 @@ _CODES = {
 _ELSEWHERE = ("AccessDenied", 403)
 
 
+class DenialNotes(Protocol):
+    """Keeps what was denied to the keys of jobs."""
+
+    async def note(self, credential: Credential, permissions: Sequence[Permission]) -> None:
+        """Keep denied permissions; does not raise."""
+        ...
+
+
 class Authorization:
     """Decides whether a key may send a request.
 
     Args:
         roles: The policies.
+        denials: Gets what was denied. Default: denials are only logged.
     """
 
-    def __init__(self, roles: Roles) -> None:
+    def __init__(self, roles: Roles, denials: DenialNotes | None = None) -> None:
         self._roles = roles
+        self._denials = denials
 
     async def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
@@ -62,38 +76,65 @@ class Authorization:
         """
         if credential.unrestricted:
             return await handler(request, context)
+        denied: list[Permission] = []
+        if credential.scope is not None:
+            keeps = self._roles.policy_of(credential.role).keeps_published
+            writer = JobWriter(credential.arn, credential.role, credential.scope, keeps, denied)
+            context = replace(context, writer=writer)
+        try:
+            return await self._handle(handler, request, context, credential, denied)
+        finally:
+            if denied:
+                await self._note(denied, context, credential)
+
+    async def _handle(
+        self,
+        handler: Handler,
+        request: dict[str, Any],
+        context: Context,
+        credential: Credential,
+        denied: list[Permission],
+    ) -> Mapping[str, Any] | Reply:
         per_entry = _needs_of_entries(request, context)
         if per_entry is not None:
-            refused = [self._refusal(needs, context, credential) for needs in per_entry]
+            refused = [self._refusal(needs, context, credential, denied) for needs in per_entry]
             return await _split_batch(handler, request, context, refused)
-        refusal = self._refusal(needs_of(request, context), context, credential)
+        refusal = self._refusal(needs_of(request, context), context, credential, denied)
         if refusal is not None:
             raise refusal
         return await handler(request, context)
 
     def _refusal(
-        self, needs: tuple[Permission, ...] | None, context: Context, credential: Credential
+        self,
+        needs: tuple[Permission, ...] | None,
+        context: Context,
+        credential: Credential,
+        denied: list[Permission],
     ) -> AwsError | None:
-        """Return the error for the first missing permission, or None if the policy allows all of them."""
+        """Return the error for the first missing permission, and add it to ``denied``; None if all are allowed."""
         if needs is None:
+            denied.append(Permission(f"{context.service}:{context.operation}", "*"))
             return _denial_of_operation(context, credential)
         if needs and credential.scope is None:
             return _denial_of_keys(context, credential, needs[0])
-        values = credential.scope.values if credential.scope else {}
-        policy = self._roles.policy_of(credential.role)
         for permission in needs:
-            ruling = policy.rule(permission, values)
+            ruling = self._roles.rule(credential.role, permission, credential.scope)
             if ruling is not Ruling.ALLOWED:
-                _log.info(
-                    "authorization.denied",
-                    request_id=context.request_id,
-                    caller=credential.arn,
-                    action=permission.action,
-                    resource=permission.resource,
-                    ruling=str(ruling),
-                )
+                denied.append(permission)
                 return _denial(context, credential, permission, ruling)
         return None
+
+    async def _note(self, denied: Sequence[Permission], context: Context, credential: Credential) -> None:
+        for permission in denied:
+            _log.info(
+                "authorization.denied",
+                request_id=context.request_id,
+                caller=credential.arn,
+                action=permission.action,
+                resource=permission.resource,
+            )
+        if self._denials is not None:
+            await self._denials.note(credential, denied)
 
 
 def _needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple[Permission, ...]] | None:

@@ -11,6 +11,7 @@ from tidemill.services.s3.attributes import attributes_of, quoted, timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
 from tidemill.services.s3.encryption import STORAGE_MEMBERS, encryption_of, storage_of
+from tidemill.services.s3.publications import keeping_published, publisher_of
 from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
@@ -38,10 +39,16 @@ class CopyOperations:
         check_key(key)
         source = copy_source(self._objects, request["CopySource"])
         copy_precondition(request, source)
+        precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
         storage = await storage_of(request, self._keys)
         attributes = await self._with_checksum(request, source, _attributes(request, context, source, storage))
         info = await self._objects.copy(
-            source, bucket, key, attributes=attributes, precondition=write_precondition(request)
+            source,
+            bucket,
+            key,
+            attributes=attributes,
+            publisher=publisher_of(context, bucket, key),
+            precondition=precondition,
         )
         result = {"ETag": quoted(info.etag), "LastModified": timestamp(info.modified_ms), **info.checksums}
         members: dict[str, Any] = {

@@ -20,6 +20,7 @@ from tidemill.services.s3.conditions import copy_precondition, write_preconditio
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.encryption import encryption_of, storage_class_of, storage_of
 from tidemill.services.s3.listing import encoder_of
+from tidemill.services.s3.publications import check_upload, keeping_published, publisher_of
 from tidemill.services.s3.ranges import copy_range
 from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
@@ -59,11 +60,16 @@ class MultipartOperations:
         """CreateMultipartUpload."""
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
+        guard = keeping_published(context, "s3:PutObject", bucket, key)
+        if guard is not None:
+            guard(self._objects.head(bucket, key))
         algorithm = request.get("ChecksumAlgorithm") or ""
         checksum_type = _checksum_type(algorithm, request.get("ChecksumType"))
         given = attributes_of(request, context.headers, await storage_of(request, self._keys))
         attributes = replace(given, checksum_type=checksum_type)
-        upload = await self._uploads.begin(bucket, key, attributes=attributes, algorithm=algorithm)
+        upload = await self._uploads.begin(
+            bucket, key, attributes=attributes, algorithm=algorithm, publisher=publisher_of(context, bucket, key)
+        )
         members = {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id, **_announced(upload)}
         if request.get("SSEKMSEncryptionContext"):
             members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
@@ -71,7 +77,7 @@ class MultipartOperations:
 
     async def upload_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """UploadPart."""
-        upload = self._open(request)
+        upload = self._open(request, context)
         body = request["Body"]
         async with self._objects.contents.disk.receive(body, size_bytes=body.size_bytes or 0) as content:
             checksums = dict(body.checksums)
@@ -87,7 +93,7 @@ class MultipartOperations:
 
     async def copy_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """UploadPartCopy."""
-        upload = self._open(request)
+        upload = self._open(request, context)
         source = copy_source(self._objects, request["CopySource"])
         copy_precondition(request, source)
         piece = copy_range(request.get("CopySourceRange"), source.size_bytes)
@@ -106,6 +112,7 @@ class MultipartOperations:
         """CompleteMultipartUpload."""
         bucket, key = request["Bucket"], request["Key"]
         upload = self._uploads.require(bucket, key, request["UploadId"], complete_too=True)
+        check_upload(context, "s3:PutObject", upload)
         _check_type(request, upload)
         whole = begin(upload.algorithm) if _is_whole(upload) else None
 
@@ -120,13 +127,15 @@ class MultipartOperations:
             _named_parts(request),
             describe=describe,
             digests=[] if whole is None else [whole],
-            precondition=write_precondition(request),
+            precondition=keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request)),
         )
         return {**_completed_reply(request, context, completed), **_encryption(upload)}
 
     async def abort(self, request: dict[str, Any], context: Context) -> Reply:
         """AbortMultipartUpload."""
-        await self._uploads.abort(request["Bucket"], request["Key"], request["UploadId"])
+        bucket, key, upload_id = request["Bucket"], request["Key"], request["UploadId"]
+        check_upload(context, "s3:AbortMultipartUpload", self._uploads.require(bucket, key, upload_id))
+        await self._uploads.abort(bucket, key, upload_id)
         return Reply(status=204)
 
     async def list_parts(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -180,9 +189,11 @@ class MultipartOperations:
             members["EncodingType"] = request["EncodingType"]
         return members
 
-    def _open(self, request: Mapping[str, Any]) -> UploadInfo:
+    def _open(self, request: Mapping[str, Any], context: Context) -> UploadInfo:
         check_part_number(request["PartNumber"])
-        return self._uploads.require(request["Bucket"], request["Key"], request["UploadId"])
+        upload = self._uploads.require(request["Bucket"], request["Key"], request["UploadId"])
+        check_upload(context, "s3:PutObject", upload)
+        return upload
 
 
 def _checksum_type(algorithm: str, wanted: str | None) -> str:

@@ -1,5 +1,6 @@
 """PutObject, DeleteObject, DeleteObjects and object tags."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
 from tidemill.services.s3.encryption import encryption_of, storage_of
+from tidemill.services.s3.publications import keeping_published, publisher_of
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
@@ -43,14 +45,21 @@ class WriteOperations:
         check_key(key)
         self._objects.require_bucket(bucket)
         attributes = attributes_of(request, context.headers, await storage_of(request, self._keys))
-        precondition = write_precondition(request)
+        precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
         body = request["Body"]
         place, size_bytes = self._objects.contents.new, body.size_bytes or 0
         async with place.receive(body, name=f"{bucket}/{key}", size_bytes=size_bytes) as content:
             attributes = replace(attributes, checksums=dict(body.checksums))  # complete now: a trailer comes last
-            info = await self._objects.publish(bucket, key, content, attributes=attributes, precondition=precondition)
+            info = await self._objects.publish(
+                bucket,
+                key,
+                content,
+                attributes=attributes,
+                publisher=publisher_of(context, bucket, key),
+                precondition=precondition,
+            )
         members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums, **encryption_of(info.headers)}
         if request.get("SSEKMSEncryptionContext"):
             members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
@@ -58,12 +67,12 @@ class WriteOperations:
 
     async def delete(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteObject."""
-        precondition = delete_precondition(request.get("IfMatch"))
-        await self._objects.delete(request["Bucket"], [request["Key"]], precondition=precondition)
+        bucket, key = request["Bucket"], request["Key"]
+        await self._delete(context, bucket, key, if_match=request.get("IfMatch"))
         return Reply(status=204)
 
     async def delete_many(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """DeleteObjects: entries without a condition are deleted in one transaction."""
+        """DeleteObjects: entries that need no check are deleted in one transaction."""
         wanted = (request.get("Delete") or {}).get("Objects") or []
         if not 1 <= len(wanted) <= DELETE_MAX:
             raise AwsError(
@@ -74,15 +83,18 @@ class WriteOperations:
         errors: list[dict[str, str]] = []
         plain: list[str] = []
         deleted: list[dict[str, str]] = []
-        for entry in wanted:
-            try:
-                await self._delete_conditional(request["Bucket"], entry, plain)
-            except AwsError as error:
-                if error.code == "NoSuchBucket":
-                    raise
+        # All at once, so that the store commits them as one group.
+        results = await asyncio.gather(
+            *(self._delete_checked(context, request["Bucket"], entry, plain) for entry in wanted),
+            return_exceptions=True,
+        )
+        for entry, error in zip(wanted, results, strict=True):
+            if error is None:
+                deleted.append({"Key": entry["Key"]})
+            elif isinstance(error, AwsError) and error.code != "NoSuchBucket":
                 errors.append({"Key": entry["Key"], "Code": error.code, "Message": error.message})
             else:
-                deleted.append({"Key": entry["Key"]})
+                raise error
         await self._objects.delete(request["Bucket"], plain)
         quiet = bool(request["Delete"].get("Quiet"))
         return {"Deleted": [] if quiet else deleted, "Errors": errors}
@@ -93,16 +105,26 @@ class WriteOperations:
 
     async def put_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """PutObjectTagging."""
-        await self._objects.set_tags(request["Bucket"], request["Key"], tags_of_set(request["Tagging"]))
+        await self._set_tags("s3:PutObjectTagging", request, context, tags_of_set(request["Tagging"]))
         return {}
 
     async def delete_tags(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteObjectTagging."""
-        await self._objects.set_tags(request["Bucket"], request["Key"], {})
+        await self._set_tags("s3:DeleteObjectTagging", request, context, {})
         return Reply(status=204)
 
-    async def _delete_conditional(self, bucket: str, entry: Mapping[str, Any], plain: list[str]) -> None:
-        """Delete an entry that has conditions; add any other entry to ``plain``."""
+    async def _set_tags(self, action: str, request: Mapping[str, Any], context: Context, tags: dict[str, str]) -> None:
+        bucket, key = request["Bucket"], request["Key"]
+        precondition = keeping_published(context, action, bucket, key)
+        await self._objects.set_tags(bucket, key, tags, precondition=precondition)
+
+    async def _delete(self, context: Context, bucket: str, key: str, *, if_match: str | None) -> None:
+        precondition = delete_precondition(if_match)
+        precondition = keeping_published(context, "s3:DeleteObject", bucket, key, then=precondition)
+        await self._objects.delete(bucket, [key], precondition=precondition)
+
+    async def _delete_checked(self, context: Context, bucket: str, entry: Mapping[str, Any], plain: list[str]) -> None:
+        """Delete an entry that has conditions, or may be another job's; add any other entry to ``plain``."""
         version_id = entry.get("VersionId")
         if version_id not in (None, "null"):
             raise AwsError(
@@ -110,8 +132,8 @@ class WriteOperations:
                 code="NoSuchVersion",
                 status=404,
             )
-        precondition = delete_precondition(entry.get("ETag"))
-        if precondition is None:
-            plain.append(entry["Key"])
+        if_match, key = entry.get("ETag"), entry["Key"]
+        if if_match is None and (context.writer is None or not context.writer.keeps(bucket, key)):
+            plain.append(key)
         else:
-            await self._objects.delete(bucket, [entry["Key"]], precondition=precondition)
+            await self._delete(context, bucket, key, if_match=if_match)

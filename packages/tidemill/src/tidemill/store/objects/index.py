@@ -100,6 +100,8 @@ class ObjectInfo(ObjectAttributes):
         etag: MD5 in hexadecimal, without quotes. For a multipart object, the MD5 of the parts' MD5s and ``-N``.
         sha256: SHA-256 of the whole content, in hexadecimal.
         modified_ms: Time of the last modification, in milliseconds since the epoch.
+        publisher: The job that published the object, e.g. ``training-job/digits``; empty if none did; None in rows of
+            earlier versions, which did not record it.
     """
 
     bucket: str
@@ -109,6 +111,7 @@ class ObjectInfo(ObjectAttributes):
     etag: str
     sha256: str
     modified_ms: int
+    publisher: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "ObjectInfo":
@@ -142,6 +145,7 @@ class ObjectInfo(ObjectAttributes):
                     "checksum_type": self.checksum_type,
                     "tags": dict(self.tags),
                     "part_sizes": list(self.part_sizes),
+                    "publisher": self.publisher,
                 },
             }
         )

@@ -299,6 +299,7 @@ class ObjectStore:
         md5: str,
         size_bytes: int,
         content_type: str = "application/x-gzip",
+        publisher: str = "",
     ) -> ObjectInfo:
         """Store a file or a stream as an object. A file is hard-linked if possible, else copied, and then removed.
 
@@ -313,6 +314,7 @@ class ObjectStore:
             md5: Expected MD5 in hexadecimal.
             size_bytes: Expected length.
             content_type: Media type of the object. Default: ``application/x-gzip``.
+            publisher: The job that publishes the object. Default: none.
 
         Raises:
             FileNotFoundError: There is neither such a file nor an object with these bytes.
@@ -340,7 +342,7 @@ class ObjectStore:
                 # Allowed even while the disk is full: the bytes are stored already, and the job that ends with this
                 # step frees much more space.
                 attributes = ObjectAttributes(content_type=content_type)
-                info = await self.publish(bucket, key, content, attributes=attributes, grows=False)
+                info = await self.publish(bucket, key, content, attributes=attributes, publisher=publisher, grows=False)
         if isinstance(source, Path):
             source.unlink(missing_ok=True)
         return info
@@ -353,6 +355,7 @@ class ObjectStore:
         *,
         attributes: ObjectAttributes,
         etag: str | None = None,
+        publisher: str | None = "",
         precondition: Precondition | None = None,
         also: Work | None = None,
         grows: bool = True,
@@ -365,6 +368,7 @@ class ObjectStore:
             content: Result of `ContentPlace.receive`, `join` or `adopt`.
             attributes: Attributes that the client has set.
             etag: ETag of a multipart object. Default: the MD5.
+            publisher: The job that publishes the object, as in `ObjectInfo`. Default: none.
             precondition: Refuses the change inside the transaction. Default: none.
             also: Makes further changes in the same transaction. Default: none.
             grows: Refuse the change while the disk is full. Default: true.
@@ -381,6 +385,7 @@ class ObjectStore:
             etag=etag or content.md5,
             sha256=content.sha256,
             modified_ms=self.clock.now_ms(),
+            publisher=publisher,
             **_values(attributes, ObjectAttributes),
         )
 
@@ -398,6 +403,7 @@ class ObjectStore:
         key: str,
         *,
         attributes: ObjectAttributes,
+        publisher: str = "",
         precondition: Precondition | None = None,
     ) -> ObjectInfo:
         """Create an object with the content of another object. The bytes are shared, because content never changes.
@@ -407,13 +413,14 @@ class ObjectStore:
             bucket: Bucket of the new object.
             key: Key of the new object.
             attributes: Attributes of the new object.
+            publisher: The job that publishes the new object. Default: none.
             precondition: Refuses the change inside the transaction. Default: none.
 
         Raises:
             NoSuchKey: The source was deleted or replaced meanwhile.
             NoSuchBucket: There is no such bucket.
         """
-        named = replace(source, bucket=bucket, key=key, modified_ms=self.clock.now_ms())
+        named = replace(source, bucket=bucket, key=key, modified_ms=self.clock.now_ms(), publisher=publisher)
         info = ObjectInfo(**{**_values(named, ObjectInfo), **_values(attributes, ObjectAttributes)})
 
         def work(connection: Connection) -> list[str]:
@@ -425,13 +432,16 @@ class ObjectStore:
         await self.commits.releasing(work, grows=True)
         return info
 
-    async def set_tags(self, bucket: str, key: str, tags: dict[str, str]) -> None:
+    async def set_tags(
+        self, bucket: str, key: str, tags: dict[str, str], *, precondition: Precondition | None = None
+    ) -> None:
         """Replace the tags of an object.
 
         Args:
             bucket: Name of the bucket.
             key: Key of the object.
             tags: All tags that the object has afterwards; empty removes them.
+            precondition: Refuses the change inside the transaction. Default: none.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -443,7 +453,7 @@ class ObjectStore:
             if info is None:
                 object_index.require_bucket(connection, bucket)
                 raise no_such_key(bucket, key)
-            return _put(connection, replace(info, tags=dict(tags)), None)
+            return _put(connection, replace(info, tags=dict(tags)), precondition)
 
         await self.commits.releasing(work, grows=bool(tags))
 

@@ -93,6 +93,7 @@ class UploadInfo:
         attributes: Attributes of the future object.
         algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``; may be empty.
         outcome: The answer to CompleteMultipartUpload and the parts that it named; empty while the upload is open.
+        publisher: Publisher of the future object, as in `ObjectInfo`.
     """
 
     upload_id: str
@@ -103,6 +104,7 @@ class UploadInfo:
     attributes: ObjectAttributes
     algorithm: str = ""
     outcome: Mapping[str, Any] = field(default_factory=dict)
+    publisher: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "UploadInfo":
@@ -137,6 +139,7 @@ class UploadInfo:
                     },
                     "algorithm": self.algorithm,
                     "outcome": dict(self.outcome),
+                    "publisher": self.publisher,
                 },
             }
         )

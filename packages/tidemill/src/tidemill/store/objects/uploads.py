@@ -88,7 +88,9 @@ class Uploads:
         self._objects = objects
         self._completing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def begin(self, bucket: str, key: str, *, attributes: ObjectAttributes, algorithm: str = "") -> UploadInfo:
+    async def begin(
+        self, bucket: str, key: str, *, attributes: ObjectAttributes, algorithm: str = "", publisher: str = ""
+    ) -> UploadInfo:
         """Begin an upload.
 
         Args:
@@ -96,6 +98,7 @@ class Uploads:
             key: Key of the future object; must be checked by `check_key` before.
             attributes: Attributes of the future object.
             algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``. Default: none.
+            publisher: The job that publishes the future object. Default: none.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -108,6 +111,7 @@ class Uploads:
             initiated_ms=now_ms,
             attributes=attributes,
             algorithm=algorithm,
+            publisher=publisher,
         )
 
         def work(connection: Connection) -> None:
@@ -279,6 +283,7 @@ class Uploads:
             content,
             attributes=replace(attributes, part_sizes=tuple(part.size_bytes for part in chosen)),
             etag=completed.etag,
+            publisher=upload.publisher,
             precondition=precondition,
             also=end,
         )
