@@ -42,6 +42,7 @@ RECORDED_IN_TRAINING: dict[str, Any] = {
     "DebugHookConfig": {"S3OutputPath": f"s3://{BUCKET}/debug", "LocalPath": "/opt/ml/tensors"},
     "ExperimentConfig": {"ExperimentName": "e", "TrialName": "t", "RunName": "r"},
     "ProfilerConfig": {"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 500},
+    "DebugRuleConfigurations": [{"RuleConfigurationName": "loss", "RuleEvaluatorImage": "i"}],
     "ProfilerRuleConfigurations": [{"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}],
     "InfraCheckConfig": {"EnableInfraCheck": True},
 }
@@ -81,6 +82,8 @@ def test_recorded_members_of_a_training_job_are_shown(jobs: Any) -> None:
     assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
     (of_keys,) = [line for line in jobs.log(name) if "nothing is encrypted" in line]
     assert "alias/of-the-team" in of_keys
+    (of_rules,) = [line for line in jobs.log(name) if "no rule is evaluated" in line]
+    assert of_rules.endswith(": loss, r")
 
 
 CONFIGURATIONS = """

@@ -285,11 +285,6 @@ REFUSED = {
         "resourceConfig",
         "needs ResourceConfig",
     ),
-    "rules of a debugger": (
-        with_(DebugRuleConfigurations=[{"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}]),
-        "debugRuleConfigurations",
-        "leave them out",
-    ),
     "TensorBoard's files": (
         with_(TensorBoardOutputConfig={"S3OutputPath": "s3://bucket/tb", "LocalPath": "/logs"}),
         "tensorBoardOutputConfig.localPath",

@@ -216,3 +216,56 @@ def test_operations_that_there_are_not_are_unknown(sagemaker, refusal):
     status, code, message = refusal(sagemaker.list_notebook_instances)
     assert (status, code) == (400, "UnknownOperationException")
     assert "ListNotebookInstances" in message
+
+
+RULES = [{"RuleConfigurationName": "Loss", "RuleEvaluatorImage": "image", "RuleParameters": {"patience": "3"}}]
+
+
+def test_rules_are_shown_as_not_evaluated(sagemaker, create):
+    create(DebugRuleConfigurations=RULES, ProfilerRuleConfigurations=[{**RULES[0], "RuleConfigurationName": "Slow"}])
+    found = sagemaker.describe_training_job(TrainingJobName="digits")
+    assert found["DebugRuleConfigurations"] == RULES
+    for member, name in (("DebugRuleEvaluationStatuses", "Loss"), ("ProfilerRuleEvaluationStatuses", "Slow")):
+        (status,) = found[member]
+        assert (status["RuleConfigurationName"], status["RuleEvaluationStatus"]) == (name, "Stopped")
+        assert "not evaluated" in status["StatusDetails"]
+
+
+def test_an_ended_job_is_deleted_and_its_name_is_free(sagemaker, create, stage, refusal):
+    arn = create(Tags=[{"Key": "team", "Value": "a"}])["TrainingJobArn"]
+    status, code, message = refusal(sagemaker.delete_training_job, TrainingJobName="digits")
+    assert (status, code) == (400, "ResourceInUse")
+    assert "it is in status InProgress" in message
+    stage.change_job("digits", entered(SecondaryStatus.STOPPING, stage.clock.ms))
+    assert refusal(sagemaker.delete_training_job, TrainingJobName="digits")[1] == "ResourceInUse"
+    stage.change_job("digits", entered(SecondaryStatus.STOPPED, stage.clock.ms))
+    sagemaker.delete_training_job(TrainingJobName="digits")
+    assert NOT_FOUND in refusal(sagemaker.describe_training_job, TrainingJobName="digits")[2]
+    assert sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
+    status, code, message = refusal(sagemaker.delete_training_job, TrainingJobName="digits")
+    assert (status, code, NOT_FOUND in message) == (400, "ResourceNotFound", True)
+    assert create()["TrainingJobArn"] == arn
+    assert sagemaker.list_tags(ResourceArn=arn)["Tags"] == []
+
+
+def test_an_update_changes_what_is_recorded_of_the_profiler_and_the_warm_pool(sagemaker, create, stage, refusal):
+    create(ProfilerConfig={"S3OutputPath": "s3://data/profile", "ProfilingIntervalInMilliseconds": 500})
+    update = {"TrainingJobName": "digits", "ProfilerRuleConfigurations": RULES}
+    reply = sagemaker.update_training_job(ProfilerConfig={"DisableProfiler": True}, **update)
+    assert reply["TrainingJobArn"] == f"{ARN}/digits"
+    found = sagemaker.describe_training_job(TrainingJobName="digits")
+    assert found["ProfilerConfig"] == {
+        "S3OutputPath": "s3://data/profile",
+        "ProfilingIntervalInMilliseconds": 500,
+        "DisableProfiler": True,
+    }
+    assert found["ProfilerRuleConfigurations"] == RULES
+    stage.change_job("digits", entered(SecondaryStatus.COMPLETED, stage.clock.ms))
+    assert "it is in status Completed" in refusal(sagemaker.update_training_job, **update)[2]
+    sagemaker.update_training_job(TrainingJobName="digits", ResourceConfig={"KeepAlivePeriodInSeconds": 60})
+    resources = sagemaker.describe_training_job(TrainingJobName="digits")["ResourceConfig"]
+    assert resources == {**REQUEST["ResourceConfig"], "KeepAlivePeriodInSeconds": 60}
+    remote = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
+    assert "no remote shell" in refusal(sagemaker.update_training_job, TrainingJobName="digits", **remote)[2]
+    absent = refusal(sagemaker.update_training_job, TrainingJobName="absent")
+    assert (absent[1], NOT_FOUND in absent[2]) == ("ResourceNotFound", True)

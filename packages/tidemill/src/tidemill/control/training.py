@@ -1,4 +1,4 @@
-"""Training jobs: create, look up, list, stop. `tidemill.control.driver` runs them."""
+"""Training jobs: create, look up, list, update, stop, delete. `tidemill.control.driver` runs them."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -7,15 +7,16 @@ from typing import Any
 
 from tidemill.control.admission import check_cluster, check_mounts, check_network, check_s3_uri, check_training_request
 from tidemill.control.jobs import TRAINING, Jobs
+from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.synced import synced_uris
-from tidemill.control.tags import check_tags
+from tidemill.control.tags import check_tags, delete_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
-from tidemill.errors import ValidationException
+from tidemill.errors import ResourceInUse, ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import RecordStore
+from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["Training"]
 
@@ -95,6 +96,43 @@ class Training(Jobs[TrainingJob]):
         faults.point("control.stopping")
         self._wake(name)
 
+    async def update_recorded(self, request: Mapping[str, Any]) -> TrainingJob:
+        """Change what is recorded of a job: its profiler's configuration and rules, and the length of its warm pool.
+
+        Args:
+            request: The members of UpdateTrainingJob.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+            ValidationException: The request changes the profiler of a job that is not InProgress.
+        """
+        name = request["TrainingJobName"]
+        if self.find(name) is None:
+            raise self._not_found(name)
+        return await self.update(name, lambda job: _updated(job, request))
+
+    async def delete(self, name: str) -> None:
+        """Delete a job that has ended, and its tags. Its logs and its objects stay.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+            ResourceInUse: It has not ended.
+        """
+
+        def delete(transaction: Transaction) -> None:
+            record = transaction.delete(TRAINING_JOB, name)
+            if record is None:
+                raise self._not_found(name)
+            job = TrainingJob.from_document(record.document)
+            if not job.status.terminal:
+                raise ResourceInUse(
+                    f"The training job {name!r} cannot be deleted: it is in status {job.status}; only a job that has"
+                    " ended can be deleted. Stop it first, and wait for its end"
+                )
+            delete_tags(transaction, job.arn)
+
+        await self._records.change(delete)
+
     async def interrupt(self, name: str) -> None:
         """Interrupt the instances of a job on spot instances; it starts again from its checkpoints.
 
@@ -129,6 +167,9 @@ class Training(Jobs[TrainingJob]):
         )
         return job.enter(SecondaryStatus.STARTING, at_ms=now_ms, message="Starting the training job")
 
+    def _not_found(self, name: str) -> ResourceNotFound:
+        return ResourceNotFound(self.kind.missing.format(name=name))
+
     def _check_bucket(self, path: str, member: str) -> None:
         uri = check_s3_uri(path, member)
         if not self._objects.bucket_exists(uri.bucket):
@@ -136,6 +177,23 @@ class Training(Jobs[TrainingJob]):
                 f"Value {path!r} at '{member}' is not allowed: the bucket {uri.bucket!r} does not"
                 " exist; create it first"
             )
+
+
+def _updated(job: TrainingJob, request: Mapping[str, Any]) -> TrainingJob:
+    changed = dict(job.request)
+    profiler = {name: request[name] for name in ("ProfilerConfig", "ProfilerRuleConfigurations") if name in request}
+    if profiler and job.status is not TrainingStatus.IN_PROGRESS:
+        raise ValidationException(
+            f"The training job {job.name!r} cannot be updated: it is in status {job.status}; {' and '.join(profiler)}"
+            " can be updated only while a job is InProgress"
+        )
+    if "ProfilerConfig" in profiler:
+        changed["ProfilerConfig"] = {**changed.get("ProfilerConfig", {}), **profiler["ProfilerConfig"]}
+    if "ProfilerRuleConfigurations" in profiler:
+        changed["ProfilerRuleConfigurations"] = profiler["ProfilerRuleConfigurations"]
+    if "ResourceConfig" in request:
+        changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
+    return replace(job, request=changed)
 
 
 def _interrupted(job: TrainingJob) -> TrainingJob:

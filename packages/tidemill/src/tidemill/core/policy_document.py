@@ -32,11 +32,11 @@ _S3 = (
 )
 _SAGEMAKER = (
     *("AddTags", "CreateEndpoint", "CreateEndpointConfig", "CreateModel", "CreateTrainingJob", "CreateTransformJob"),
-    *("DeleteEndpoint", "DeleteEndpointConfig", "DeleteModel", "DeleteTags", "DescribeEndpoint"),
+    *("DeleteEndpoint", "DeleteEndpointConfig", "DeleteModel", "DeleteTags", "DeleteTrainingJob", "DescribeEndpoint"),
     *("DescribeEndpointConfig", "DescribeModel", "DescribeTrainingJob", "DescribeTransformJob", "InvokeEndpoint"),
     *("InvokeEndpointAsync", "ListEndpointConfigs", "ListEndpoints", "ListModels", "ListTags", "ListTrainingJobs"),
     *("ListTransformJobs", "StopTrainingJob", "StopTransformJob", "UpdateEndpoint"),
-    "UpdateEndpointWeightsAndCapacities",
+    *("UpdateEndpointWeightsAndCapacities", "UpdateTrainingJob"),
 )
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")

@@ -72,6 +72,18 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ),
     ("kms", "ListAliases", {}, [("kms:ListAliases", "*")]),
     ("kms", "ListKeys", {}, [("kms:ListKeys", "*")]),
+    (
+        "sagemaker",
+        "DeleteTrainingJob",
+        {"TrainingJobName": "n"},
+        [("sagemaker:DeleteTrainingJob", f"{SAGEMAKER}training-job/n")],
+    ),
+    (
+        "sagemaker",
+        "UpdateTrainingJob",
+        {"TrainingJobName": "n"},
+        [("sagemaker:UpdateTrainingJob", f"{SAGEMAKER}training-job/n")],
+    ),
     *(("s3", operation, IN_BUCKET, [(f"s3:{action}", BUCKET)]) for operation, action in SETTINGS.items()),
     ("s3", "GetObjectAcl", ON_OBJECT, [("s3:GetObjectAcl", OBJECT)]),
     ("s3", "GetObjectAcl", {**ON_OBJECT, "VersionId": "null"}, [("s3:GetObjectVersionAcl", OBJECT)]),

@@ -14,6 +14,7 @@ _FAST_FILE = (
 )
 _NO_DEBUGGER = "there is no debugger"
 _NO_PROFILER = "there is no profiler; SDK v2 sends it by default"
+_NO_REMOTE_SHELL = Refused("there is no remote shell: jobs run on this machine; leave it out")
 _AS_FILE = "a library of the script finds it in `/opt/ml/input/config/{}.json`"
 
 _ALGORITHM: Rows = {
@@ -116,7 +117,7 @@ _RESOURCES: Rows = {
 
 _OBSERVERS: Rows = {
     "DebugHookConfig": Recorded(f"{_NO_DEBUGGER}; {_AS_FILE.format('debughookconfig')}; SDK v2 sends it by default"),
-    "DebugRuleConfigurations": Refused(f"{_NO_DEBUGGER} that would evaluate rules; leave them out"),
+    "DebugRuleConfigurations": Recorded(f"{_NO_DEBUGGER}: the log says that no rule is evaluated, and each is Stopped"),
     "TensorBoardOutputConfig": Honoured(
         "files in LocalPath are copied below `NAME/tensorboard-output` while the job runs; none is deleted there"
     ),
@@ -128,9 +129,9 @@ _OBSERVERS: Rows = {
     "ProfilerConfig": Recorded(
         f"there is no profiler; {_AS_FILE.format('profilerconfig')}, unless it is disabled; SDK v2 sends it by default"
     ),
-    "ProfilerRuleConfigurations": Recorded(_NO_PROFILER),
+    "ProfilerRuleConfigurations": Recorded(f"{_NO_PROFILER}. Each rule is Stopped"),
     "RemoteDebugConfig": Honoured(),
-    "RemoteDebugConfig.EnableRemoteDebug": Refused("there is no remote shell: jobs run on this machine; leave it out"),
+    "RemoteDebugConfig.EnableRemoteDebug": _NO_REMOTE_SHELL,
     "InfraCheckConfig": Recorded("there is no cluster whose health could be checked"),
 }
 
@@ -216,6 +217,17 @@ _NAME: Mapping[str, Row] = {"TrainingJobName": Honoured()}
 OPERATIONS: Mapping[str, Rows] = {
     "CreateTrainingJob": _CREATE,
     "DescribeTrainingJob": _NAME,
+    "DeleteTrainingJob": {
+        "TrainingJobName": Honoured("a job that has ended; its logs and objects stay, and the name is free again")
+    },
     "ListTrainingJobs": _LIST,
     "StopTrainingJob": _NAME,
+    "UpdateTrainingJob": {
+        "TrainingJobName": Honoured(),
+        "ProfilerConfig": Recorded("there is no profiler; refused unless the job is InProgress"),
+        "ProfilerRuleConfigurations": Recorded("there is no profiler; refused unless the job is InProgress"),
+        "ResourceConfig": Recorded("no instance has to be started, so none is kept warm"),
+        "RemoteDebugConfig": Honoured(),
+        "RemoteDebugConfig.EnableRemoteDebug": _NO_REMOTE_SHELL,
+    },
 }

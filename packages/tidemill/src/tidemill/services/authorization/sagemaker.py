@@ -64,6 +64,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "DeleteEndpointConfig": _named("DeleteEndpointConfig", "EndpointConfig"),
     "DeleteModel": _named("DeleteModel", "Model"),
     "DeleteTags": _tags("DeleteTags"),
+    "DeleteTrainingJob": _named("DeleteTrainingJob", "TrainingJob"),
     "DescribeEndpoint": _named("DescribeEndpoint", "Endpoint"),
     "DescribeEndpointConfig": _named("DescribeEndpointConfig", "EndpointConfig"),
     "DescribeModel": _named("DescribeModel", "Model"),
@@ -79,6 +80,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "StopTransformJob": _named("StopTransformJob", "TransformJob"),
     "UpdateEndpoint": _named("UpdateEndpoint", "Endpoint", "EndpointConfig"),
     "UpdateEndpointWeightsAndCapacities": _named("UpdateEndpointWeightsAndCapacities", "Endpoint"),
+    "UpdateTrainingJob": _named("UpdateTrainingJob", "TrainingJob"),
 }
 """By operation."""
 

@@ -42,7 +42,7 @@ _NEVER_TRUE = ("WarmPoolStatusEquals", "TrainingPlanArnEquals")
 
 
 class TrainingHandlers:
-    """Create, describe, list and stop training jobs."""
+    """Create, describe, list, update, stop and delete training jobs."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
@@ -51,9 +51,11 @@ class TrainingHandlers:
     def handlers(self) -> Mapping[str, Handler]:
         return {
             "CreateTrainingJob": self.create,
+            "DeleteTrainingJob": self.delete,
             "DescribeTrainingJob": self.describe,
             "ListTrainingJobs": self.list,
             "StopTrainingJob": self.stop,
+            "UpdateTrainingJob": self.update,
         }
 
     async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -76,6 +78,13 @@ class TrainingHandlers:
             await self._training.interrupt(request["TrainingJobName"])
         else:
             await self._training.stop(request["TrainingJobName"])
+        return {}
+
+    async def update(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"TrainingJobArn": (await self._training.update_recorded(request)).arn}
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._training.delete(request["TrainingJobName"])
         return {}
 
 
@@ -111,6 +120,7 @@ def _description(record: Record) -> dict[str, Any]:
         "ModelArtifacts": {"S3ModelArtifacts": job.model_artifacts},
         "EnableNetworkIsolation": request.get("EnableNetworkIsolation", False),
         "EnableInterContainerTrafficEncryption": request.get("EnableInterContainerTrafficEncryption", False),
+        **_rules(job),
         **_times(job),
         **_metrics(job),
         **({"FailureReason": job.failure_reason} if job.failure_reason else {}),
@@ -124,6 +134,27 @@ def _transition(transition: Any) -> dict[str, Any]:
         "StatusMessage": transition.message,
     }
     return shown | ({"EndTime": when(transition.ended_ms)} if transition.ended_ms is not None else {})
+
+
+def _rules(job: TrainingJob) -> dict[str, Any]:
+    """Return the status of each rule: none is evaluated, so clients that wait for one need not wait."""
+    kinds = (
+        ("DebugRuleConfigurations", "DebugRuleEvaluationStatuses"),
+        ("ProfilerRuleConfigurations", "ProfilerRuleEvaluationStatuses"),
+    )
+    return {
+        statuses: [
+            {
+                "RuleConfigurationName": rule["RuleConfigurationName"],
+                "RuleEvaluationStatus": "Stopped",
+                "StatusDetails": "The rule is recorded and not evaluated: tidemill has no debugger",
+                "LastModifiedTime": when(job.created_ms),
+            }
+            for rule in job.request[configurations]
+        ]
+        for configurations, statuses in kinds
+        if job.request.get(configurations)
+    }
 
 
 def _metrics(job: TrainingJob) -> dict[str, Any]:
