@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tidemill.testing import Service
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages/tidemill/tests/doubles"))
-from postgresql_server import PostgresqlServer, binaries
+from postgresql_server import PostgresqlServer
 
 CLIENTS = 3
 PATIENCE_S = 60.0  # time limit of a client, far above the duration of a takeover
@@ -35,10 +35,9 @@ SCRIPT = """
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[list[Service]]:
+def pair(tmp_path: Path, need: Callable[[str], None]) -> Iterator[list[Service]]:
     """Two services, each the standby of the other; the first leads."""
-    if binaries() is None:
-        pytest.skip("PostgreSQL is not installed: apt install postgresql")
+    need("postgresql")
     database = PostgresqlServer()
     try:
         database.start()

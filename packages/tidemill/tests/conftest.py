@@ -88,12 +88,11 @@ def tidemill(
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> "Iterator[PostgresqlServer]":
+def postgresql(need: Callable[[str], None]) -> "Iterator[PostgresqlServer]":
     """Yield a running server; the test is skipped if PostgreSQL is not installed."""
-    from postgresql_server import PostgresqlServer, binaries
+    need("postgresql")
+    from postgresql_server import PostgresqlServer
 
-    if binaries() is None:
-        pytest.skip("PostgreSQL is not installed: apt install postgresql")
     with contextlib.closing(PostgresqlServer()) as server:
         server.start()
         yield server

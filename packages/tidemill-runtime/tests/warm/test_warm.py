@@ -69,8 +69,6 @@ print(json.dumps({
 PROCESS_NUMBERS = {"namespaces"}
 """Fields that differ between two cold runs as well, if each has its own sandbox."""
 
-BWRAP = shutil.which("bwrap")
-
 
 @pytest.fixture(scope="module")
 def zygote(job_python):
@@ -148,7 +146,7 @@ def sandbox(job):
     namespaces = ["--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--die-with-parent"]
     hidden = ["--tmpfs", "/mnt"]
     system = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    return [BWRAP, *namespaces, "--hostname", "algo-1", "--cap-drop", "ALL", *system, *hidden, *bound, "--"]
+    return ["bwrap", *namespaces, "--hostname", "algo-1", "--cap-drop", "ALL", *system, *hidden, *bound, "--"]
 
 
 def test_a_warm_script_has_the_same_environment_as_a_cold_one(warm_job):
@@ -158,8 +156,8 @@ def test_a_warm_script_has_the_same_environment_as_a_cold_one(warm_job):
     assert lasting_differences(lambda: both(warm_job)) == {}
 
 
-@pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
-def test_a_warm_script_is_in_the_sandbox_of_its_job(warm_job):
+def test_a_warm_script_is_in_the_sandbox_of_its_job(need, warm_job):
+    need("bubblewrap")
     warm_job.script(DUMP)
     warm, _ = both(warm_job, *sandbox(warm_job))
     assert warm["host"] == "algo-1"
@@ -177,8 +175,8 @@ def test_a_warm_script_is_in_the_sandbox_of_its_job(warm_job):
     assert lasting_differences(comparable) == {}
 
 
-@pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
-def test_tensorflow_trains_and_saves_in_a_warm_sandbox(warm_job):
+def test_tensorflow_trains_and_saves_in_a_warm_sandbox(need, warm_job):
+    need("bubblewrap")
     warm_job.script("""
         import json, os
         import keras, numpy as np, tensorflow as tf

@@ -25,8 +25,10 @@ START_S = 60
 
 def binaries() -> Path | None:
     """Return the directory of `initdb` and `postgres`; None if PostgreSQL is not installed."""
-    found = shutil.which("initdb")
-    installed = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if found := shutil.which("initdb"):
+        installed = [Path(found).resolve().parent]
+    else:
+        installed = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if shutil.which("pg_lsclusters") else []
     return next((path for path in reversed(installed) if (path / "postgres").exists()), None)
 
 

@@ -29,7 +29,8 @@ from tidemill.instance.status import InstanceExit
 from tidemill.testing import Service
 
 HERE = Path(__file__).parent
-BACKENDS = ("bubblewrap", "unshare", "plain")
+MOUNT = ("bubblewrap", "unshare")
+BACKENDS = (*MOUNT, "plain")
 _numbers = itertools.count(1)
 
 
@@ -184,13 +185,16 @@ class Stage:
 
 
 @pytest.fixture
-def make_stage(tmp_path: Path, environments_dir: Path) -> Iterator[Callable[..., Stage]]:
-    """Yield a function that makes a stage with the requested isolation."""
+def make_stage(tmp_path: Path, environments_dir: Path, need: Callable[[str], None]) -> Iterator[Callable[..., Stage]]:
+    """Yield a function that makes a stage with the requested isolation; the test is skipped if the machine lacks it."""
     made: list[Stage] = []
 
     def make(
         isolation: str, environments_dir: Path = environments_dir, service_url: str | None = None, **settings: Any
     ) -> Stage:
+        backend = isolation.removeprefix("full:")
+        if backend in MOUNT:
+            need(backend)
         state_dir = tmp_path / "state"
         executor = open_executor(state_dir, environments_dir, isolation, service_url, **settings)
         made.append(
@@ -346,8 +350,9 @@ def remote(remote_service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificate(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]) -> Path:
     """Return a file with a self-signed certificate for 127.0.0.1, and its key."""
+    need("openssl")
     directory = tmp_path_factory.mktemp("certificate")
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]

@@ -512,17 +512,15 @@ def test_a_channel_is_not_copied_and_what_a_script_writes_there_stays_with_the_j
 
 
 @pytest.fixture
-def cloning_disk(tmp_path):
+def cloning_disk(tmp_path, need):
     """The state directory of a stage on a file system whose files can share blocks."""
+    need("btrfs")
     image, place = tmp_path / "disk", tmp_path / "state"
     place.mkdir()
     with image.open("wb") as file:
         file.truncate(256 << 20)
     for command in (["mkfs.btrfs", "-q", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("mkfs.btrfs is missing: apt-get install btrfs-progs")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"no btrfs can be mounted here: {done.stderr.strip()}")
     yield place
@@ -619,7 +617,8 @@ def test_a_file_of_another_group_can_be_changed_too(stage):
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "unshare"])
-def test_without_overlays_a_channel_is_read_only(backend, tmp_path):
+def test_without_overlays_a_channel_is_read_only(backend, tmp_path, need):
+    need(backend)
     for name in ("ml/input/data/x", "home", "tmp/tmp", "tmp/var", "files"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "hosts").touch()

@@ -258,7 +258,8 @@ def test_plain_mode_uses_variables_and_hides_nothing(make_stage):
 
 
 @pytest.mark.parametrize("name", MOUNT)
-def test_both_backends_work_here_and_give_mode_mount(name):
+def test_both_backends_work_here_and_give_mode_mount(name, need):
+    need(name)
     assert detect(name).sandbox.isolation is Isolation.MOUNT
 
 

@@ -1,10 +1,9 @@
 """Clients that send other forms than boto3 over plain HTTP: boto3 over TLS, minio-py, AWS's common runtime."""
 
 import io
-import shutil
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from botocore.config import Config
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is needed to make a certificate for a test over TLS")
+def certificate(tmp_path_factory: pytest.TempPathFactory, need: Callable[[str], None]) -> tuple[Path, Path]:
+    need("openssl")
     directory = tmp_path_factory.mktemp("tls")
     key, file = directory / "key.pem", directory / "cert.pem"
     options = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command = [openssl, "req", "-x509", *options, *names, "-keyout", str(key), "-out", str(file)]
+    command = ["openssl", "req", "-x509", *options, *names, "-keyout", str(key), "-out", str(file)]
     subprocess.run(command, check=True, capture_output=True)
     return key, file
 

@@ -37,7 +37,7 @@ class BubblewrapSandbox:
             options += ["--setenv", name, value]
         options += ["--chdir", variables.get("HOME", "/")]
         fd = secret_file(b"".join(option.encode(errors="surrogateescape") + b"\0" for option in options))
-        program = shutil.which("bwrap") or "/usr/bin/bwrap"
+        program = shutil.which("bwrap") or "bwrap"
         launch = Launch(argv=(program, "--args", str(fd), "--", *argv), variables={}, descriptors=(fd,))
         return overlaid(launch, view.overlays, view.fuse)
 
