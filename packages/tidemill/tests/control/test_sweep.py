@@ -17,7 +17,7 @@ from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.core.transform import TransformJob, TransformStatus
 from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
 from tidemill.store.database.base import Database
-from tidemill.store.database.schema import metadata
+from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.objects.store import ObjectStore
@@ -36,6 +36,7 @@ class Start:
     """A store, an archive and instances on another machine, as a starting service finds them."""
 
     def __init__(self, root: Path, database: Database) -> None:
+        self.database = database
         self.records = SqlRecordStore(database, clock=SystemClock())
         self.archive = JobArchive(root / "jobs")
         objects = ObjectStore(database, root / "objects", clock=SystemClock())
@@ -107,6 +108,16 @@ def test_an_endpoint_whose_name_another_has_taken_is_left_to_drain(start: Start)
     asyncio.run(start.records.insert(endpoint_record(serving)))
     start.sweep()
     assert start.executor.reaped == ["cc"]
+
+
+def test_damaged_records_end_no_start_and_none_of_their_instances(start: Start) -> None:
+    start.instance("aa", name="damaged")
+    start.instance("bb", name="digits", kind="endpoint")
+    start.job("damaged", "aa", SecondaryStatus.COMPLETED)
+    asyncio.run(start.records.insert(endpoint_record(endpoint("bb"))))
+    start.database.write_sync(lambda c: c.execute(records.update().values(document="{}")) and None)
+    start.sweep()
+    assert (start.publisher.cleaned, start.executor.reaped) == ([], [])
 
 
 def endpoint(job_id: str) -> Endpoint:

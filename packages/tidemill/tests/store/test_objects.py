@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import shutil
+import unittest.mock
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Table, update
 
 from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
@@ -18,13 +19,16 @@ from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.backup import backup
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
-from tidemill.store.objects import unnamed
+from tidemill.store.objects import index, unnamed
 from tidemill.store.objects.content import Swept
-from tidemill.store.objects.errors import InvalidArgument, NoSuchBucket, NoSuchKey, ObjectDamaged
-from tidemill.store.objects.index import ObjectAttributes
+from tidemill.store.objects.errors import InvalidArgument, InvalidPart, NoSuchBucket, NoSuchKey, ObjectDamaged
+from tidemill.store.objects.index import DamagedObject, ObjectAttributes, ObjectInfo
 from tidemill.store.objects.schema import objects as object_table
+from tidemill.store.objects.schema import parts as part_table
+from tidemill.store.objects.schema import uploads as upload_table
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.objects.trash import Trash
+from tidemill.store.objects.uploads import NamedPart, Uploads
 
 BUCKET = "bucket"
 
@@ -287,6 +291,116 @@ def test_a_damaged_row_is_not_read_but_can_be_deleted(tmp_path: Path) -> None:
             store.head(BUCKET, "a")
         await store.delete(BUCKET, ["a"])
         assert store.head(BUCKET, "a") is None
+
+    with_store(tmp_path, work)
+
+
+async def damage(store: ObjectStore, table: Table, key: str, **values: Any) -> None:
+    await store.database.write(lambda c: c.execute(update(table).where(table.c.key == key.encode()).values(values)))
+
+
+@pytest.mark.parametrize("values", [{"size_bytes": 7}, {"document": "{"}, {"etag": "\x01"}, {"modified_ms": -1}])
+@pytest.mark.parametrize("delimiter", ["", "/"])
+def test_a_damaged_row_hides_no_other_object_of_a_listing(
+    tmp_path: Path, values: dict[str, Any], delimiter: str
+) -> None:
+    async def work(store: ObjectStore) -> None:
+        for key in ("a", "b", "c", "d/e"):
+            await store.put_bytes(BUCKET, key, key.encode())
+        await damage(store, object_table, "b", **values)
+        found: list[ObjectInfo | DamagedObject] = []
+        prefixes: list[str] = []
+        start: bytes | None = b""
+        while start is not None:
+            page = await store.page(BUCKET, prefix="", delimiter=delimiter, start=start, limit=1)
+            found += page.objects
+            prefixes += page.prefixes
+            start = page.next_start
+        assert [each.key for each in found] + prefixes == ["a", "b", "c", "d/" if delimiter else "d/e"]
+        damaged = [each for each in found if isinstance(each, DamagedObject)]
+        assert [each.key for each in damaged] == ["b"]
+        assert damaged[0].size_bytes == values.get("size_bytes", 1)
+        assert damaged[0].modified_ms >= 0
+        # What reads objects for a job must not miss one.
+        for reader in (store.list_all, store.list_in_batches):
+            with pytest.raises(StateCorrupt, match="s3://bucket/b fails its checksum"):
+                list(reader(BUCKET, ""))
+        report = await store.scrub()
+        assert (report.objects, report.damaged_rows) == (3, tuple(damaged))
+        await store.put_bytes(BUCKET, "b", b"again")
+        assert [each.key for each in store.list_all(BUCKET, "")] == ["a", "b", "c", "d/e"]
+
+    with_store(tmp_path, work)
+
+
+def test_a_damaged_key_that_is_out_of_order_ends_a_listing_nevertheless(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        info = await store.put_bytes(BUCKET, "0", b"")
+        rows = [replace(info, key=f"k{index:05}").to_row() for index in range(999)]
+        await store.database.write(lambda c: c.execute(object_table.insert(), rows) and None)
+        real = index.scan
+
+        def scan(*arguments: Any, **options: Any) -> Iterator[Any]:
+            for key, each in real(*arguments, **options):
+                yield (b"\xff\xfe" if key == b"k00500" else b"!" if key == b"k00998" else key), each
+
+        with unittest.mock.patch.object(index, "scan", scan):
+            page = await store.page(BUCKET, prefix="", delimiter="", start=b"", limit=5000)
+            assert len(page.objects) == len(list(store.list_all(BUCKET, ""))) == 1000
+
+    with_store(tmp_path, work)
+
+
+def test_a_damaged_row_is_replaced_by_the_archive_of_a_job(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        await store.put_bytes(BUCKET, "model.tar.gz", b"old")
+        await damage(store, object_table, "model.tar.gz", size_bytes=9)
+        (tmp_path / "archive").write_bytes(b"new")
+        await store.adopt(BUCKET, "model.tar.gz", tmp_path / "archive", **digests(b"new"))
+        assert await store.read_bytes(store.require(BUCKET, "model.tar.gz")) == b"new"
+
+    with_store(tmp_path, work)
+
+
+def test_a_damaged_upload_is_listed_and_can_be_aborted(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        uploads = Uploads(store)
+        begun = [await uploads.begin(BUCKET, key, attributes=ObjectAttributes()) for key in ("a", "b", "c")]
+        await damage(store, upload_table, "b", document="{")
+        page = await uploads.page(BUCKET, prefix="", delimiter="", after=("", ""), limit=10)
+        assert [(each.key, each.upload_id, each.is_damaged) for each in page.uploads] == [
+            (each.key, each.upload_id, each.key == "b") for each in begun
+        ]
+        for each in begun:
+            await uploads.abort(BUCKET, each.key, each.upload_id)
+        await store.delete_bucket(BUCKET)
+        await store.ensure_bucket(BUCKET)
+
+    with_store(tmp_path, work)
+
+
+def test_a_damaged_part_counts_as_not_uploaded(tmp_path: Path) -> None:
+    async def work(store: ObjectStore) -> None:
+        uploads = Uploads(store)
+        upload = await uploads.begin(BUCKET, "a", attributes=ObjectAttributes())
+
+        async def put(number: int, data: bytes) -> NamedPart:
+            async def body() -> AsyncIterator[bytes]:
+                yield data
+
+            async with store.contents.disk.receive(body()) as content:
+                part = await uploads.put_part(upload, number, content, checksums={})
+            return NamedPart(part_number=number, etag=part.etag, checksums={})
+
+        named = [await put(1, b"x" * (5 << 20)), await put(2, b"y"), await put(3, b"z")]
+        where = part_table.c.part_number == 2
+        await store.database.write(lambda c: c.execute(update(part_table).where(where).values(size_bytes=3)))
+        assert [part.part_number for part in uploads.parts(upload, limit=2)] == [1, 3]
+        with pytest.raises(InvalidPart, match="part 2 cannot be used: it was not uploaded, or its description is dam"):
+            await uploads.complete(upload, named[:2], describe=lambda _: ObjectAttributes())
+        await put(2, b"y")
+        await uploads.complete(upload, named[:2], describe=lambda _: ObjectAttributes())
+        assert store.require(BUCKET, "a").size_bytes == (5 << 20) + 1
 
     with_store(tmp_path, work)
 

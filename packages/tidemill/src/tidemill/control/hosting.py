@@ -24,7 +24,7 @@ from tidemill.core.clock import Clock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource
 from tidemill.core.images import parse_image
 from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
-from tidemill.errors import AwsError, ValidationException
+from tidemill.errors import AwsError, StateCorrupt, ValidationException
 from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
 __all__ = ["ENDPOINT", "ENDPOINT_CONFIG", "MODEL", "Hosting"]
@@ -197,7 +197,7 @@ class Hosting:
             record = transaction.delete(kind, name)
             if record is None:
                 raise self._missing(kind, name)
-            delete_tags(transaction, record.document["arn"])
+            delete_tags(transaction, sagemaker_arn(kind, name, region=self._region))
 
         await self._records.change(delete)
 
@@ -207,7 +207,12 @@ class Hosting:
         Raises:
             ValidationException: There is no endpoint of that name, or it is Deleting already.
         """
-        record = await self._records.update(ENDPOINT, name, _deleting)
+        try:
+            record = await self._records.update(ENDPOINT, name, _deleting)
+        except StateCorrupt:
+            # What it owns is unknown. The sweep at the next start ends instances without an endpoint.
+            await self.delete(ENDPOINT, name)
+            return
         if record is None:
             raise self._missing(ENDPOINT, name)
         faults.point("control.endpoint.deleting")

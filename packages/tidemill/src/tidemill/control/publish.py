@@ -71,7 +71,7 @@ class Publisher:
         return latest([await find_metrics(directory, definitions) for directory in directories])
 
     async def _publish_one(self, job: TrainingJob, uri: S3Uri, name: str, artifact: Artifact) -> None:
-        stored = self._objects.head(uri.bucket, uri.key)
+        stored = self._objects.head_if_sound(uri.bucket, uri.key)
         if stored is not None and stored.sha256 == artifact.sha256:
             return
         if not self._objects.bucket_exists(uri.bucket):

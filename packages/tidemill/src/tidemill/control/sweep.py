@@ -1,6 +1,7 @@
 """Clean up at the start of the service, after jobs that ended while the last service could not clean up."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -12,7 +13,8 @@ from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL
 from tidemill.control.transform.driver import TransformDriver
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint
-from tidemill.executors.base import Executor
+from tidemill.errors import StateCorrupt
+from tidemill.executors.base import Executor, KnownInstance
 from tidemill.store.records.base import Query, RecordStore
 
 __all__ = ["sweep"]
@@ -42,22 +44,17 @@ async def sweep(
         archive: Records which jobs are cleaned up already.
         clock: Provides the current time.
     """
-    owned = await _owned(records)
+    owned, complete = await _owned(records)
     recovered = await asyncio.to_thread(executor.recover, finished=archive.is_finished)
     # Instances and attempts of one job are cleaned up together.
     for job_id, known in {each.ref.job_id: each for each in recovered}.items():
         if known.kind == "training":
-            job = _found(Jobs(records, TRAINING), known.job_name, job_id)
-            if job is not None and job.status.terminal:
-                await asyncio.to_thread(publisher.clean_up, job)
-            orphaned = job is None
+            orphaned = await _clean_up(Jobs(records, TRAINING), known, publisher.clean_up)
         elif known.kind == "transform":
-            transform = _found(Jobs(records, TRANSFORM), known.job_name, job_id)
-            if transform is not None and transform.status.terminal:
-                await asyncio.to_thread(transforms.clean_up, transform)
-            orphaned = transform is None
+            orphaned = await _clean_up(Jobs(records, TRANSFORM), known, transforms.clean_up)
         else:
-            orphaned = job_id not in owned
+            # A damaged endpoint may own any instance.
+            orphaned = complete and job_id not in owned
         if orphaned:
             is_job = known.kind != "endpoint"
             _log.warning("sweep.orphan", kind=known.kind, name=known.job_name, job_id=job_id, keeps_files=is_job)
@@ -65,21 +62,35 @@ async def sweep(
             archive.finish(job_id, name=known.job_name, ended_ms=clock.now_ms())
 
 
-def _found(jobs: Jobs[J], name: str, job_id: str) -> J | None:
-    job = jobs.find(name)
-    return job if job is not None and job.job_id == job_id else None
+async def _clean_up(jobs: Jobs[J], known: KnownInstance, clean_up: Callable[[J], None]) -> bool:
+    """Clean up after the job of an instance if the job has ended. Return whether there is no such job."""
+    try:
+        job = jobs.find(known.job_name)
+    except StateCorrupt as error:
+        _log.error("sweep.damaged", name=known.job_name, job_id=known.ref.job_id, reason=str(error))
+        return False
+    if job is None or job.job_id != known.ref.job_id:
+        return True
+    if job.status.terminal:
+        await asyncio.to_thread(clean_up, job)
+    return False
 
 
-async def _owned(records: RecordStore) -> set[str]:
-    """Return the names of the directories that belong to endpoints, including endpoints that are being deleted."""
+async def _owned(records: RecordStore) -> tuple[set[str], bool]:
+    """Return the names of the directories that belong to endpoints, and whether all endpoints could be read.
+
+    Includes endpoints that are being deleted.
+    """
     owned: set[str] = set()
+    complete = True
     for kind in (ENDPOINT, ENDPOINT_REMOVAL):
         query = Query(limit=100)
         while True:
             page = await records.list(kind, query)
             for record in page.records:
                 owned |= Endpoint.from_document(record.document).owns
+            complete = complete and not page.damaged
             if page.next_token is None:
                 break
             query = replace(query, after=page.next_token)
-    return owned
+    return owned, complete

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.errors import AwsError, ServiceUnavailable, UnknownOperation
+from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
@@ -137,6 +137,10 @@ class Gateway:
                 _log.error("wire.failure", request_id=state.request_id, code=error.code, error=error.message)
             state.must_close = state.must_close or error.close
             return error_reply(error, request=state.request, match=state.match, request_id=state.request_id)
+        except StateCorrupt as error:
+            _log.error("wire.state_corrupt", request_id=state.request_id, error=str(error))
+            failure = AwsError(str(error), code=_internal(state.match))
+            return error_reply(failure, request=state.request, match=state.match, request_id=state.request_id)
         except Exception:  # noqa: BLE001 - the last line of defence: logged in full, answered without detail
             _log.exception(
                 "wire.internal_failure",
@@ -147,7 +151,7 @@ class Gateway:
             failure = AwsError(
                 f"An internal error occurred. Its details are in the service's log under request id"
                 f" {state.request_id}.",
-                code="InternalError" if state.match.service == "s3" else "InternalFailure",
+                code=_internal(state.match),
             )
             return error_reply(failure, request=state.request, match=state.match, request_id=state.request_id)
 
@@ -335,6 +339,11 @@ class _RequestState:
     @body_is_read.setter
     def body_is_read(self, value: bool) -> None:
         self._body_is_read = value
+
+
+def _internal(found: Match) -> str:
+    """Return the code by which the service of a request names its own failures."""
+    return "InternalError" if found.service == "s3" else "InternalFailure"
 
 
 def _is_health_check(scope: Mapping[str, Any]) -> bool:

@@ -9,14 +9,16 @@ from urllib.parse import quote
 from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
 from tidemill.services.s3.encryption import storage_class_of
 from tidemill.store.objects.errors import InvalidArgument
-from tidemill.store.objects.index import ObjectInfo
+from tidemill.store.objects.index import DamagedObject, ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["ListOperations", "encoder_of"]
+__all__ = ["DAMAGED", "ListOperations", "encoder_of"]
 
 LIST_MAX = 1000
+DAMAGED = "DAMAGED"
+"""The storage class in lists of an object or upload whose row is damaged. Its other values may be wrong."""
 
 
 class ListOperations:
@@ -110,15 +112,15 @@ def encoder_of(request: Mapping[str, Any]) -> Callable[[str], str]:
     return lambda text: quote(text, safe="/*-._")
 
 
-def _entry(info: ObjectInfo, encode: Callable[[str], str], *, owner: bool) -> dict[str, Any]:
+def _entry(info: ObjectInfo | DamagedObject, encode: Callable[[str], str], *, owner: bool) -> dict[str, Any]:
     members: dict[str, Any] = {
         "Key": encode(info.key),
         "LastModified": timestamp(info.modified_ms),
         "ETag": quoted(info.etag),
         "Size": info.size_bytes,
-        "StorageClass": storage_class_of(info.headers),
+        "StorageClass": DAMAGED if isinstance(info, DamagedObject) else storage_class_of(info.headers),
     }
-    if info.checksums:
+    if isinstance(info, ObjectInfo) and info.checksums:
         members["ChecksumAlgorithm"] = [name.removeprefix("Checksum") for name in info.checksums]
         members["ChecksumType"] = info.checksum_type
     if owner:

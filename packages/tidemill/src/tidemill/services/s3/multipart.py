@@ -19,7 +19,7 @@ from tidemill.services.s3.checksums import (
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.encryption import encryption_of, storage_class_of, storage_of
-from tidemill.services.s3.listing import encoder_of
+from tidemill.services.s3.listing import DAMAGED, encoder_of
 from tidemill.services.s3.publications import check_upload, keeping_published, publisher_of
 from tidemill.services.s3.ranges import copy_range
 from tidemill.store.objects.index import ObjectAttributes, check_key
@@ -310,7 +310,7 @@ def _upload_entry(upload: UploadInfo) -> dict[str, Any]:
     return {
         "UploadId": upload.upload_id,
         "Initiated": timestamp(upload.initiated_ms),
-        "StorageClass": storage_class_of(upload.attributes.headers),
+        "StorageClass": DAMAGED if upload.is_damaged else storage_class_of(upload.attributes.headers),
         "Owner": OWNER,
         "Initiator": _INITIATOR,
     }

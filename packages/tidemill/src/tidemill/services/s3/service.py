@@ -9,7 +9,7 @@ from typing import Any
 
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
-from tidemill.errors import AwsError, StateCorrupt
+from tidemill.errors import AwsError
 from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
@@ -55,10 +55,7 @@ class S3Service:
 def _checked(handler: Handler) -> Handler:
     async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
         _check_owners(request)
-        try:
-            return await handler(request, context)
-        except StateCorrupt as error:
-            raise AwsError(str(error), code="InternalError", status=500) from error
+        return await handler(request, context)
 
     return handle
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource, Variant
-from tidemill.services.sagemaker.listing import query_of
+from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
@@ -100,13 +100,13 @@ def _echo(resource: Resource) -> dict[str, Any]:
 
 
 def _model_summary(model: Summary) -> dict[str, Any]:
-    return {"ModelName": model.name, "ModelArn": model.summary["arn"], "CreationTime": when(model.created_ms)}
+    return {"ModelName": model.name, "ModelArn": arn_of(model), "CreationTime": when(model.created_ms)}
 
 
 def _config_summary(config: Summary) -> dict[str, Any]:
     return {
         "EndpointConfigName": config.name,
-        "EndpointConfigArn": config.summary["arn"],
+        "EndpointConfigArn": arn_of(config),
         "CreationTime": when(config.created_ms),
     }
 
@@ -114,10 +114,10 @@ def _config_summary(config: Summary) -> dict[str, Any]:
 def _endpoint_summary(endpoint: Summary) -> dict[str, Any]:
     return {
         "EndpointName": endpoint.name,
-        "EndpointArn": endpoint.summary["arn"],
+        "EndpointArn": arn_of(endpoint),
         "CreationTime": when(endpoint.created_ms),
         "LastModifiedTime": when(endpoint.modified_ms),
-        "EndpointStatus": endpoint.status,
+        "EndpointStatus": status_of(endpoint),
     }
 
 

@@ -1,12 +1,14 @@
-"""Parameters that list operations share: sorting, filters, page size, token."""
+"""What list operations share: sorting, filters, page size, token; and how they show a damaged record."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from tidemill.services.times import milliseconds
-from tidemill.store.records.base import Query
+from tidemill.store.records.base import Query, Summary
 
-__all__ = ["query_of"]
+__all__ = ["arn_of", "query_of", "status_of"]
+
+_DAMAGED = "Damaged"
 
 _SORTS: Mapping[str, Literal["name", "created", "status"]] = {
     "Name": "name",
@@ -30,3 +32,14 @@ def query_of(request: Mapping[str, Any]) -> Query:
         limit=request.get("MaxResults", 10),
         after=request.get("NextToken"),
     )
+
+
+def status_of(summary: Summary) -> str:
+    """Return the status to list: ``Damaged`` for a record that fails its checksum, whose other values may be wrong."""
+    return _DAMAGED if summary.is_damaged else summary.status
+
+
+def arn_of(summary: Summary) -> str:
+    """Return the ARN to list; empty if the record is damaged and has none."""
+    arn = summary.summary.get("arn") if summary.is_damaged else summary.summary["arn"]
+    return arn if isinstance(arn, str) else ""

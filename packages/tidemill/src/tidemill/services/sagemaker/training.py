@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.control.training import Training
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.services.sagemaker.listing import query_of
+from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
@@ -89,15 +89,17 @@ class TrainingHandlers:
 
 
 def _summary(job: Summary) -> dict[str, Any]:
-    ended_ms = job.summary["ended_ms"]
     summary = {
         "TrainingJobName": job.name,
-        "TrainingJobArn": job.summary["arn"],
+        "TrainingJobArn": arn_of(job),
         "CreationTime": when(job.created_ms),
         "LastModifiedTime": when(job.modified_ms),
-        "TrainingJobStatus": job.status,
-        "SecondaryStatus": job.summary["secondary_status"],
+        "TrainingJobStatus": status_of(job),
     }
+    if job.is_damaged:
+        return summary
+    ended_ms = job.summary["ended_ms"]
+    summary["SecondaryStatus"] = job.summary["secondary_status"]
     return summary | ({"TrainingEndTime": when(ended_ms)} if ended_ms else {})
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.transform import TransformJob
-from tidemill.services.sagemaker.listing import query_of
+from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Summary
 from tidemill.wire.exchange import Context, Handler
@@ -67,7 +67,16 @@ class TransformHandlers:
 
 
 def _summary(job: Summary) -> dict[str, Any]:
-    return {**_state(job, job.summary), "LastModifiedTime": when(job.modified_ms)}
+    modified = {"LastModifiedTime": when(job.modified_ms)}
+    if not job.is_damaged:
+        return {**_state(job, job.summary), **modified}
+    return {
+        "TransformJobName": job.name,
+        "TransformJobArn": arn_of(job),
+        "TransformJobStatus": status_of(job),
+        "CreationTime": when(job.created_ms),
+        **modified,
+    }
 
 
 def _state(job: TransformJob | Summary, summary: Mapping[str, Any]) -> dict[str, Any]:

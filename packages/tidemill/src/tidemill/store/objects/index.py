@@ -19,6 +19,7 @@ from tidemill.store.objects.errors import InvalidArgument, no_such_bucket
 from tidemill.store.objects.schema import buckets, objects, parts, uploads
 
 __all__ = [
+    "DamagedObject",
     "ListedObject",
     "ObjectAttributes",
     "ObjectInfo",
@@ -27,6 +28,7 @@ __all__ = [
     "buckets_by_name",
     "check_key",
     "content_named",
+    "corrupt_row",
     "delete_bucket",
     "delete_object",
     "forget_completed_uploads",
@@ -34,16 +36,20 @@ __all__ = [
     "has_completed_uploads",
     "insert_bucket",
     "list_objects",
+    "number",
     "open_row",
     "put_object",
     "require_bucket",
     "scan",
     "seal",
+    "shown",
     "successor",
     "unnamed_of",
 ]
 
 KEY_MAX_BYTES = 1024
+LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, which every client can show."""
 
 # Characters that XML 1.0 cannot contain, so that no listing could show them.
 _UNLISTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -62,6 +68,33 @@ class ListedObject(NamedTuple):
     size_bytes: int
     etag: str
     sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedObject:
+    """What the row of an object says that fails its checksum. Each value may be wrong.
+
+    Attributes:
+        key: Key of the object; characters that no listing could show are replaced.
+        size_bytes: Length in bytes; 0 if the row has no number.
+        etag: ETag, without quotes.
+        modified_ms: Time of the last modification, in milliseconds since the epoch; 0 if the row has no time.
+    """
+
+    key: str
+    size_bytes: int
+    etag: str
+    modified_ms: int
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "DamagedObject":
+        """Read a damaged row of the table `objects`. Its columns may have values of any type."""
+        return cls(
+            key=shown(row["key"]),
+            size_bytes=number(row["size_bytes"]),
+            etag=shown(row["etag"]),
+            modified_ms=number(row["modified_ms"], most=LAST_MS),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +153,7 @@ class ObjectInfo(ObjectAttributes):
         Raises:
             StateCorrupt: The row's checksum does not match.
         """
-        values = open_row(row, what=f"object s3://{row['bucket']}/{_shown(row['key'])}")
+        values = open_row(row, what=f"object s3://{row['bucket']}/{shown(row['key'])}")
         document = values.pop("document")
         document["part_sizes"] = tuple(document["part_sizes"])
         key = values.pop("key").decode()
@@ -263,8 +296,8 @@ def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
 
 def scan(
     connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int
-) -> Iterator[tuple[bytes, ObjectInfo]]:
-    """Yield keys and objects in key order.
+) -> Iterator[tuple[bytes, ObjectInfo | DamagedObject]]:
+    """Yield keys and objects in key order. A damaged row is yielded as such, so that it hides no other object.
 
     Args:
         connection: A transaction.
@@ -272,22 +305,23 @@ def scan(
         start: The first key to yield, if it exists.
         prefix: Yield only keys that begin with this text.
         limit: Maximum number of objects.
-
-    Raises:
-        StateCorrupt: A row fails its checksum.
     """
     query = select(objects).where(objects.c.bucket == bucket, objects.c.key >= max(start, prefix))
     if prefix:
         query = query.where(objects.c.key < successor(prefix))
     for row in connection.execute(query.order_by(objects.c.key).limit(limit)).mappings():
-        yield row["key"], ObjectInfo.from_row(row)
+        try:
+            info: ObjectInfo | DamagedObject = ObjectInfo.from_row(row)
+        except StateCorrupt:
+            info = DamagedObject.from_row(row)
+        yield _bytes(row["key"]), info
 
 
 def list_objects(connection: Connection, bucket: str, *, start: bytes, prefix: bytes, limit: int) -> list[ListedObject]:
     """Return the objects of `scan`, each with only the members of `ListedObject`. The arguments are those of `scan`.
 
     Raises:
-        StateCorrupt: A row fails its checksum.
+        StateCorrupt: A row fails its checksum: a job must not miss a part of its data.
     """
     columns = [objects.c[name] for name in _LISTED_COLUMNS]
     query = select(*columns).where(objects.c.bucket == bucket, objects.c.key >= max(start, prefix))
@@ -323,7 +357,7 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
     values = dict(row)
     stored = values.pop("checksum")
     if stored != _checksum(values):
-        raise _corrupt(what)
+        raise corrupt_row(what)
     values["document"] = json.loads(values["document"])
     return values
 
@@ -342,15 +376,18 @@ def _listed_objects(rows: Iterable[Sequence[Any]]) -> list[ListedObject]:
     """
     found: list[ListedObject] = []
     for bucket, content_id, document, etag, key, modified_ms, sha256, size_bytes, checksum in rows:
-        # Each column is written out, because a loop over the columns would double the time.
-        b, c, d, e = bucket.encode(), content_id.encode(), document.encode(), etag.encode()
-        m, h, n = b"%d" % modified_ms, sha256.encode(), b"%d" % size_bytes
-        sealed = _LISTED_FIELDS % (
-            *(len(b), b, len(c), c, len(d), d, len(e), e),
-            *(len(key), key, len(m), m, len(h), h, len(n), n),
-        )
+        try:
+            # Each column is written out, because a loop over the columns would double the time.
+            b, c, d, e = bucket.encode(), content_id.encode(), document.encode(), etag.encode()
+            m, h, n = b"%d" % modified_ms, sha256.encode(), b"%d" % size_bytes
+            sealed = _LISTED_FIELDS % (
+                *(len(b), b, len(c), c, len(d), d, len(e), e),
+                *(len(key), key, len(m), m, len(h), h, len(n), n),
+            )
+        except (AttributeError, TypeError, ValueError):  # damage has changed the type of a column, or its encoding
+            sealed = b""
         if hashlib.blake2b(sealed, digest_size=16).digest() != checksum:
-            raise _corrupt(f"object s3://{bucket}/{_shown(key)}")
+            raise corrupt_row(f"object s3://{bucket}/{shown(key)}")
         found.append(ListedObject(key.decode(), content_id, size_bytes, etag, sha256))
     return found
 
@@ -359,17 +396,29 @@ def _checksum(row: Mapping[str, Any]) -> bytes:
     fields: list[bytes] = []
     for name in sorted(row):
         value = row[name]
-        data = value if isinstance(value, bytes) else str(value).encode()
+        data = value if isinstance(value, bytes) else str(value).encode(errors="surrogateescape")
         fields.append(b"%b:%d:%b" % (name.encode(), len(data), data))
     return hashlib.blake2b(b"".join(fields), digest_size=16).digest()
 
 
-def _corrupt(what: str) -> StateCorrupt:
+def corrupt_row(what: str) -> StateCorrupt:
+    """Return the error for a damaged row of ``what``."""
     return StateCorrupt(
         f"the stored description of the {what} fails its checksum; it is not used. Put the object again, or"
         " restore the database from a backup"
     )
 
 
-def _shown(key: bytes) -> str:
-    return key.decode(errors="replace")
+def shown(value: object) -> str:
+    """Return the text in a column of a damaged row, so that any listing can contain it."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return _UNLISTABLE.sub("\ufffd", text)
+
+
+def number(value: object, *, most: int = 2**63 - 1) -> int:
+    """Return the number in a column of a damaged row; 0 if it is none from 0 to ``most``."""
+    return value if isinstance(value, int) and 0 <= value <= most else 0
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode(errors="surrogateescape")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects.index import ObjectInfo
+from tidemill.store.objects.index import DamagedObject, ObjectInfo
 
 __all__ = ["ObjectPage", "after_key", "after_prefix", "list_page"]
 
@@ -29,7 +29,7 @@ class ObjectPage:
         next_start: Key at which the next page begins; None on the last page.
     """
 
-    objects: tuple[ObjectInfo, ...]
+    objects: tuple[ObjectInfo | DamagedObject, ...]
     prefixes: tuple[str, ...]
     last: str
     next_start: bytes | None
@@ -58,7 +58,7 @@ def list_page(
         start: The first key that may appear (`after_key`, `after_prefix`, ``b""`` or an earlier ``next_start``).
         limit: Maximum number of keys and common prefixes together; 0 returns an empty page.
     """
-    found: list[ObjectInfo] = []
+    found: list[ObjectInfo | DamagedObject] = []
     prefixes: list[str] = []
     last = ""
     if limit <= 0:
@@ -67,20 +67,21 @@ def list_page(
         if len(found) + len(prefixes) == limit:
             return ObjectPage(tuple(found), tuple(prefixes), last, key)
         if item is None:
-            prefixes.append(key.decode())
+            prefixes.append(object_index.shown(key))
         else:
             found.append(item)
-        last = key.decode()
+        last = object_index.shown(key)
     return ObjectPage(tuple(found), tuple(prefixes), last, None)
 
 
 def _items(
     connection: Connection, bucket: str, prefix: bytes, delimiter: bytes, start: bytes
-) -> Iterator[tuple[bytes, ObjectInfo | None]]:
+) -> Iterator[tuple[bytes, ObjectInfo | DamagedObject | None]]:
     """Yield keys with their objects, and common prefixes with None, in order."""
     rows_wanted = _SCAN_ROWS_IN_FOLDER if delimiter else _SCAN_ROWS
     while True:
         rows = 0
+        begun = start
         folder: bytes | None = None
         for key, info in object_index.scan(connection, bucket, start=start, prefix=prefix, limit=rows_wanted):
             rows += 1
@@ -88,11 +89,11 @@ def _items(
                 continue
             folder = _folder(key, prefix, delimiter)
             yield (key, info) if folder is None else (folder, None)
-            start = key + b"\0"
-        if rows < rows_wanted:
-            return
+            start = max(start, key + b"\0")  # a damaged key may be out of order
         if folder is not None:
-            start = object_index.successor(folder)
+            start = max(start, object_index.successor(folder))
+        if rows < rows_wanted or start == begun:
+            return
 
 
 def _folder(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from tidemill.core.clock import Clock
 from tidemill.core.names import is_bucket_name
-from tidemill.errors import AwsError
+from tidemill.errors import AwsError, StateCorrupt
 from tidemill.instance.spec import ObjectReference
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
@@ -24,7 +24,7 @@ from tidemill.store.objects.content import Swept
 from tidemill.store.objects.contents import Commits, Contents, Elsewhere, Work
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
-from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
+from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
 
 __all__ = ["ObjectStore", "Precondition", "ScrubReport"]
@@ -47,11 +47,13 @@ class ScrubReport:
         objects: Number of checked objects.
         size_bytes: Size of the checked objects in bytes.
         damaged: Objects whose bytes are missing or wrong. Their files on the disk were moved to quarantine.
+        damaged_rows: Objects whose row fails its checksum; their bytes were not checked.
     """
 
     objects: int
     size_bytes: int
     damaged: tuple[ObjectInfo, ...]
+    damaged_rows: tuple[DamagedObject, ...] = ()
 
 
 class ObjectStore:
@@ -149,6 +151,13 @@ class ObjectStore:
         """
         return self.database.read(lambda c: object_index.get_object(c, bucket, key))
 
+    def head_if_sound(self, bucket: str, key: str) -> ObjectInfo | None:
+        """Return the object, or None if there is no such object or its row is damaged, so that it is put again."""
+        try:
+            return self.head(bucket, key)
+        except StateCorrupt:
+            return None
+
     def require(self, bucket: str, key: str) -> ObjectInfo:
         """Return the object.
 
@@ -167,20 +176,12 @@ class ObjectStore:
 
         Raises:
             NoSuchBucket: There is no such bucket.
+            StateCorrupt: A row fails its checksum: a job must not miss a part of its data.
         """
-        self.require_bucket(bucket)
-        start = b""
-        while True:
-            rows = self.database.read(
-                lambda c, start=start: list(
-                    object_index.scan(c, bucket, start=start, prefix=prefix.encode(), limit=LIST_ROWS)
-                )
-            )
-            for _, info in rows:
-                yield info
-            if len(rows) < LIST_ROWS:
-                return
-            start = rows[-1][0] + b"\0"
+        for info in self._rows(bucket, prefix):
+            if isinstance(info, DamagedObject):
+                raise object_index.corrupt_row(f"object s3://{bucket}/{info.key}")
+            yield info
 
     def list_in_batches(self, bucket: str, prefix: str) -> Iterator[list[ListedObject]]:
         """Yield the objects of `list_all` in lists of up to a thousand, each with only the members of `ListedObject`.
@@ -323,7 +324,7 @@ class ObjectStore:
             ServiceUnavailable: The disk is full or failing.
         """
         check_key(key)
-        info = self.head(bucket, key)
+        info = self.head_if_sound(bucket, key)
         if info is None or (info.sha256, info.size_bytes) != (sha256, size_bytes):
             place, named = self.contents.new, f"{bucket}/{key}"
             taken = (
@@ -515,22 +516,44 @@ class ObjectStore:
         """Read and verify the bytes of every object, and move damaged files to quarantine."""
         count = size_bytes = 0
         damaged: list[ObjectInfo] = []
+        damaged_rows: list[DamagedObject] = []
         for bucket, _ in self.buckets():
-            for info in self.list_all(bucket, ""):
+            for info in self._rows(bucket, ""):
+                if isinstance(info, DamagedObject):
+                    damaged_rows.append(info)
+                    continue
                 count += 1
                 size_bytes += info.size_bytes
                 place = self.contents.of(info.content_id)
                 if not await place.is_sound(info.content_id, size_bytes=info.size_bytes, sha256=info.sha256):
-                    if self.head(bucket, info.key) != info:  # replaced or deleted meanwhile
+                    if self.head_if_sound(bucket, info.key) != info:  # replaced or deleted meanwhile
                         continue
                     self.damaged(info)
                     damaged.append(info)
-        return ScrubReport(objects=count, size_bytes=size_bytes, damaged=tuple(damaged))
+        return ScrubReport(
+            objects=count, size_bytes=size_bytes, damaged=tuple(damaged), damaged_rows=tuple(damaged_rows)
+        )
 
     async def close(self) -> None:
         """Wait for commits in progress, then remove retired content. The database stays open."""
         await self.commits.drain()
         await self.contents.close()
+
+    def _rows(self, bucket: str, prefix: str) -> Iterator[ObjectInfo | DamagedObject]:
+        self.require_bucket(bucket)
+        start = b""
+        while True:
+            rows = self.database.read(
+                lambda c, start=start: list(
+                    object_index.scan(c, bucket, start=start, prefix=prefix.encode(), limit=LIST_ROWS)
+                )
+            )
+            for _, info in rows:
+                yield info
+            following = max([start, *(key + b"\0" for key, _ in rows)])  # a damaged key may be out of order
+            if len(rows) < LIST_ROWS or following == start:
+                return
+            start = following
 
 
 def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:

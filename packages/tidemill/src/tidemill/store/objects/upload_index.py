@@ -3,12 +3,14 @@
 Their rows have checksums, as the rows of objects (`tidemill.store.objects.index`).
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
+from tidemill.errors import StateCorrupt
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.errors import no_such_upload
 from tidemill.store.objects.index import ObjectAttributes, open_row, seal
@@ -17,7 +19,7 @@ from tidemill.store.objects.schema import parts, uploads
 __all__ = [
     "PartInfo",
     "UploadInfo",
-    "delete_upload",
+    "delete_open_upload",
     "forget_parts",
     "list_parts",
     "put_part",
@@ -94,6 +96,7 @@ class UploadInfo:
         algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``; may be empty.
         outcome: The answer to CompleteMultipartUpload and the parts that it named; empty while the upload is open.
         publisher: Publisher of the future object, as in `ObjectInfo`.
+        is_damaged: Whether the row fails its checksum, so that each value may be wrong. Only in listings.
     """
 
     upload_id: str
@@ -105,6 +108,7 @@ class UploadInfo:
     algorithm: str = ""
     outcome: Mapping[str, Any] = field(default_factory=dict)
     publisher: str | None = None
+    is_damaged: bool = False
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "UploadInfo":
@@ -185,23 +189,31 @@ def put_upload(connection: Connection, upload: UploadInfo) -> None:
     connection.execute(insert(uploads).values(row))
 
 
-def delete_upload(connection: Connection, upload: UploadInfo) -> list[str]:
-    """Remove an upload and its parts. Return the content ids of the parts."""
-    released = forget_parts(connection, upload.upload_id)
-    connection.execute(
+def delete_open_upload(connection: Connection, bucket: str, key: str, upload_id: str) -> list[str]:
+    """Remove an open upload, even if its row is damaged, and its parts. Return the content ids of the parts.
+
+    Raises:
+        NoSuchBucket: There is no such bucket.
+        NoSuchUpload: There is no such upload, or it is completed.
+    """
+    removed = connection.execute(
         delete(uploads).where(
-            uploads.c.bucket == upload.bucket,
-            uploads.c.key == upload.key.encode(),
-            uploads.c.upload_id == upload.upload_id,
+            uploads.c.bucket == bucket,
+            uploads.c.key == key.encode(),
+            uploads.c.upload_id == upload_id,
+            uploads.c.completed_ms.is_(None),
         )
     )
-    return released
+    if not removed.rowcount:
+        object_index.require_bucket(connection, bucket)
+        raise no_such_upload(upload_id)
+    return forget_parts(connection, upload_id)
 
 
 def list_parts(
     connection: Connection, upload_id: str, *, after: int = 0, limit: int | None = None
 ) -> tuple[PartInfo, ...]:
-    """Return the parts of an upload in the order of their numbers.
+    """Return the parts of an upload in the order of their numbers. A damaged part counts as not uploaded.
 
     Args:
         connection: A transaction.
@@ -210,8 +222,14 @@ def list_parts(
         limit: Maximum number of parts. Default: no limit.
     """
     query = select(parts).where(parts.c.upload_id == upload_id, parts.c.part_number > after)
-    rows = connection.execute(query.order_by(parts.c.part_number).limit(limit)).mappings()
-    return tuple(PartInfo.from_row(row) for row in rows)
+    found: list[PartInfo] = []
+    with connection.execute(query.order_by(parts.c.part_number)) as rows:
+        for row in rows.mappings():
+            if len(found) == limit:
+                break
+            with contextlib.suppress(StateCorrupt):
+                found.append(PartInfo.from_row(row))
+    return tuple(found)
 
 
 def put_part(connection: Connection, part: PartInfo) -> list[str]:
@@ -233,7 +251,7 @@ def forget_parts(connection: Connection, upload_id: str) -> list[str]:
 def scan_uploads(
     connection: Connection, bucket: str, *, start: tuple[bytes, str], prefix: bytes
 ) -> Iterator[UploadInfo]:
-    """Yield open uploads in the order of key and id.
+    """Yield open uploads in the order of key and id; one whose row is damaged with ``is_damaged`` and what is known.
 
     Args:
         connection: A transaction.
@@ -252,9 +270,25 @@ def scan_uploads(
         )
         if prefix:
             query = query.where(uploads.c.key < object_index.successor(prefix))
-        rows = [UploadInfo.from_row(row) for row in connection.execute(query).mappings()]
-        for upload in rows:
-            yield upload
-            key, upload_id = upload.key.encode(), upload.upload_id
-        if len(rows) < _SCAN_ROWS:
+        rows = connection.execute(query).mappings().all()
+        begun = key, upload_id
+        for row in rows:
+            yield _upload_or_damaged(row)
+            # A damaged key may be out of order.
+            key, upload_id = max((key, upload_id), (bytes(row["key"]), str(row["upload_id"])))
+        if len(rows) < _SCAN_ROWS or (key, upload_id) == begun:
             return
+
+
+def _upload_or_damaged(row: Mapping[Any, Any]) -> UploadInfo:
+    try:
+        return UploadInfo.from_row(row)
+    except StateCorrupt:
+        return UploadInfo(
+            upload_id=object_index.shown(row["upload_id"]),
+            bucket=row["bucket"],
+            key=object_index.shown(row["key"]),
+            initiated_ms=object_index.number(row["initiated_ms"], most=object_index.LAST_MS),
+            attributes=ObjectAttributes(),
+            is_damaged=True,
+        )

@@ -219,15 +219,14 @@ class Uploads:
                 return await self._publish(upload, named, chosen, content, describe(chosen), precondition)
 
     async def abort(self, bucket: str, key: str, upload_id: str) -> None:
-        """Delete an open upload and its parts.
+        """Delete an open upload, even if its row is damaged, and its parts.
 
         Raises:
             NoSuchUpload: There is no such upload, or it is completed.
         """
 
         def work(connection: Connection) -> list[str]:
-            upload = upload_index.require_upload(connection, bucket, key, upload_id)
-            return upload_index.delete_upload(connection, upload)
+            return upload_index.delete_open_upload(connection, bucket, key, upload_id)
 
         await self._objects.commits.releasing(work)
 
@@ -325,7 +324,7 @@ def _choose(present: tuple[PartInfo, ...], named: Sequence[NamedPart]) -> tuple[
 
 def _match(part: PartInfo | None, named: NamedPart) -> PartInfo:
     if part is None:
-        raise _invalid_part(named.part_number, "it was not uploaded")
+        raise _invalid_part(named.part_number, "it was not uploaded, or its description is damaged")
     if part.etag != named.etag:
         raise _invalid_part(named.part_number, f"its ETag is {part.etag!r}, the request says {named.etag!r}")
     for member, value in named.checksums.items():

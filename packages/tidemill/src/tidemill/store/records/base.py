@@ -29,6 +29,8 @@ class Summary:
         modified_ms: Milliseconds since the epoch; the store moves it forward on every update.
         summary: The few further values that lists show; JSON-able. They are stored beside the document, so that a list
             reads no documents. Treat it as immutable: replace, never change in place.
+        is_damaged: Whether the row fails its checksum, so that each value may be wrong. Only in pages of `summaries`,
+            and in the result of a delete.
     """
 
     kind: str
@@ -37,6 +39,7 @@ class Summary:
     created_ms: int
     modified_ms: int
     summary: dict[str, Any] = field(default_factory=dict)
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +72,17 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[S]):
-    """Records or their summaries in order, and the token of the next page (None at the end)."""
+    """Records or their summaries in order.
+
+    Attributes:
+        records: The records. Those of `RecordStore.list` are sound.
+        next_token: Token of the next page; None at the end.
+        damaged: What is known of the damaged records that `RecordStore.list` leaves out.
+    """
 
     records: tuple[S, ...]
     next_token: str | None
+    damaged: tuple[Summary, ...] = ()
 
 
 class Transaction(Protocol):
@@ -103,7 +113,10 @@ class Transaction(Protocol):
         ...
 
     def delete(self, kind: str, name: str) -> Record | None:
-        """Remove a record and return it, or return None if there is no such record."""
+        """Remove a record and return it, or return None if there is no such record.
+
+        A damaged record is removed, too; what is returned of it is marked, and has no document.
+        """
         ...
 
 
@@ -159,9 +172,16 @@ class RecordStore(Protocol):
         ...
 
     async def list(self, kind: str, query: Query) -> Page[Record]:
-        """One page. Raises ValueError for a token that this store did not make for the same query."""
+        """One page. A damaged record does not hide others: it is in `Page.damaged`, and in the log.
+
+        Raises:
+            ValueError: This store did not make the token for the same query.
+        """
         ...
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
-        """Do the same as `list` without the documents: the cost of a page does not depend on their size."""
+        """Do the same as `list` without the documents: the cost of a page does not depend on their size.
+
+        Damaged records are in their order, and marked.
+        """
         ...

@@ -8,10 +8,11 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+import structlog
 from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
@@ -29,12 +30,16 @@ __all__ = ["SCAN_MAX_ROWS", "SqlRecordStore", "SqlTransaction"]
 T = TypeVar("T")
 S = TypeVar("S", bound=Summary)
 
+_log = structlog.get_logger("tidemill.store")
+
 SCAN_MAX_ROWS = 10_000
 """Rows that one page with a filter looks at."""
 
 CHECKSUM_BYTES = 8
 GROUPS = 1024
 QUICK_PAGE_ROWS = 100
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, which every client can show."""
 
 _Turn = tuple[str, int | None]  # a kind, and one of its groups of names or all of them
 
@@ -90,7 +95,8 @@ class SqlTransaction(Transaction):
         return stored
 
     def delete(self, kind: str, name: str) -> Record | None:
-        current = self.get(kind, name)
+        row = _row(self._connection, kind, name)
+        current = None if row is None else _record_or_damaged(row)
         if current is not None:
             self._touch(kind, name)
             self._connection.execute(_DELETE, {"by_kind": kind, "by_name": name})
@@ -118,6 +124,7 @@ class SqlRecordStore(RecordStore):
         self._tokens = PageTokens(stored_secret(database, "page-tokens"))
         self._begun: Counter[_Turn] = Counter()
         self._ended: Counter[_Turn] = Counter()
+        self._reported: set[tuple[str, str]] = set()  # damaged records that the log names already
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
         turns: dict[_Turn, int] = {}
@@ -163,21 +170,27 @@ class SqlRecordStore(RecordStore):
         return self._database.read(lambda connection: _get(connection, kind, name))
 
     async def list(self, kind: str, query: Query) -> Page[Record]:
-        return await self._page(kind, query, _RECORD)
+        found, next_token = await self._page(kind, query, _RECORD)
+        damaged = tuple(each for each in found if not isinstance(each, Record))
+        for each in damaged:
+            if (kind, each.name) not in self._reported:
+                self._reported.add((kind, each.name))
+                _log.error("record.damaged", kind=kind, name=each.name, reason=str(_damage(kind, each.name)))
+        return Page(tuple(each for each in found if isinstance(each, Record)), next_token, damaged)
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
-        return await self._page(kind, query, _SUMMARY)
+        return Page(*await self._page(kind, query, _SUMMARY))
 
-    async def _page(self, kind: str, query: Query, form: "_Form[S]") -> Page[S]:
+    async def _page(self, kind: str, query: Query, form: "_Form[S]") -> tuple[tuple[S | Summary, ...], str | None]:
         if query.limit < 1:
             raise ValueError(f"the limit of a page is {query.limit}; expected at least 1")
         listing = Listing(kind, query)
         after = None if query.after is None else self._tokens.read(listing.identity, query.after)
 
-        def work(connection: Connection) -> tuple[tuple[S, ...], SortKey | None]:
+        def work(connection: Connection) -> tuple[tuple[S | Summary, ...], SortKey | None]:
             if not listing.filtered:
                 rows, last = listing.rows(connection, after, columns=form.columns)
-                return tuple(form.read(row) for row in rows), last
+                return tuple(_read(row, form) for row in rows), last
             names, last = listing.names(connection, after, scan_max_rows=self._scan_max_rows)
             return _by_names(connection, kind, names, form), last
 
@@ -185,7 +198,7 @@ class SqlRecordStore(RecordStore):
             found, last = await self._database.read_in_thread(work)
         else:
             found, last = self._database.read(work)
-        return Page(found, None if last is None else self._tokens.make(listing.identity, last))
+        return found, None if last is None else self._tokens.make(listing.identity, last)
 
 
 def _group(name: str) -> int:
@@ -194,17 +207,66 @@ def _group(name: str) -> int:
 
 
 def _get(connection: Connection, kind: str, name: str) -> Record | None:
-    row = connection.execute(_GET, {"by_kind": kind, "by_name": name}).one_or_none()
+    row = _row(connection, kind, name)
     return None if row is None else _to_record(row)
 
 
-def _by_names(connection: Connection, kind: str, names: list[str], form: "_Form[S]") -> tuple[S, ...]:
+def _row(connection: Connection, kind: str, name: str) -> "Row[*tuple[Any, ...]] | None":
+    return connection.execute(_GET, {"by_kind": kind, "by_name": name}).one_or_none()
+
+
+def _by_names(connection: Connection, kind: str, names: list[str], form: "_Form[S]") -> tuple[S | Summary, ...]:
     statement = _select_by_names(form.columns)
     rows = {row.name: row for row in connection.execute(statement, {"by_kind": kind, "names": names})}
-    missing = next((name for name in names if name not in rows), None)
-    if missing is not None:
-        raise StateCorrupt(f"{kind} {missing!r} stands in an index of the database, but its row is gone")
-    return tuple(form.read(rows[name]) for name in names)
+    # A name that only an index contains has no row: the table is damaged.
+    return tuple(_read(rows[name], form) if name in rows else _known(kind, name) for name in names)
+
+
+def _read(row: Row[*tuple[Any, ...]], form: "_Form[S]") -> S | Summary:
+    try:
+        return form.read(row)
+    except StateCorrupt:
+        return _known(row.kind, row.name, row)
+
+
+def _known(kind: str, name: str, row: Row[*tuple[Any, ...]] | None = None) -> Summary:
+    """Return what is known of a damaged record. Its columns may have values of any type."""
+    if row is None:
+        return Summary(kind=kind, name=_shown(name), created_ms=0, modified_ms=0, is_damaged=True)
+    return Summary(
+        kind=_shown(kind),
+        name=_shown(name),
+        status=_shown(row.status),
+        created_ms=_time(row.created_ms),
+        modified_ms=_time(row.modified_ms),
+        summary=_object_in(row),
+        is_damaged=True,
+    )
+
+
+def _record_or_damaged(row: Row[*tuple[Any, ...]]) -> Record:
+    try:
+        return _to_record(row)
+    except StateCorrupt:
+        known = _known(row.kind, row.name, row)
+        return Record(**{each.name: getattr(known, each.name) for each in fields(Summary)}, document={})
+
+
+def _object_in(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the summary of a damaged row; empty if it cannot be read."""
+    try:
+        found = json.loads(row.summary)
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(value: object) -> str:
+    return str(value).encode(errors="replace").decode()
+
+
+def _time(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value <= _LAST_MS else 0
 
 
 @lru_cache
@@ -267,10 +329,14 @@ def _to_summary(row: Row[*tuple[Any, ...]]) -> Summary:
 
 def _require_checksum(columns: tuple[Any, ...], stored: bytes | None) -> None:
     if _checksum(columns) != stored:
-        raise StateCorrupt(
-            f"the stored {columns[0]} {columns[1]!r} fails its checksum: its row in the database was changed or"
-            " damaged. Delete it, or go back to a backup of the database"
-        )
+        raise _damage(columns[0], columns[1])
+
+
+def _damage(kind: object, name: object) -> StateCorrupt:
+    return StateCorrupt(
+        f"the stored {kind} {name!r} fails its checksum: its row in the database was changed or damaged. Delete it, or"
+        " go back to a backup of the database"
+    )
 
 
 def _checksum(columns: tuple[Any, ...]) -> bytes:
