@@ -115,7 +115,7 @@ class TransformRun:
         self._note(reason)
 
     def _has_result(self, target: S3Uri) -> bool:
-        info = self.objects.head(target.bucket, target.key)
+        info = self.objects.head_if_sound(target.bucket, target.key)
         return info is not None and info.metadata.get(_MARK) == self.job.job_id
 
     async def _transform(
