@@ -32,9 +32,9 @@ END = "<!-- end of the generated part -->\n"
 
 _LEGEND = """\
 ## Every member
-**honoured**: done as requested. **recorded**: accepted and shown, without effect. **refused**: an error at the call
-that names the member, the value, what is allowed and what to do; `false` and empty values request nothing, and are
-accepted. The row of a recorded or refused member also applies to the members inside it. Members that are not in AWS's
+**honoured**: done as requested. **in part**: done as far as the note says. **recorded**: accepted and shown, without
+effect. **refused**: an error at the call that names the member, the value, what is allowed and what to do; `false` and
+empty values request nothing, and are accepted. The row of a recorded or refused member also applies to the members inside it. Members that are not in AWS's
 model are ignored, with a warning in the service's log.
 """
 _OF_HYPERPARAMETERS = """\
@@ -144,7 +144,7 @@ def _described(row: Argument) -> tuple[str, str]:
     if isinstance(row, Recorded):
         return "recorded", row.note
     only = f"only {', '.join(f'`{value}`' for value in row.only)}" if row.only else ""
-    return "honoured", "; ".join(part for part in (only, row.note) if part)
+    return "in part" if row.in_part else "honoured", "; ".join(part for part in (only, row.note) if part)
 
 
 def _target(sent: Sent) -> Row:

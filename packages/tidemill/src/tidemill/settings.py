@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PlainValidator, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from tidemill.core.frameworks import MappedImage
 from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.core.limits import LimitPolicy
 from tidemill.core.machine_share import MachineShare
@@ -166,6 +167,9 @@ class Settings(BaseSettings):
     roles: _Policies = Field(default_factory=dict)
     """By role name: the permissions of the keys of jobs with that RoleArn, as an IAM policy document. Jobs with other
     roles get the built-in policy (`tidemill.core.roles`)."""
+    images: dict[str, MappedImage] = Field(default_factory=dict)
+    """By image name or pattern (``*``, ``?``): the environment that runs instead of an image of your own. Without an
+    entry the tag's TensorFlow version and Python select it. Images are never run."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity of events in the service's log: debug, info, warning or error."""
 

@@ -20,6 +20,7 @@ from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.slots import Slots
 from tidemill.control.training import Training
 from tidemill.core.clock import SystemClock
+from tidemill.core.frameworks import Frameworks
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import (
     CapacityError,
@@ -60,6 +61,7 @@ class Planner:
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.plans = 0
+        self.frameworks = Frameworks()
 
     def plan(self, job: TrainingJob, *, variables: Any) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]:
         self.plans += 1

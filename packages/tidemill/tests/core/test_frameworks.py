@@ -10,12 +10,12 @@ from tidemill.core.frameworks import (
     ENVIRONMENTS,
     FRAMEWORKS,
     Framework,
+    Frameworks,
+    MappedImage,
     environment_of,
     select,
-    select_serving,
-    select_training,
 )
-from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
+from tidemill.core.images import DEFAULT_TENSORFLOW, Image
 from tidemill.environments import builder
 
 VERSIONS = st.one_of(
@@ -27,6 +27,7 @@ VERSIONS = st.one_of(
         st.sampled_from(["", ".0", ".1", ".5", ".99", ".0.1"]),
     ),
 )
+NEWEST = max(framework.number for framework in FRAMEWORKS.values())
 PYTHONS = st.one_of(st.none(), st.just("py3"), st.integers(0, 20).map("py3{}".format))
 
 
@@ -44,6 +45,9 @@ def test_each_request_gets_an_environment_with_a_supported_python_or_a_refusal_t
     try:
         found = select(image(version, python))
     except ValueError as error:
+        if version is not None and number(version) > NEWEST:
+            assert f"the newest is {NEWEST[0]}.{NEWEST[1]}" in str(error)
+            return
         refused = FRAMEWORKS[".".join(map(str, number(version or DEFAULT_TENSORFLOW)))]
         assert all("py" + each.replace(".", "") in str(error) for each in refused.pythons)
         assert python is not None
@@ -57,7 +61,7 @@ def test_each_request_gets_an_environment_with_a_supported_python_or_a_refusal_t
     assert exact or version in found.notices[0]
 
 
-@given(VERSIONS.filter(bool))
+@given(VERSIONS.filter(lambda version: version is not None and number(version) <= NEWEST))
 def test_no_other_version_would_be_nearer(version):
     asked, got = number(version), select(image(version)).framework.number
     known = [each.number for each in FRAMEWORKS.values()]
@@ -75,8 +79,8 @@ def test_no_other_version_would_be_nearer(version):
         ("2.11.0", "py39", "2.12"),
         ("2.3.1", "py37", "2.4"),
         ("2.0.0", "py36", "2.4"),
-        ("2.22.0", "py313", "2.21"),
-        ("3.0.0", "py313", "2.21"),
+        (None, "py38", "2.6"),
+        (None, "py310", "2.20"),
         ("1.12.0", "py3", "1.15"),
         ("1.16.0", "py37", "1.15"),
         ("0.12.0", "py3", "1.15"),
@@ -127,17 +131,80 @@ def test_model_parallelism_runs_on_the_newest_version_if_the_requested_one_is_to
         uri = f"1.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:{version}-cpu-py39"
         return {"AlgorithmSpecification": {"TrainingImage": uri}, "HyperParameters": {"mp_parameters": "{}"}}
 
-    old = select_training(job("2.6.3"))
+    old = Frameworks().of_training(job("2.6.3"))
     assert (old.framework.version, old.python) == (DEFAULT_TENSORFLOW, None)
     assert "model parallelism is not in the environment of TensorFlow 2.6" in old.notices[0]
-    assert select_training(job("2.16.2")).framework.version == "2.16"
+    assert Frameworks().of_training(job("2.16.2")).framework.version == "2.16"
 
 
 def test_endpoints_run_on_the_default_with_a_notice():
-    assert select_serving(parse_image("tensorflow-inference:2.21.0-cpu")).notices == ()
-    old = select_serving(parse_image("tensorflow-inference:1.15.0-cpu"))
+    assert Frameworks().of_serving("tensorflow-inference:2.21.0-cpu").notices == ()
+    assert Frameworks().of_serving("").notices == ()
+    old = Frameworks().of_serving("tensorflow-inference:1.15.0-cpu")
     assert old.framework.version == DEFAULT_TENSORFLOW
     assert old.notices == ("tidemill: endpoints run on TensorFlow 2.21.0; 1.15.0 was asked for",)
+
+
+def training(uri: str) -> dict:
+    return {"AlgorithmSpecification": {"TrainingImage": uri}}
+
+
+@pytest.mark.parametrize("version", ["2.22.0", "3.0.0", "9.9"])
+def test_a_version_above_the_newest_is_refused_and_the_nearest_is_named(version):
+    with pytest.raises(ValueError, match=r"the newest is 2\.21: ask for framework_version '2\.21'"):
+        select(image(version, "py313"))
+    with pytest.raises(ValueError, match=f"no TensorFlow {version} here"):
+        Frameworks().of_serving(f"tensorflow-inference:{version}-cpu")
+
+
+def test_images_of_other_frameworks_are_refused_with_what_exists():
+    for uri in ("mxnet-training:1.9.0-cpu-py38", "a/pytorch-inference:2.1.0-gpu-py310"):
+        for refused in (lambda: Frameworks().of_training(training(uri)), lambda: Frameworks().of_serving(uri)):  # noqa: B023
+            with pytest.raises(ValueError, match=r"there are environments of TensorFlow 2\.21, 2\.20"):
+                refused()
+
+
+@pytest.mark.parametrize(
+    ("uri", "release", "python"),
+    [
+        ("mine:latest", "2.21.0", None),
+        ("mine:1.0", "2.21.0", None),
+        ("mine:37.2", "2.21.0", None),
+        ("mine:2.15.0-py310", "2.15.1", "3.10"),
+        ("mine:tf-2.15", "2.15.1", None),
+        ("mine:latest-py38", "2.6.5", "3.8"),
+        ("tensorflow/tensorflow:nightly", "2.21.0", None),
+        ("tensorflow/tensorflow:2.15.0-gpu", "2.15.1", None),
+    ],
+)
+def test_an_image_of_ones_own_selects_by_its_tag_and_the_first_line_says_what_runs_instead(uri, release, python):
+    found = Frameworks().of_training(training(uri))
+    assert (found.framework.release, found.python) == (release, python)
+    assert found.notices[0] == (
+        f"tidemill: the image of the request is not run; TensorFlow {release} runs instead"
+        " (the setting images can select another environment)"
+    )
+
+
+def test_the_setting_images_maps_names_to_environments():
+    chosen = {
+        "mine:*": MappedImage("tf-2.15"),
+        "*/pytorch-training:*": MappedImage("tf-2.6"),
+        "mine:new": MappedImage("tf-2.21-gpu"),
+    }
+    frameworks = Frameworks(chosen)
+    found = frameworks.of_training(training("1.dkr.ecr.eu-west-1.amazonaws.com/mine:latest-py310"))
+    assert (found.framework.version, found.python, found.notices[0]) == (
+        "2.15",
+        "3.10",
+        "tidemill: the image of the request is not run; TensorFlow 2.15.1 runs instead"
+        " (the setting images selects tf-2.15)",
+    )
+    assert frameworks.of_training(training("a/pytorch-training:2.1.0-gpu-py37")).framework.version == "2.6"
+    assert frameworks.of_training(training("mine:new"), gpus=1).uses_gpus
+    assert frameworks.of_training(training("tensorflow-training:2.12.0-cpu-py310")).framework.version == "2.12"
+    with pytest.raises(ValueError, match=r"no environment 'tf-9'; expected one of tf-2\.21, "):
+        MappedImage("tf-9")
 
 
 def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_other_lock():

@@ -22,16 +22,44 @@ REGISTRY = "000000000000.dkr.ecr.us-west-2.amazonaws.com"
             Image("sagemaker-tensorflow-scriptmode", "1.12", "gpu", "py3"),
         ),
         ("sagemaker-tensorflow:1.10.0-gpu-py2", Image("sagemaker-tensorflow", "1.10.0", "gpu", "py2")),
-        ("tidemill/tensorflow:2.21", Image("tensorflow", "2.21", "cpu", None)),
+        ("tidemill/tensorflow:2.21", Image("tensorflow", "2.21", "cpu", None, is_of_aws=False)),
         ("localhost:5000/tensorflow-training", Image("tensorflow-training", None, "cpu", None)),
         ("localhost:5000/tensorflow-training:latest", Image("tensorflow-training", None, "cpu", None)),
         ("a/tensorflow-training:2.21.0-cpu-py311@sha256:00", Image("tensorflow-training", "2.21.0", "cpu", "py311")),
-        ("a/pytorch-training:2.1.0-gpu-py310", Image("pytorch-training", None, "cpu", None)),
+        (
+            "a/pytorch-training:2.1.0-gpu-py310",
+            Image("pytorch-training", "2.1.0", "gpu", "py310", is_of_aws=False, other="PyTorch"),
+        ),
+        ("mine:latest", Image("mine", None, "cpu", None, is_of_aws=False)),
+        ("team/mine:v3-tf2.15-gpu-py310", Image("mine", "2.15", "gpu", "py310", is_of_aws=False)),
+        ("tensorflow/tensorflow:nightly-gpu", Image("tensorflow", None, "gpu", None, is_of_aws=False)),
+        (
+            f"{REGISTRY}/huggingface-tensorflow-training:2.6.3-transformers4.17.0-gpu-py38-cu112-ubuntu20.04",
+            Image("huggingface-tensorflow-training", "2.6.3", "gpu", "py38"),
+        ),
         ("", Image("", None, "cpu", None)),
     ],
 )
 def test_an_image_uri_selects_version_device_and_python(uri: str, expected: Image) -> None:
     assert parse_image(uri) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "other"),
+    [
+        ("763104351884.dkr.ecr.us-west-2.amazonaws.com/mxnet-training:1.9.0-cpu-py38", "MXNet"),
+        ("520713654638.dkr.ecr.us-west-2.amazonaws.com/sagemaker-chainer:5.0.0-cpu-py3", "Chainer"),
+        ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3", "scikit-learn"),
+        ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1", "XGBoost"),
+        ("a/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310", "PyTorch"),
+        ("174872318107.dkr.ecr.us-west-2.amazonaws.com/kmeans:1", "SageMaker's built-in algorithm kmeans"),
+        ("kmeans:1", ""),
+        ("torchlight:1", ""),
+        ("mine:1-pytorch", ""),
+    ],
+)
+def test_an_image_of_another_framework_is_known_by_the_words_of_its_name(uri: str, other: str) -> None:
+    assert parse_image(uri).other == other
 
 
 def test_parsing_inverts_making() -> None:

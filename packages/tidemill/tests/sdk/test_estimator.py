@@ -113,6 +113,15 @@ def test_an_argument_of_legacy_mode_is_refused_with_its_script_mode_form(script:
         TensorFlow(str(script), **{name: "9"})
 
 
+def test_a_script_of_legacy_mode_is_refused_unless_script_mode_is_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "legacy.py"
+    script.write_text("def model_fn(f, l, m, p):\n    pass\n\ndef train_input_fn(d, p):\n    pass\n")
+    with pytest.raises(ValueError, match="legacy.py is a script of legacy mode.*script mode"):
+        TensorFlow(str(script), framework_version="1.12")
+    assert TensorFlow(str(script), framework_version="1.12", script_mode=True).script_mode
+    assert TensorFlow(str(script), framework_version="1.12", py_version="py3").py_version == "py3"
+
+
 def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> None:
     with pytest.raises(TypeError, match="'instance_cuont' that it does not know; did you mean 'instance_count'"):
         TensorFlow(str(script), instance_cuont=2)

@@ -220,7 +220,7 @@ class Door:
         assert self.gateway is not None, "no test is running"
         await self.gateway(scope, receive, send)
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, object]) -> None:
         """Run ``work`` in the server's event loop, to which the connections of its services belong."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 

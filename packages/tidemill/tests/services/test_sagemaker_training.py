@@ -1,10 +1,13 @@
 """Training jobs and tags by boto3: the description of a job in each state, and refusals."""
 
+import io
+import tarfile
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
 
@@ -269,3 +272,39 @@ def test_an_update_changes_what_is_recorded_of_the_profiler_and_the_warm_pool(sa
     assert "no remote shell" in refusal(sagemaker.update_training_job, TrainingJobName="digits", **remote)[2]
     absent = refusal(sagemaker.update_training_job, TrainingJobName="absent")
     assert (absent[1], NOT_FOUND in absent[2]) == ("ResourceNotFound", True)
+
+
+def with_image(uri: str) -> dict[str, Any]:
+    return {"AlgorithmSpecification": {"TrainingImage": uri, "TrainingInputMode": "File"}}
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        ("763104351884.dkr.ecr.us-west-2.amazonaws.com/mxnet-training:1.9.0-cpu-py38", "an image of MXNet"),
+        ("tensorflow-training:9.9-cpu-py3", "there is no TensorFlow 9.9 here; the newest is 2.21"),
+    ],
+)
+def test_an_image_that_cannot_run_is_refused_for_jobs_and_models(sagemaker, create, uri, text):
+    for call in (
+        lambda: create(**with_image(uri)),
+        lambda: sagemaker.create_model(
+            ModelName="m", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": uri, "ModelDataUrl": "s3://data/m.tar.gz"}
+        ),
+    ):
+        with pytest.raises(ClientError, match=text):
+            call()
+
+
+def test_a_script_of_legacy_mode_is_refused_unless_the_image_asks_for_a_python(create, door, objects):
+    source = b"def model_fn(f, l, m, p):\n    pass\n\ndef train_input_fn(d, p):\n    pass\n"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        member = tarfile.TarInfo("train.py")
+        member.size = len(source)
+        tar.addfile(member, io.BytesIO(source))
+    door.run(objects.put_bytes("data", "code/sourcedir.tar.gz", packed.getvalue()))
+    code = {"sagemaker_program": '"train.py"', "sagemaker_submit_directory": '"s3://data/code/sourcedir.tar.gz"'}
+    with pytest.raises(ClientError, match="train.py is a script of legacy mode.*script mode"):
+        create(HyperParameters=code, **with_image("tensorflow-training:1.12.0-cpu"))
+    assert create(HyperParameters=code, **with_image("tensorflow-training:1.12.0-cpu-py3"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidemill.control.synced import is_mounted, synced_directories
 from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
-from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, select_training
+from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, Frameworks
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode
 from tidemill.core.names import S3Uri
@@ -39,11 +39,12 @@ _OF_FIXED_PORTS = ("sagemaker_parameter_server_enabled", "sagemaker_multi_worker
 _LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_path"})
 
 
-def check_training_request(request: Mapping[str, Any]) -> None:
+def check_training_request(request: Mapping[str, Any], *, frameworks: Frameworks | None = None) -> None:
     """Refuse a request that cannot run as asked.
 
     Args:
         request: The members of CreateTrainingJob.
+        frameworks: Selects the environment of the job. Default: without the setting ``images``.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
@@ -51,7 +52,7 @@ def check_training_request(request: Mapping[str, Any]) -> None:
     _check_presence(request)
     _check_instances(request)
     _check_legacy_mode(request)
-    _check_framework(request)
+    _check_framework(request, frameworks or Frameworks())
     _check_channels(request.get("InputDataConfig", ()), request["AlgorithmSpecification"])
     check_s3_uri(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
     _check_stopping(request)
@@ -241,9 +242,9 @@ def _check_legacy_mode(request: Mapping[str, Any]) -> None:
         )
 
 
-def _check_framework(request: Mapping[str, Any]) -> None:
+def _check_framework(request: Mapping[str, Any], frameworks: Frameworks) -> None:
     try:
-        framework = select_training(request).framework
+        framework = frameworks.of_training(request).framework
     except ValueError as error:
         image = request["AlgorithmSpecification"].get("TrainingImage")
         raise refusal("algorithmSpecification.trainingImage", image, str(error)) from error

@@ -149,7 +149,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         if capacity.shares_gpus:
             return 0
         with contextlib.suppress(ValueError):  # an unsupported Python version; the planner reports it
-            return plan_gpus(job.request, present=capacity.gpus).total
+            return plan_gpus(job.request, present=capacity.gpus, frameworks=self._planner.frameworks).total
         return 0
 
     def _no_capacity(self, job: TrainingJob) -> str:

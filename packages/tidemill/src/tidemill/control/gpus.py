@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.core.frameworks import select_training
+from tidemill.core.frameworks import Frameworks
 from tidemill.core.instance_types import ALL_GPUS, instance_type
 from tidemill.core.training import instance_groups
 
@@ -33,13 +33,16 @@ class GpuPlan:
         return sum(self.counts.values())
 
 
-def plan_gpus(request: Mapping[str, Any], *, present: int, shared: bool = False) -> GpuPlan:
+def plan_gpus(
+    request: Mapping[str, Any], *, present: int, shared: bool = False, frameworks: Frameworks | None = None
+) -> GpuPlan:
     """Return the GPUs of a CreateTrainingJob request.
 
     Args:
         request: The request, by botocore's member names.
         present: Number of GPUs of the machine.
         shared: Whether several instances may use the same GPU.
+        frameworks: Selects the environment. Default: without the setting ``images``.
 
     Raises:
         GpusMissing: The machine has fewer GPUs than the job has GPU instances, and ``shared`` is false.
@@ -48,7 +51,12 @@ def plan_gpus(request: Mapping[str, Any], *, present: int, shared: bool = False)
     groups = instance_groups(request["ResourceConfig"])
     asked = {host: instance_type(group.instance_type).num_gpus for group in groups for host in group.hosts}
     wanted = {host: present if count == ALL_GPUS else count for host, count in asked.items()}
-    if not present or not any(wanted.values()) or not select_training(request, gpus=max(wanted.values())).uses_gpus:
+    frameworks = frameworks or Frameworks()
+    if (
+        not present
+        or not any(wanted.values())
+        or not frameworks.of_training(request, gpus=max(wanted.values())).uses_gpus
+    ):
         return GpuPlan(counts=dict.fromkeys(asked, 0))
     counts = {host: min(count, present) for host, count in wanted.items()}
     if not shared and sum(counts.values()) > present:

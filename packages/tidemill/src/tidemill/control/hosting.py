@@ -21,6 +21,7 @@ from tidemill.control.resources import (
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.frameworks import Frameworks
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource
 from tidemill.core.images import parse_image
 from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
@@ -43,13 +44,23 @@ class Hosting:
         region: Region in ARNs.
         clock: Provides the current time.
         wake: Called with a new or changed endpoint.
+        frameworks: Selects the environments of endpoints. Default: without the setting ``images``.
     """
 
-    def __init__(self, records: RecordStore, *, region: str, clock: Clock, wake: Callable[[Endpoint], None]) -> None:
+    def __init__(
+        self,
+        records: RecordStore,
+        *,
+        region: str,
+        clock: Clock,
+        wake: Callable[[Endpoint], None],
+        frameworks: Frameworks | None = None,
+    ) -> None:
         self._records = records
         self._region = region
         self._clock = clock
         self._wake = wake
+        self._frameworks = frameworks or Frameworks()
         self._cache = _EndpointCache(records)
 
     async def create_model(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Resource:
@@ -60,9 +71,14 @@ class Hosting:
             tags: ``{"Key": ..., "Value": ...}`` each.
 
         Raises:
-            ValidationException: The model has several containers or none, a malformed ModelDataUrl, or a taken name.
+            ValidationException: The model has several containers or none, an image that cannot be served, a malformed
+                ModelDataUrl, or a taken name.
         """
         container = _container(request)
+        try:
+            self._frameworks.of_serving(container.get("Image", ""))
+        except ValueError as error:
+            raise refusal("primaryContainer.image", container.get("Image"), str(error)) from error
         url = container.get("ModelDataUrl", "")
         check_s3_uri(url, "primaryContainer.modelDataUrl")
         if container.get("Mode") == "MultiModel" and url.endswith(".tar.gz"):

@@ -13,10 +13,11 @@ from tidemill.control.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.observers import observer_files, observer_notices
 from tidemill.control.synced import restored_checkpoints, synced_directories
 from tidemill.core.compatibility import keys_named
-from tidemill.core.frameworks import select_serving, select_training
+from tidemill.core.frameworks import Frameworks
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import parse_image
+from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.core.limits import LimitPolicy
 from tidemill.core.names import S3Uri, role_name
 from tidemill.core.remotes import RemoteS3
@@ -27,6 +28,7 @@ from tidemill.executors.base import Capacity
 from tidemill.instance.object_rows import ObjectRow, rows_of
 from tidemill.instance.spec import ChannelSpec, Input, InstanceRef, InstanceSpec, ObjectReference, StreamName
 from tidemill.store.objects.store import ObjectStore
+from tidemill.wire.protocols.models import service_model
 
 __all__ = [
     "ENDPOINT_LOG_GROUP",
@@ -63,6 +65,7 @@ class InstancePlanner:
         capacity: Returns the executor's capacity, whose GPUs are planned. Default: no GPUs.
         limits: Determines the limits of all instances. Default: no limits.
         fast_file_fault: As in `Channels`. Default: empty.
+        frameworks: Selects the environments. Default: without the setting ``images``.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class InstancePlanner:
         capacity: Callable[[], Capacity] | None = None,
         limits: LimitPolicy | None = None,
         fast_file_fault: Callable[[], str] = str,
+        frameworks: Frameworks | None = None,
     ) -> None:
         self._objects = objects
         self._remotes = remotes or {}
@@ -87,6 +91,7 @@ class InstancePlanner:
         self._warm = warm
         self._capacity = capacity
         self._limits = limits or LimitPolicy()
+        self.frameworks = frameworks or Frameworks()
 
     def plan(
         self, job: TrainingJob, *, variables: Mapping[str, str]
@@ -105,7 +110,7 @@ class InstancePlanner:
         request = job.request
         try:
             gpus = self._plan_gpus(request)
-            selection = select_training(request, gpus=gpus.total)
+            selection = self.frameworks.of_training(request, gpus=gpus.total)
         except ValueError as error:  # an earlier version of tidemill admitted it unchecked
             raise DataMissing(f"ClientError: {error}") from error
         code = self._code(request)
@@ -129,7 +134,12 @@ class InstancePlanner:
             framework_version=selection.framework.version,
             python=selection.python,
             log=StreamName(TRAINING_LOG_GROUP, job.log_streams[0]),
-            notices=(*selection.notices, *gpus.notices, *observer_notices(request)),
+            notices=(
+                *selection.notices,
+                *_unoffered(*(group.instance_type for group in groups)),
+                *gpus.notices,
+                *observer_notices(request),
+            ),
             variables=self._variables(job) | dict(variables),
             code=code,
             remotes={name: self._remotes[name] for channel, _ in inputs for name in _remotes_of(channel)},
@@ -180,6 +190,7 @@ class InstancePlanner:
                 request,
                 present=capacity.gpus if capacity else 0,
                 shared=capacity is not None and capacity.shares_gpus,
+                frameworks=self.frameworks,
             )
         except GpusMissing as error:
             raise DataMissing(str(error)) from error
@@ -205,7 +216,7 @@ class InstancePlanner:
             job_name=endpoint.name,
             hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not contact each other
             log=self._stream(ENDPOINT_LOG_GROUP + endpoint.name, instance.log_stream),
-            limits=self._limits.of(variant.request.get("InstanceType", ""), volume_gib=None),
+            instance_type=variant.request.get("InstanceType", ""),
         )
 
     def plan_transform(self, job: TransformJob, index: int) -> InstanceSpec:
@@ -227,7 +238,7 @@ class InstancePlanner:
             hosts=tuple(f"algo-{i + 1}" for i in range(len(job.log_streams))),
             log=self._stream(TRANSFORM_LOG_GROUP, job.log_streams[index]),
             notices=_key_notices("CreateTransformJob", job.request) if index == 0 else (),
-            limits=self._limits.of(job.request["TransformResources"].get("InstanceType", ""), volume_gib=None),
+            instance_type=job.request["TransformResources"].get("InstanceType", ""),
         )
 
     def _server(
@@ -235,6 +246,7 @@ class InstancePlanner:
         container: Mapping[str, Any],
         *,
         variables: Mapping[str, str],
+        instance_type: str,
         notices: tuple[str, ...] = (),
         **place: Any,
     ) -> InstanceSpec:
@@ -242,11 +254,15 @@ class InstancePlanner:
         image = parse_image(container.get("Image", ""))
         code = variables.get(_SUBMIT_DIRECTORY, "") if image.serves_python_handlers else ""
         model = None if _MULTI_MODEL in variables else self._archive(container["ModelDataUrl"])
-        selection = select_serving(image)
+        try:
+            selection = self.frameworks.of_serving(container.get("Image", ""))
+        except ValueError as error:  # an earlier version of tidemill admitted it unchecked
+            raise DataMissing(f"ClientError: {error}") from error
         return InstanceSpec(
             **place,
             framework_version=selection.framework.version,
-            notices=(*selection.notices, *notices),
+            notices=(*selection.notices, *_unoffered(instance_type), *notices),
+            limits=self._limits.of(instance_type, volume_gib=None),
             serves="python" if image.serves_python_handlers else "tensorflow-serving",
             variables=variables,
             code=self._source(code, name=_SUBMIT_DIRECTORY),
@@ -436,3 +452,11 @@ def _key_notices(operation: str, request: Mapping[str, Any]) -> tuple[str, ...]:
         f"tidemill: nothing is encrypted with {' or '.join(named)}: tidemill records keys and has none. Keep the state"
         ' directory on an encrypted disk, or set encryption = "refuse" to refuse such requests',
     )
+
+
+def _unoffered(*instance_types: str) -> tuple[str, ...]:
+    """Return a line for the log for each instance type that AWS does not offer."""
+    model = service_model("sagemaker")
+    offered = {each for shape in OFFERING_SHAPES for each in model.shape_for(shape).metadata["enum"]}
+    lines = (unoffered(each, offered=offered) for each in dict.fromkeys(instance_types))
+    return tuple(f"tidemill: {line}" for line in lines if line)

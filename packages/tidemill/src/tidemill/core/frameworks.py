@@ -6,10 +6,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
+from tidemill.core.remotes import pattern_for
 
 __all__ = [
     "ENVIRONMENTS",
@@ -17,11 +18,11 @@ __all__ = [
     "MODEL_PARALLEL_SINCE",
     "MPI_SINCE",
     "Framework",
+    "Frameworks",
+    "MappedImage",
     "Selection",
     "environment_of",
     "select",
-    "select_serving",
-    "select_training",
 ]
 
 MODEL_PARALLEL_SINCE = (2, 16)
@@ -124,11 +125,98 @@ class Selection:
     uses_gpus: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MappedImage:
+    """The environment in which scripts for an image run (setting ``images``).
+
+    Attributes:
+        environment: Name of the environment, e.g. ``tf-2.15`` or ``tf-2.21-gpu``.
+
+    Raises:
+        ValueError: There is no such environment.
+    """
+
+    environment: str
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # a misspelt member of the settings is an error
+
+    def __post_init__(self) -> None:
+        if self.environment not in ENVIRONMENTS:
+            raise ValueError(f"there is no environment {self.environment!r}; expected one of {', '.join(ENVIRONMENTS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Frameworks:
+    """Selects the environment of a request.
+
+    Attributes:
+        images: The setting: by image name or pattern, the environment that runs instead of the image.
+    """
+
+    images: Mapping[str, MappedImage] = field(default_factory=dict)
+
+    def of_training(self, request: Mapping[str, Any], *, gpus: int = 0) -> Selection:
+        """Return the environment for a CreateTrainingJob request, by its ``TrainingImage`` and hyperparameters.
+
+        Args:
+            request: The request.
+            gpus: How many GPUs its instances would get.
+
+        Raises:
+            ValueError: See `select`.
+        """
+        uri = request["AlgorithmSpecification"].get("TrainingImage", "")
+        image, line = self._image(uri)
+        found = select(image, model_parallel="mp_parameters" in request.get("HyperParameters", {}), gpus=gpus)
+        return found if line is None else _introduced(found, line)
+
+    def of_serving(self, uri: str) -> Selection:
+        """Return the environment for an endpoint: that of `DEFAULT_TENSORFLOW`, the only one with the model server.
+
+        Args:
+            uri: The image of the container.
+
+        Raises:
+            ValueError: The image is of another framework, or of a TensorFlow version that does not exist.
+        """
+        image, line = self._image(uri)
+        _check_image(image)
+        framework, asked = FRAMEWORKS[DEFAULT_TENSORFLOW], image.framework_version
+        found = Selection(framework, None)
+        if asked is not None and _number(asked) != framework.number:
+            notice = f"tidemill: endpoints run on TensorFlow {framework.release}; {asked} was asked for"
+            found = replace(found, notices=(notice,))
+        return found if line is None else _introduced(found, line)
+
+    def _image(self, uri: str) -> tuple[Image, str | None]:
+        """Return what an image stands for, and how the log explains that it is not run; None if nobody expects that."""
+        image = parse_image(uri)
+        short = uri.rpartition("/")[2]
+        pattern = pattern_for(short, self.images) or pattern_for(uri, self.images)
+        if pattern is not None:
+            environment = self.images[pattern].environment
+            device = "gpu" if environment.endswith(_GPU) else "cpu"
+            mapped = Image(image.repository, ENVIRONMENTS[environment].version, device, image.py_version)
+            return mapped, f"the setting images selects {environment}"
+        if image.is_of_aws:
+            return image, None
+        version = image.framework_version
+        if version is not None and image.tensorflow_version is None and not _is_tensorflows(version):
+            image = replace(image, framework_version=None)  # the image's own version
+        return image, "the setting images can select another environment"
+
+
+def _introduced(found: Selection, line: str) -> Selection:
+    first = f"tidemill: the image of the request is not run; TensorFlow {found.framework.release} runs instead ({line})"
+    return replace(found, notices=(first, *found.notices))
+
+
 def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Selection:
     """Return the environment for an image.
 
     A version without an environment runs on the nearest newer one of the same major version, else on the nearest older
-    one; versions before all environments run on the oldest. An image without a version gets `DEFAULT_TENSORFLOW`.
+    one; versions before all environments run on the oldest. An image without a version gets `DEFAULT_TENSORFLOW`, or
+    the newest version for its Python.
 
     Args:
         image: The request. Its ``py_version`` may be unset or ``py3``; tidemill then chooses the Python version.
@@ -136,11 +224,13 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
         gpus: How many GPUs the job would get.
 
     Raises:
-        ValueError: The version does not support the Python; the message names the supported ones.
+        ValueError: The image is of another framework, the version is newer than all environments, or it does not
+            support the Python; the message names what is supported.
     """
+    _check_image(image)
     notices = []
     asked = image.framework_version
-    framework = _nearest(asked)
+    framework = _nearest(asked, image.py_version)
     exact = asked is None or _number(asked) == framework.number
     if not exact:
         notices.append(
@@ -149,6 +239,8 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
         )
     elif asked is not None and not _covers(asked, framework.release):
         notices.append(f"TensorFlow {asked} runs as {framework.release}, the newest release of {framework.version}")
+    if image.repository.startswith("huggingface-"):
+        notices.append("the image brings transformers, this environment does not; name them in requirements.txt")
     python, notice = _python(framework, image.py_version, strict=exact)
     if notice:
         notices.append(notice)
@@ -166,27 +258,28 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
     return Selection(framework, python, lines, uses_gpus=uses_gpus)
 
 
-def select_training(request: Mapping[str, Any], *, gpus: int = 0) -> Selection:
-    """Return the environment for a CreateTrainingJob request, by its ``TrainingImage`` and hyperparameters.
+def _check_image(image: Image) -> None:
+    """Raise ValueError for what no environment comes near to."""
+    newest = next(iter(FRAMEWORKS.values()))
+    if image.other:
+        raise ValueError(
+            f"it is an image of {image.other}, and images are not run here: there are environments of TensorFlow"
+            f" {', '.join(FRAMEWORKS)}. Name one by a tensorflow-training image or framework_version; for an image of"
+            " your own with TensorFlow, map its name to an environment by the setting images"
+        )
+    number = None if image.framework_version is None else _number(image.framework_version)
+    if number is not None and number > newest.number:
+        raise ValueError(
+            f"there is no TensorFlow {image.framework_version} here; the newest is {newest.version}: ask for"
+            f" framework_version {newest.version!r} (available: {', '.join(FRAMEWORKS)})"
+        )
 
-    Args:
-        request: The request.
-        gpus: How many GPUs its instances would get.
 
-    Raises:
-        ValueError: See `select`.
-    """
-    image = parse_image(request["AlgorithmSpecification"].get("TrainingImage", ""))
-    return select(image, model_parallel="mp_parameters" in request.get("HyperParameters", {}), gpus=gpus)
-
-
-def select_serving(image: Image) -> Selection:
-    """Return the environment for an endpoint: that of `DEFAULT_TENSORFLOW`, the only one with the model server."""
-    framework, asked = FRAMEWORKS[DEFAULT_TENSORFLOW], image.framework_version
-    if asked is None or _number(asked) == framework.number:
-        return Selection(framework, None)
-    notice = f"tidemill: endpoints run on TensorFlow {framework.release}; {asked} was asked for"
-    return Selection(framework, None, (notice,))
+def _is_tensorflows(version: str) -> bool:
+    """Return whether a version in the tag of an unknown image is one of TensorFlow, from the oldest to the newest."""
+    numbers = [framework.number for framework in FRAMEWORKS.values()]
+    number = _number(version)
+    return number is not None and min(numbers) <= number <= max(numbers)
 
 
 def _number(version: str) -> tuple[int, int] | None:
@@ -200,16 +293,22 @@ def _covers(asked: str, release: str) -> bool:
     return match is not None and (match[3] or "0") in ("0", release.rpartition(".")[2])
 
 
-def _nearest(version: str | None) -> Framework:
+def _nearest(version: str | None, py_version: str | None) -> Framework:
     number = None if version is None else _number(version)
     if number is None:
-        return FRAMEWORKS[DEFAULT_TENSORFLOW]
+        fitting = [each for each in FRAMEWORKS.values() if py_version in [_py_version(one) for one in each.pythons]]
+        default = FRAMEWORKS[DEFAULT_TENSORFLOW]
+        return fitting[0] if fitting and default not in fitting else default
     known = sorted(FRAMEWORKS.values(), key=lambda framework: framework.number)
     newer = [each for each in known if each.number >= number and each.number[0] == number[0]]
     older = [each for each in known if each.number < number]
     if newer:
         return newer[0]
     return older[-1] if older else known[0]
+
+
+def _py_version(python: str) -> str:
+    return "py" + python.replace(".", "")
 
 
 def _python(framework: Framework, py_version: str | None, *, strict: bool) -> tuple[str | None, str | None]:
@@ -224,7 +323,7 @@ def _python(framework: Framework, py_version: str | None, *, strict: bool) -> tu
         ValueError: It is Python 2; or ``strict``, and the version does not support it.
     """
     match = _PYTHON.fullmatch(py_version or "py3")
-    allowed = ", ".join("py" + python.replace(".", "") for python in framework.pythons)
+    allowed = ", ".join(map(_py_version, framework.pythons))
     if match is None or match[1] == "2":
         why = "there is no Python 2 to run on; port the script" if match else "it is not a Python"
         raise ValueError(f"{py_version}: {why}; TensorFlow {framework.version} runs on {allowed}, or py3 for any")

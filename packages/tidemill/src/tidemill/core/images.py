@@ -2,7 +2,8 @@
 
 SageMaker identifies a framework version by its container image, and AWS's clients parse version and Python from the tag
 when they attach to a job. So an image here stands for three facts: the TensorFlow version, the device and the Python
-version. `parse_image` reads every form that AWS has used for TensorFlow.
+version. `parse_image` reads every form that AWS has used for TensorFlow. Images of other frameworks cannot run here; an
+image of the user's own stands for what its tag says.
 """
 
 import re
@@ -25,8 +26,39 @@ DEFAULT_TENSORFLOW = "2.21"
 """Version, ``major.minor``, of jobs and endpoints that name none. Its environment must have a lock file."""
 
 _FIRST_REPOSITORY = "sagemaker-tensorflow"
-_VERSION = re.compile(r"\d+(\.\d+)*")
-_PYTHON = re.compile(r"py\d+")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
+_VERSION_OF_OWN = re.compile(r"(?:tf|tensorflow)?([0-9]+\.[0-9]+(?:\.[0-9]+)*)")
+_PYTHON = re.compile(r"py[0-9]+")
+_WORDS = re.compile(r"[-_.]")
+_OF_AWS = re.compile(
+    r"(sagemaker-)?tensorflow-(training|inference|scriptmode|serving)(-eia)?|sagemaker-tensorflow(-eia)?"
+    r"|huggingface-tensorflow(-trcomp)?-(training|inference)"
+)
+_OTHER_FRAMEWORKS = {
+    "mxnet": "MXNet",
+    "pytorch": "PyTorch",
+    "torch": "PyTorch",
+    "chainer": "Chainer",
+    "sklearn": "scikit-learn",
+    "scikit": "scikit-learn",
+    "xgboost": "XGBoost",
+    "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
+    "autogluon": "AutoGluon",
+    "spark": "Spark",
+    "djl": "DJL",
+    "tritonserver": "Triton",
+}
+"""By a word of a repository's name: a framework that has no environment here."""
+
+_BUILT_IN = frozenset(
+    (
+        *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification", "ipinsights"),
+        *("kmeans", "knn", "lda", "linear-learner", "ntm", "object-detection", "object2vec", "pca"),
+        *("randomcutforest", "semantic-segmentation", "seq2seq"),
+    )
+)
+"""Repositories of SageMaker's built-in algorithms."""
 _GPU_INSTANCE = re.compile(r"(ml\.)?(p\d|g\d)[a-z0-9]*\..*|local_gpu")
 
 
@@ -36,16 +68,25 @@ class Image:
 
     Attributes:
         repository: Name without registry and tag, e.g. ``tensorflow-training``.
-        framework_version: TensorFlow version in the tag, e.g. ``2.21.0``; None if the image is not a TensorFlow image
-            or its tag names no version.
+        framework_version: Version in the tag, e.g. ``2.21.0``; None if the tag names none.
         device: ``cpu`` or ``gpu``; ``cpu`` if the tag names neither.
         py_version: E.g. ``py311``; None if the tag names no Python.
+        is_of_aws: Whether it is one of AWS's TensorFlow images, or no image is named. What another image contains is
+            unknown.
+        other: The framework or algorithm of an image without TensorFlow; empty if the name tells none.
     """
 
     repository: str
     framework_version: str | None
     device: str
     py_version: str | None
+    is_of_aws: bool = True
+    other: str = ""
+
+    @property
+    def tensorflow_version(self) -> str | None:
+        """The version, if the name says that it is one of TensorFlow."""
+        return self.framework_version if "tensorflow" in self.repository else None
 
     @property
     def serves_python_handlers(self) -> bool:
@@ -54,17 +95,28 @@ class Image:
 
 
 def parse_image(uri: str) -> Image:
-    """Parse an image URI; an image without TensorFlow has neither version nor Python.
+    """Parse an image URI.
 
     Example:
         >>> parse_image("000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311")
-        Image(repository='tensorflow-training', framework_version='2.21.0', device='cpu', py_version='py311')
+        Image(repository='tensorflow-training', framework_version='2.21.0', device='cpu', py_version='py311', \
+is_of_aws=True, other='')
     """
     name, _, tag = _split(uri)
-    words = tag.split("-") if "tensorflow" in name else []
-    version = words[0] if words and _VERSION.fullmatch(words[0]) else None
+    words = tag.split("-")
     python = next((word for word in words if _PYTHON.fullmatch(word)), None)
-    return Image(name, version, "gpu" if "gpu" in words else "cpu", python)
+    device = "gpu" if "gpu" in words else "cpu"
+    if "tensorflow" in name:
+        version = words[0] if _VERSION.fullmatch(words[0]) else None
+        return Image(name, version, device, python, is_of_aws=_OF_AWS.fullmatch(name) is not None)
+    version = next((match[1] for word in words if (match := _VERSION_OF_OWN.fullmatch(word))), None)
+    return Image(name, version, device, python, is_of_aws=not uri, other=_other_framework(uri, name))
+
+
+def _other_framework(uri: str, name: str) -> str:
+    if name in _BUILT_IN and ".dkr.ecr." in uri:
+        return f"SageMaker's built-in algorithm {name}"
+    return next((_OTHER_FRAMEWORKS[word] for word in _WORDS.split(name.lower()) if word in _OTHER_FRAMEWORKS), "")
 
 
 def is_of_legacy_mode(uri: str) -> bool:

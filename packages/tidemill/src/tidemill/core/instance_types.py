@@ -1,12 +1,18 @@
 """What a SageMaker instance type has: virtual CPUs, memory and GPUs. Facts about AWS's machines, no settings."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-__all__ = ["ALL_GPUS", "InstanceType", "instance_type"]
+__all__ = ["ALL_GPUS", "OFFERING_SHAPES", "InstanceType", "instance_type", "unoffered"]
 
 ALL_GPUS = -1
 """``num_gpus`` of ``local_gpu``: as many as the machine has."""
+
+OFFERING_SHAPES = ("TrainingInstanceType", "ProductionVariantInstanceType", "TransformInstanceType")
+"""Shapes of botocore's model of SageMaker whose values are the instance types that AWS offers."""
+
+_LOCAL = ("local", "local_gpu")
 
 _VCPUS = {
     "medium": 2,
@@ -110,3 +116,21 @@ def instance_type(name: str) -> InstanceType:
     else:
         return InstanceType(num_gpus=num_gpus)
     return InstanceType(num_cpus=num_cpus, memory_bytes=int(gib * 1024**3), num_gpus=num_gpus)
+
+
+def unoffered(name: str, *, offered: Collection[str]) -> str | None:
+    """Return a warning about an instance type that AWS does not offer; None if it does, or if it is a local one.
+
+    Args:
+        name: The instance type.
+        offered: The types of AWS's model.
+
+    Example:
+        >>> unoffered("m5.large", offered=["ml.m5.large"])
+        "SageMaker has no instance type 'm5.large' (did you mean 'ml.m5.large'?); on AWS the request would be refused"
+    """
+    if not name or name in _LOCAL or name in offered:
+        return None
+    near = difflib.get_close_matches(name, sorted(offered), n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"SageMaker has no instance type {name!r}{hint}; on AWS the request would be refused"

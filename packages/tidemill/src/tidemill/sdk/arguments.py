@@ -13,12 +13,14 @@ from typing import Any
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility import LEGACY_MODE, argument_refusal, hyperparameter_refusal
 from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, parse_image, training_image
+from tidemill.core.legacy_script import legacy_refusal
 from tidemill.sdk import distribution as distributions
 from tidemill.sdk.compiler import compiler_hyperparameters
 from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.naming import check_name
+from tidemill.sdk.sourcedir import SourceCode
 
-__all__ = ["DEPRECATED_ALIASES", "Arguments", "check_offered", "merge_arguments", "tags_of"]
+__all__ = ["DEPRECATED_ALIASES", "Arguments", "check_offered", "check_script_mode", "merge_arguments", "tags_of"]
 
 DEFAULT_PYTHON = "py3"
 
@@ -113,15 +115,19 @@ class Arguments:
         if self.image_uri is not None:
             return self.image_uri
         version = self.framework_version or DEFAULT_TENSORFLOW
-        groups = groups_in_request(self.instance_groups or ())
-        devices = {device_of(each) for each in (self.instance_type, *(group["InstanceType"] for group in groups))}
-        device = "gpu" if "gpu" in devices else "cpu"
+        device = "gpu" if "gpu" in map(device_of, self.instance_types) else "cpu"
         return training_image(version, self.py_version or DEFAULT_PYTHON, region, device=device)
+
+    @property
+    def instance_types(self) -> tuple[str, ...]:
+        """The instance types of the job."""
+        groups = groups_in_request(self.instance_groups or ())
+        return tuple(group["InstanceType"] for group in groups) or (self.instance_type,)
 
     @property
     def served_version(self) -> str:
         """TensorFlow version for serving the job's model."""
-        of_image = parse_image(self.image_uri).framework_version if self.image_uri else None
+        of_image = parse_image(self.image_uri).tensorflow_version if self.image_uri else None
         return self.framework_version or of_image or DEFAULT_TENSORFLOW
 
 
@@ -188,6 +194,20 @@ def check_offered(arguments: Arguments) -> None:
                     f"{argument}={getattr(arguments, argument)!r} is not allowed, because it sets the hyperparameter"
                     f" {name}={value!r}: {reason}"
                 )
+
+
+def check_script_mode(arguments: Arguments, code: SourceCode) -> None:
+    """Refuse a local script of legacy mode, unless the arguments ask for script mode.
+
+    Raises:
+        ValueError: The script would do nothing.
+    """
+    script = code.local_script
+    if arguments.py_version is not None or arguments.script_mode or script is None or script.suffix != ".py":
+        return
+    reason = legacy_refusal(code.entry_point, script.read_text(errors="replace"))
+    if reason is not None:
+        raise ValueError(f"entry_point={arguments.entry_point!r}: {reason}")
 
 
 def tags_of(tags: Any) -> list[dict[str, str]] | None:

@@ -91,10 +91,11 @@ def _algorithm(specification: Mapping[str, Any], region: str) -> dict[str, Any]:
 def _framework(uri: str, region: str) -> dict[str, Any]:
     """Return framework and Python version of an image, and ``image_uri`` if another image belongs to these versions."""
     image = parse_image(uri)
-    if image.framework_version is None or image.py_version is None:
+    version = image.tensorflow_version
+    if version is None or image.py_version is None:
         return {"image_uri": uri}
-    known = {"framework_version": image.framework_version, "py_version": image.py_version}
-    same = training_image(image.framework_version, image.py_version, region, device=image.device) == uri
+    known = {"framework_version": version, "py_version": image.py_version}
+    same = training_image(version, image.py_version, region, device=image.device) == uri
     return known if same else {**known, "image_uri": uri}
 
 

@@ -40,6 +40,8 @@ class EndpointPlan:
 
 def put_endpoint(session: Session, plan: EndpointPlan, *, config_name: str, update: bool = False) -> None:
     """Create the endpoint configuration, and create the endpoint or update it to that configuration."""
+    if "ServerlessConfig" not in plan.variant:
+        session.warn_of_instance_types(plan.instance_type, stacklevel=4)
     instances = {"InitialInstanceCount": plan.instance_count, "InstanceType": plan.instance_type}
     variant = {
         "VariantName": "AllTraffic",

@@ -7,7 +7,13 @@ from typing import Any
 
 from tidemill.core.names import S3Uri
 from tidemill.sdk import attachment, request
-from tidemill.sdk.arguments import DEPRECATED_ALIASES, Arguments, check_offered, merge_arguments
+from tidemill.sdk.arguments import (
+    DEPRECATED_ALIASES,
+    Arguments,
+    check_offered,
+    check_script_mode,
+    merge_arguments,
+)
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, check_end
 from tidemill.sdk.inputs import channels
@@ -186,6 +192,7 @@ class TensorFlow:
         self._code = SourceCode.find(
             self._arguments.entry_point, self._arguments.source_dir, self._arguments.dependencies
         )
+        check_script_mode(self._arguments, self._code)
         self.sagemaker_session = Session.adopt(sagemaker_session)
         # None before the first job. Any instead of a union: a client that has called fit() knows that there is a job.
         self.latest_training_job: Any = None
@@ -264,6 +271,7 @@ class TensorFlow:
         """
         wants_logs(logs)  # refuses an invalid value before the job is created
         session = self.sagemaker_session
+        session.warn_of_instance_types(*self._arguments.instance_types, stacklevel=2)
         image = self._arguments.image(session.boto_region_name)
         base = self._arguments.base_job_name or image_base(image)
         name = timestamped(base) if job_name is None else check_name("job_name", job_name)

@@ -3,12 +3,14 @@
 It connects on first use: a session that is created but never used neither loads boto3 nor starts a service.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tidemill.core import names
+from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
 
 __all__ = ["LocalSession", "Session", "get_execution_role"]
@@ -131,6 +133,19 @@ class Session:
         arn = self._client("sts").get_caller_identity()["Arn"]
         head, separator, tail = arn.partition(":assumed-role/")
         return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn
+
+    def warn_of_instance_types(self, *instance_types: str, stacklevel: int) -> None:
+        """Issue a `UserWarning` for each instance type that AWS does not offer.
+
+        Args:
+            *instance_types: The types of a request.
+            stacklevel: Stack level of the warnings, so that they point at the user's line.
+        """
+        model = self.sagemaker_client.meta.service_model
+        offered = {each for shape in OFFERING_SHAPES for each in model.shape_for(shape).metadata["enum"]}
+        for each in dict.fromkeys(instance_types):
+            if sentence := unoffered(each, offered=offered):
+                warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)
 
     def expand_role(self, role: str) -> str:
         """Return the ARN of a role.

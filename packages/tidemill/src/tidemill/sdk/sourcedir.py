@@ -71,6 +71,11 @@ class SourceCode:
             )
         return cls(entry_point, source_dir=directory, dependencies=paths)
 
+    @property
+    def local_script(self) -> Path | None:
+        """The script's file; None if the code is an archive on S3."""
+        return self.script if self.source_dir is None else self.source_dir / self.entry_point
+
     def pack(self, *, dependencies_below: str = "") -> bytes:
         """Return the ``tar.gz``.
 

@@ -193,6 +193,7 @@ class Transformer:
                 ModelClientConfig=model_client_config,
             ),
         }
+        session.warn_of_instance_types(self.instance_type, stacklevel=2)
         session.sagemaker_client.create_transform_job(**request)
         self.latest_transform_job = TransformJob(session, name)
         if wait:

@@ -29,6 +29,7 @@ from tidemill.control.transform.driver import TransformDriver
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.frameworks import Frameworks
 from tidemill.core.names import ACCOUNT_ID, S3Uri, default_bucket
 from tidemill.core.roles import Roles
 from tidemill.errors import ConfigurationError, TidemillError
@@ -145,6 +146,7 @@ class Application:
             local.warm_up(settings.default_framework)
         cluster = self._cluster = self._open_cluster(stack, database)
         executor: Executor = SplitExecutor(local, cluster) if cluster else local
+        frameworks = Frameworks(settings.images)
         planner = InstancePlanner(
             objects,
             logs=state.logs,
@@ -156,6 +158,7 @@ class Application:
             limits=settings.limit_policy,
             # With a cluster, only the machine of an instance knows; its shim refuses.
             fast_file_fault=str if cluster else local.fast_file_fault,
+            frameworks=frameworks,
         )
         tags = Tags(records, clock=clock)
         user = Credential(
@@ -214,8 +217,9 @@ class Application:
             no_network=executor.no_network,
             mounts=executor.isolation is not Isolation.PLAIN,
             clustered=cluster is not None,
+            frameworks=frameworks,
         )
-        hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake)
+        hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake, frameworks=frameworks)
         transform_jobs = TransformJobs(records, objects, region=settings.region, clock=clock, wake=transforms.wake)
         await sweep(records, executor, publisher, transforms, archive=archive, clock=clock)
         await self._run_in_background(stack, (jobs, transforms, endpoints), executor)

@@ -274,6 +274,8 @@ class Session:
         with contextlib.suppress(MissingInterpreterError):  # it may be downloaded
             environment = environments.describe(name, python=self.spec.python)
             shown = f"{name} ({environment.key}), Python {environment.interpreter.version}"
+        for line in self.spec.notices:
+            self.log.note(line)
         self.log.note(f"tidemill: isolation={self.isolation}{backend}, environment={shown}")
         if self.network:
             reached = "nothing else (EnableNetworkIsolation)" if self.spec.closed else "the service, and nothing else"
@@ -282,8 +284,6 @@ class Session:
             self.log.note(f"tidemill: the GPUs of this instance: {', '.join(self.task.devices)}")
         if self.spec.limits:
             self.log.note(f"tidemill: limits of this instance ({self.spec.limits.source}): {self.spec.limits}")
-        for line in self.spec.notices:
-            self.log.note(line)
         if self.spec.warm and self.warm_socket is None:
             why = "its network is its own" if self.network else "no process has TensorFlow imported yet"
             self.log.note(f"tidemill: {why}; the script starts cold")

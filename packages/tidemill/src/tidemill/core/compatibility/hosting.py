@@ -17,8 +17,11 @@ def _container(at: str) -> Rows:
     rows: Rows = {
         "ContainerHostname": Recorded("a model has one container; SageMaker ignores it then"),
         "Image": Honoured(
-            "its tag chooses the TensorFlow version. An image `sagemaker-tensorflow` makes a Python-based endpoint"
-            " (`input_fn`, `output_fn`, `transform_fn`), every other one TensorFlow Serving's kind"
+            "the image is not run: endpoints have one TensorFlow version, and the log names a difference. An image"
+            " `sagemaker-tensorflow` makes a Python-based endpoint (`input_fn`, `output_fn`, `transform_fn`), every"
+            " other one TensorFlow Serving's kind. An image of another framework, and a version above the newest, are"
+            " refused",
+            in_part=True,
         ),
         "ImageConfig": Recorded("no image is pulled"),
         "Mode": Honoured("with MultiModel, an instance loads each model at its first request"),

@@ -22,11 +22,13 @@ class Honoured:
         note: Differences from SageMaker, and values that other code refuses.
         only: The supported values, if not all that the model allows; any other value is refused.
         instead: What to do instead of sending a value that is not in ``only``.
+        in_part: Whether the service does only what ``note`` says.
     """
 
     note: str = ""
     only: tuple[Any, ...] = ()
     instead: str = ""
+    in_part: bool = False
 
     def refusal(self, value: Any) -> str | None:
         """Return why a value is refused, or None if it is accepted.
