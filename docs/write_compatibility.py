@@ -34,8 +34,8 @@ _LEGEND = """\
 ## Every member
 **honoured**: done as requested. **in part**: done as far as the note says. **recorded**: accepted and shown, without
 effect. **refused**: an error at the call that names the member, the value, what is allowed and what to do; `false` and
-empty values request nothing, and are accepted. The row of a recorded or refused member also applies to the members inside it. Members that are not in AWS's
-model are ignored, with a warning in the service's log.
+empty values request nothing, and are accepted. The row of a recorded or refused member also applies to the members
+inside it. Members that are not in AWS's model are ignored, with a warning in the service's log.
 """
 _OF_HYPERPARAMETERS = """\
 ### Hyperparameters of the platform

@@ -116,7 +116,7 @@ def test_an_argument_of_legacy_mode_is_refused_with_its_script_mode_form(script:
 def test_a_script_of_legacy_mode_is_refused_unless_script_mode_is_asked_for(tmp_path: Path) -> None:
     script = tmp_path / "legacy.py"
     script.write_text("def model_fn(f, l, m, p):\n    pass\n\ndef train_input_fn(d, p):\n    pass\n")
-    with pytest.raises(ValueError, match="legacy.py is a script of legacy mode.*script mode"):
+    with pytest.raises(ValueError, match=r"legacy.py is a script of legacy mode.*script mode"):
         TensorFlow(str(script), framework_version="1.12")
     assert TensorFlow(str(script), framework_version="1.12", script_mode=True).script_mode
     assert TensorFlow(str(script), framework_version="1.12", py_version="py3").py_version == "py3"
@@ -568,3 +568,13 @@ def test_stop_and_describe_reach_the_service(aws: Any, session: Session, script:
     assert estimator.latest_training_job.describe()["TrainingJobStatus"] == "InProgress"
     with pytest.raises(ValueError, match="is InProgress and has no model"):
         _ = estimator.model_data
+
+
+def test_an_instance_type_that_aws_does_not_offer_is_warned_of_at_the_users_line(
+    aws: Any, session: Session, script: Path
+) -> None:
+    aws.frames = [{"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}]
+    estimator = TensorFlow(str(script), instance_type="m5.large", sagemaker_session=session)
+    with pytest.warns(UserWarning, match=r"no instance type 'm5.large' \(did you mean 'ml.m5.large'\?\)") as seen:
+        estimator.fit(job_name="job")
+    assert [warning.filename for warning in seen] == [__file__]

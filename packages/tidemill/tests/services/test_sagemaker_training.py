@@ -305,6 +305,6 @@ def test_a_script_of_legacy_mode_is_refused_unless_the_image_asks_for_a_python(c
         tar.addfile(member, io.BytesIO(source))
     door.run(objects.put_bytes("data", "code/sourcedir.tar.gz", packed.getvalue()))
     code = {"sagemaker_program": '"train.py"', "sagemaker_submit_directory": '"s3://data/code/sourcedir.tar.gz"'}
-    with pytest.raises(ClientError, match="train.py is a script of legacy mode.*script mode"):
+    with pytest.raises(ClientError, match=r"train.py is a script of legacy mode.*script mode"):
         create(HyperParameters=code, **with_image("tensorflow-training:1.12.0-cpu"))
     assert create(HyperParameters=code, **with_image("tensorflow-training:1.12.0-cpu-py3"))

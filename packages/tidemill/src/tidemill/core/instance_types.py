@@ -131,6 +131,6 @@ def unoffered(name: str, *, offered: Collection[str]) -> str | None:
     """
     if not name or name in _LOCAL or name in offered:
         return None
-    near = difflib.get_close_matches(name, sorted(offered), n=1)
+    near = [each for each in offered if each == f"ml.{name}"] or difflib.get_close_matches(name, sorted(offered), n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return f"SageMaker has no instance type {name!r}{hint}; on AWS the request would be refused"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.errors import EndpointFailed
 from tidemill.sdk.console import Console
-from tidemill.sdk.session import Session
+from tidemill.sdk.session import Session, warn_of_instance_types
 
 __all__ = ["EndpointPlan", "new_variants", "put_endpoint", "wait_in_service"]
 
@@ -41,7 +41,7 @@ class EndpointPlan:
 def put_endpoint(session: Session, plan: EndpointPlan, *, config_name: str, update: bool = False) -> None:
     """Create the endpoint configuration, and create the endpoint or update it to that configuration."""
     if "ServerlessConfig" not in plan.variant:
-        session.warn_of_instance_types(plan.instance_type, stacklevel=4)
+        warn_of_instance_types(session, plan.instance_type, stacklevel=4)
     instances = {"InitialInstanceCount": plan.instance_count, "InstanceType": plan.instance_type}
     variant = {
         "VariantName": "AllTraffic",

@@ -21,7 +21,7 @@ from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.markup import table
 from tidemill.sdk.model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.naming import check_name, image_base, timestamped
-from tidemill.sdk.session import Session
+from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.training_job import TrainingJob, wants_logs
 from tidemill.sdk.transformer import Transformer
@@ -271,7 +271,7 @@ class TensorFlow:
         """
         wants_logs(logs)  # refuses an invalid value before the job is created
         session = self.sagemaker_session
-        session.warn_of_instance_types(*self._arguments.instance_types, stacklevel=2)
+        warn_of_instance_types(session, *self._arguments.instance_types, stacklevel=2)
         image = self._arguments.image(session.boto_region_name)
         base = self._arguments.base_job_name or image_base(image)
         name = timestamped(base) if job_name is None else check_name("job_name", job_name)

@@ -13,7 +13,7 @@ from tidemill.core import names
 from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
 
-__all__ = ["LocalSession", "Session", "get_execution_role"]
+__all__ = ["LocalSession", "Session", "get_execution_role", "warn_of_instance_types"]
 
 _INVOCATION_TIMEOUT_S = 80
 
@@ -133,19 +133,6 @@ class Session:
         arn = self._client("sts").get_caller_identity()["Arn"]
         head, separator, tail = arn.partition(":assumed-role/")
         return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn
-
-    def warn_of_instance_types(self, *instance_types: str, stacklevel: int) -> None:
-        """Issue a `UserWarning` for each instance type that AWS does not offer.
-
-        Args:
-            *instance_types: The types of a request.
-            stacklevel: Stack level of the warnings, so that they point at the user's line.
-        """
-        model = self.sagemaker_client.meta.service_model
-        offered = {each for shape in OFFERING_SHAPES for each in model.shape_for(shape).metadata["enum"]}
-        for each in dict.fromkeys(instance_types):
-            if sentence := unoffered(each, offered=offered):
-                warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)
 
     def expand_role(self, role: str) -> str:
         """Return the ARN of a role.
@@ -360,3 +347,18 @@ def get_execution_role(sagemaker_session: Any = None) -> str:
         The ARN.
     """
     return Session.adopt(sagemaker_session).get_caller_identity_arn()
+
+
+def warn_of_instance_types(session: Session, *instance_types: str, stacklevel: int) -> None:
+    """Issue a `UserWarning` for each instance type that AWS does not offer.
+
+    Args:
+        session: The session; its client has AWS's model.
+        *instance_types: The types of a request.
+        stacklevel: Stack level of the warnings, so that they point at the user's line.
+    """
+    model = session.sagemaker_client.meta.service_model
+    offered = {each for shape in OFFERING_SHAPES for each in model.shape_for(shape).metadata["enum"]}
+    for each in dict.fromkeys(instance_types):
+        if sentence := unoffered(each, offered=offered):
+            warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)

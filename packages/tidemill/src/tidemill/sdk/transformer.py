@@ -9,7 +9,7 @@ from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import tags_of
 from tidemill.sdk.follow import TERMINAL
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
-from tidemill.sdk.session import Session
+from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.transform_job import TransformJob
 
 __all__ = ["Transformer"]
@@ -193,7 +193,7 @@ class Transformer:
                 ModelClientConfig=model_client_config,
             ),
         }
-        session.warn_of_instance_types(self.instance_type, stacklevel=2)
+        warn_of_instance_types(session, self.instance_type, stacklevel=2)
         session.sagemaker_client.create_transform_job(**request)
         self.latest_transform_job = TransformJob(session, name)
         if wait:

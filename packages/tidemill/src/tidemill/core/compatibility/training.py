@@ -23,7 +23,8 @@ _ALGORITHM: Rows = {
         "the image is not run: its tag selects an environment with this TensorFlow and Python. A TensorFlow version"
         " without an environment runs on the nearest one that has one, with a notice in the log; a version above the"
         " newest, a Python that TensorFlow does not support, and an image of another framework are refused. An image of"
-        " your own runs as its tag or the setting `images` says; the log's first line names what runs instead. With an image for GPUs, a job on TensorFlow 2.21 runs on GPUs if the machine and the instance type have some,"
+        " your own runs as its tag or the setting `images` says; the log's first line names what runs instead. With an"
+        " image for GPUs, a job on TensorFlow 2.21 runs on GPUs if the machine and the instance type have some,"
         " otherwise on CPUs with a notice. An image of legacy mode (`sagemaker-tensorflow`) is refused",
         in_part=True,
     ),
