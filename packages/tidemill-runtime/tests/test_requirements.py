@@ -1,7 +1,9 @@
 """requirements.txt: the exchange between runtime and shim, without a network."""
 
 import json
+import os
 import subprocess
+import tempfile
 import zipfile
 
 import pytest
@@ -24,10 +26,27 @@ def wheel(directory, *, version="1.0"):
     return path.name
 
 
+def needs(job):
+    """Run the job as the shim does. Return its end, and its first message about needed packages."""
+    read_fd, write_fd = os.pipe()
+    job.variables["TIDEMILL_NEEDS_FD"] = str(write_fd)
+    try:
+        done = subprocess.run(
+            job.command, env=job.environment, cwd=job.base, pass_fds=(write_fd,), capture_output=True, timeout=120
+        )
+    finally:
+        os.close(write_fd)
+        del job.variables["TIDEMILL_NEEDS_FD"]
+    with os.fdopen(read_fd, "rb") as pipe:
+        message, _ = json.JSONDecoder().raw_decode(pipe.read().decode())
+    return done, message.get("requirements")
+
+
 def install(job, overlay):
-    """Do what the shim does after exit status 75."""
-    request = json.loads((job.base / ".tidemill" / "needs-overlay.json").read_text())
-    command = [job.python, "-m", "tidemill_runtime", "install", str(overlay), request["requirements"]]
+    """Do what the shim does when packages are needed."""
+    done, requirements = needs(job)
+    assert done.returncode == 75
+    command = [job.python, "-m", "tidemill_runtime", "install", str(overlay), requirements]
     return subprocess.run(command, env=job.environment, cwd=job.base, capture_output=True, timeout=120, check=False)
 
 
@@ -43,7 +62,6 @@ def test_requirements_are_installed_into_an_overlay_and_the_script_sees_both(off
     job.code("requirements.txt", f"./{wheel(job.base / 'code')}\npip  # the base has it\n")
     overlay = tmp_path / "overlay"
 
-    assert job.run().returncode == 75
     done = install(job, overlay)
     assert done.returncode == 0, done.stderr
     assert b"Requirement already satisfied: pip" in done.stdout
@@ -61,7 +79,6 @@ def test_an_overlay_reports_exceptions_too(offline, tmp_path):
     job = offline
     job.script("raise KeyError('x')")
     job.code("requirements.txt", "pip\n")
-    assert job.run().returncode == 75
     assert install(job, tmp_path / "overlay").returncode == 0
     job.variables["TIDEMILL_OVERLAY"] = str(tmp_path / "overlay")
     assert job.run().returncode == 1
@@ -72,7 +89,6 @@ def test_a_package_that_cannot_be_installed_is_the_failure(offline, tmp_path):
     job = offline
     job.script("pass")
     job.code("requirements.txt", "no-such-tide-package==9\n")
-    assert job.run().returncode == 75
     assert install(job, tmp_path / "overlay").returncode == 1
     head, code, *rest = job.failure.splitlines()
     assert (head, code) == ("InstallRequirementsError:", "ExitCode 1")
@@ -86,7 +102,6 @@ def test_a_package_with_setup_py_is_installed_and_run_as_module(offline, tmp_pat
     job.hyperparameters(epochs="3")
     job.code("setup.py", "from setuptools import setup; setup(name='pkg', version='1', py_modules=['pkg_of_mine'])")
     job.code("pkg_of_mine.py", "")
-    assert job.run().returncode == 75
     done = install(job, tmp_path / "overlay")
     assert done.returncode == 0, done.stderr
     assert next((tmp_path / "overlay").rglob("site-packages/pkg_of_mine.py"))
@@ -101,7 +116,6 @@ def test_a_broken_setup_py_is_an_install_module_error(offline, tmp_path):
     job = offline
     job.script("pass")
     job.code("setup.py", "raise RuntimeError('cannot be built')")
-    assert job.run().returncode == 75
     assert install(job, tmp_path / "overlay").returncode == 1
     assert job.failure.startswith("InstallModuleError:\nExitCode 1\n")
 
@@ -113,29 +127,40 @@ def test_a_shell_command_gets_no_requirements(job):
     assert job.run().stdout == b"ran\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "depends_on_code"),
-    [
-        ("numpy==1.0\n", False),
-        ("numpy[extra]>=1,<2 ; python_version > '3'  # why\n\n--index-url https://host/simple\n", False),
-        ("numpy==1.0 \\\n    --hash=sha256:abc\n", False),
-        ("./local\n", True),
-        ("-r other.txt\n", True),
-        ("-e .\n", True),
-        ("tiny-1.0-py3-none-any.whl\n", True),
-        ("tiny @ file:///opt/ml/code/tiny\n", True),
-    ],
-)
-def test_the_digest_covers_the_code_where_the_requirements_refer_to_it(tmp_path, text, depends_on_code):
-    (tmp_path / "requirements.txt").write_text(text)
-    entry_point = EntryPoint("train.py", "script", tmp_path)
-    first = needed_by(entry_point)
-    (tmp_path / "other.txt").write_text("changed")
-    second = needed_by(entry_point)
-    assert first is not None and second is not None
-    assert (first.sha256 != second.sha256) is depends_on_code
-    (tmp_path / "requirements.txt").write_text(text + "scipy\n")
-    assert needed_by(entry_point).sha256 != second.sha256
+def test_the_only_message_is_written_before_user_code_runs_whatever_its_exit_status(job):
+    job.script(
+        "import os\nopen('ran', 'w').close()\nassert 'TIDEMILL_NEEDS_FD' not in os.environ\nraise SystemExit(75)\n"
+    )
+    done, requirements = needs(job)
+    assert (job.base / "code/ran").exists()
+    assert requirements is None
+    assert done.returncode == 1
+
+
+def test_variables_of_the_job_do_not_run_code_in_the_runtime(job):
+    job.script("import marker; print('PATH OF', marker.__name__)")
+    job.code("marker.py", "")
+    other = job.base / "other"
+    other.mkdir()
+    mark = f"import os; os.close(os.open({str(other / 'ran')!r} + str(os.getpid()), os.O_CREAT))"
+    (other / "sitecustomize.py").write_text(mark)
+    variables = {**job.environment, "PYTHONPATH": str(other), "MINE": "m\u00fcnz \udcff"}
+    with tempfile.TemporaryFile() as file:
+        file.write(json.dumps(variables).encode())
+        file.seek(0)
+        with subprocess.Popen(
+            [job.python, "-I", "-u", "-m", "tidemill_runtime", "train"],
+            env={"TIDEMILL_VARIABLES_FD": str(file.fileno())},
+            pass_fds=(file.fileno(),),
+            cwd=job.base,
+            stdout=subprocess.PIPE,
+        ) as process:
+            out = process.stdout.read()
+            process.wait(60)
+    assert out == b"PATH OF marker\n"
+    ran = [int(path.name[3:]) for path in other.glob("ran*")]
+    assert len(ran) == 1, "in the script, and not in the runtime"
+    assert process.pid not in ran
 
 
 @pytest.mark.parametrize("text", ["", "\n  \n# nothing\n"])

@@ -50,6 +50,16 @@ PROMISES = {
     " of the same role.": [
         "tests/e2e/test_training_compiler.py::test_the_next_job_of_the_role_starts_with_the_decision"
     ],
+    "Packages that jobs share are installed by the service before any code of a job runs, from the names in a"
+    " `requirements.txt` and the service's settings. What a job brings for its packages (indexes, files, variables of"
+    " pip) is installed for that job only. No exit status and no file of a job has packages installed.": [
+        f"{STACK}/executors/test_requirements.py::*",
+        f"{STACK}/executors/test_local.py::test_what_a_job_brings_for_its_packages_stays_with_the_job",
+        f"{STACK}/executors/test_local.py"
+        "::test_neither_an_exit_status_nor_a_file_of_a_script_makes_packages_be_installed",
+        "packages/tidemill-runtime/tests/test_requirements.py::test_variables_of_the_job_do_not_run_code_in_the_runtime",
+        "tests/e2e/test_packages.py::test_a_job_with_an_index_of_its_own_puts_no_package_into_other_jobs",
+    ],
     "In isolation mode `full` a job reaches its own instances and the service, and nothing else: no other port of the"
     " machine's loopback, no other job, no other network. With EnableNetworkIsolation it does not reach the service"
     " either. Other jobs and other programs of the machine cannot reach the job.": [

@@ -6,6 +6,10 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["main"]
 
@@ -26,9 +30,26 @@ def main(arguments: list[str]) -> int:
         return _warm(options)
     from tidemill_runtime.training import install_requirements, train
 
+    variables = _container_variables()
     if options.verb == "install":
-        return install_requirements(variables=os.environ, overlay=options.overlay, requirements=options.requirements)
-    return train(variables=os.environ, entrypoint=options.entrypoint)
+        return install_requirements(variables=variables, overlay=options.overlay, requirements=options.requirements)
+    return train(variables=variables, entrypoint=options.entrypoint)
+
+
+def _container_variables() -> Mapping[str, str]:
+    """Return the job's environment variables.
+
+    The shim passes them through a file, not as this process's own environment: ``PYTHONPATH`` or ``LD_PRELOAD`` would
+    run the user's code in the runtime, whose report about needed packages the shim believes.
+    """
+    fd = os.environ.get("TIDEMILL_VARIABLES_FD")
+    if not fd:
+        return os.environ
+    import json  # not at the top, where it could be the user's: see below
+
+    with os.fdopen(int(fd), "rb") as file:
+        variables: dict[str, str] = json.load(file)
+    return variables
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     train = verbs.add_parser("train", help="run the job described below /opt/ml")
     train.add_argument("entrypoint", nargs="*", help="after --: a command to run in place of the submitted script")
-    install = verbs.add_parser("install", help="install what `train` asked for with exit status 75")
+    install = verbs.add_parser("install", help="install the packages that `train` has reported as needed")
     install.add_argument("overlay", type=Path)
     install.add_argument("requirements", type=Path)
     extract = verbs.add_parser("extract", help="unpack a .tar.gz safely")

@@ -99,11 +99,6 @@ class Layout:
         return self.private / "reports"
 
     @property
-    def overlay_request(self) -> Path:
-        """The packages to install, written before an exit with status 75."""
-        return self.private / "needs-overlay.json"
-
-    @property
     def peers(self) -> Path:
         """Addresses and secret of the job's instances, if they run on several machines."""
         return self.private / "peers.json"

@@ -23,7 +23,7 @@ from tidemill_runtime.masking import masked, masked_arguments
 from tidemill_runtime.model_check import warnings_about
 from tidemill_runtime.overlay import create_overlay, interpreter
 from tidemill_runtime.record_files import cause_of_corrupt_records
-from tidemill_runtime.requirements import NEEDS_OVERLAY_STATUS, install, needed_by
+from tidemill_runtime.requirements import NEEDS_PACKAGES_STATUS, install, needed_by, report_needs
 from tidemill_runtime.variables import script_variables
 
 if TYPE_CHECKING:
@@ -36,8 +36,12 @@ SUCCEEDED = 0
 FAILED = 1
 
 
-class _NeedsOverlay(Exception):
+class _NeedsPackages(Exception):
     """The code needs packages that are not installed yet."""
+
+    def __init__(self, requirements: Path) -> None:
+        super().__init__(requirements)
+        self.requirements = requirements
 
 
 def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> int:
@@ -49,14 +53,15 @@ def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> in
 
     Returns:
         0 if the script succeeded; 1 if anything failed (``output/failure`` has the reason); 75 if packages must be
-        installed first (they are in ``.tidemill/needs-overlay.json``).
+        installed first (they are reported through ``TIDEMILL_NEEDS_FD``).
     """
     signal.signal(signal.SIGTERM, _stopped_early)  # process 1 ignores signals that have no handler
     layout = Layout.of(variables)
     try:
         return _train(layout, variables=variables, entrypoint=entrypoint)
-    except _NeedsOverlay:
-        return NEEDS_OVERLAY_STATUS
+    except _NeedsPackages as needs:
+        report_needs(variables, needs.requirements)
+        return NEEDS_PACKAGES_STATUS
     except RuntimeFailure as error:
         _report(layout, error)
         return FAILED
@@ -72,7 +77,7 @@ def install_requirements(*, variables: Mapping[str, str], overlay: Path, require
         0, or 1 if pip failed (``output/failure`` has the reason).
     """
     try:
-        install(overlay, requirements)
+        install(overlay, requirements, variables=variables)
     except RuntimeFailure as error:
         _report(Layout.of(variables), error)
         return FAILED
@@ -90,6 +95,7 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
         if entrypoint
         else _submitted_script(environment, variables, overlay)
     )
+    report_needs(variables, None)
     control_fd = _control_fd(variables)
     if process.stop_requested(control_fd):
         raise LaunchError("the job was stopped before its script was started")
@@ -112,8 +118,7 @@ def _submitted_script(environment: Environment, variables: Mapping[str, str], ov
     entry_point = find_entry_point(layout.code, environment.entry_point)
     requirements = needed_by(entry_point)
     if requirements and not overlay:
-        requirements.write(layout.overlay_request)
-        raise _NeedsOverlay
+        raise _NeedsPackages(requirements)
     python = interpreter(overlay) if overlay else sys.executable
     prefixes = [overlay, sys.prefix] if overlay else [sys.prefix]
     return Script(

@@ -58,11 +58,6 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument(
         "--archives", type=Path, help="directory of the model archives that load requests may name (multi-model only)"
     )
-    parser.add_argument(
-        "--overlay-request",
-        type=Path,
-        help="write here which packages code/requirements.txt needs, and exit with status 75, instead of installing",
-    )
     return parser
 
 

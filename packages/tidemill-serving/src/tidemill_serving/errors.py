@@ -2,18 +2,15 @@
 
     ServingError
     ├── StartFailed     the server cannot start: no model, a model that does not load, an address in use
-    ├── NeedsPackages   the user's code requires packages, which the starter of the server installs
     └── RequestError    answers one request: a status code of TensorFlow and a message
 
 A RequestError becomes ``{ "error": "<message>" }`` with the HTTP status that TensorFlow Serving maps the code to.
 """
 
 from enum import Enum
-from pathlib import Path
 
 __all__ = [
     "Code",
-    "NeedsPackages",
     "RequestError",
     "ServingError",
     "StartFailed",
@@ -63,18 +60,6 @@ class ServingError(Exception):
 
 class StartFailed(ServingError):
     """Raised if the server cannot start. The message goes to standard error; the exit status is 1."""
-
-
-class NeedsPackages(ServingError):
-    """Raised if the user's code has a requirements.txt whose packages are not installed yet.
-
-    Args:
-        requirements: Path of the requirements.txt.
-    """
-
-    def __init__(self, requirements: Path) -> None:
-        super().__init__(f"the packages of {requirements} are not installed")
-        self.requirements = requirements
 
 
 class RequestError(ServingError):

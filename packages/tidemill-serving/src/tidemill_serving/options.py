@@ -107,7 +107,6 @@ class Options:
         model_timeout_s: Maximum seconds that the model of a ``python`` endpoint takes for a call.
         without_effect: Variables of SageMaker's container that are set but have no effect, with the reasons.
         archives: Directory of the archives that load requests may name; None refuses all archives.
-        overlay_request: File for the packages that the user's code needs, for a starter that installs them.
     """
 
     model_dir: Path
@@ -129,7 +128,6 @@ class Options:
     drain_timeout_s: float = 30.0
     handlers: PoolSize = field(default_factory=PoolSize)
     safe_ports: tuple[int, int] | None = None
-    overlay_request: Path | None = None
     kind: str = TENSORFLOW_SERVING
     code_dir: Path = Path("/opt/ml/code")
     multi_model: bool = False
@@ -178,7 +176,6 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
         limits=_limits(given),
         handlers=_pool_size(environment, multi_model=multi_model, kind=given.kind),
         safe_ports=_safe_ports(environment),
-        overlay_request=given.overlay_request,
         kind=given.kind,
         code_dir=given.code_dir.absolute(),
         multi_model=multi_model,

@@ -57,7 +57,6 @@ async def serve(options: Options, environment: Mapping[str, str]) -> int:
 
     Raises:
         StartFailed: There is no model, a model or user code does not load, or an address cannot be listened on.
-        NeedsPackages: The user's code needs packages that the starter of the server installs.
     """
     begin = time.monotonic()
     loop = asyncio.get_running_loop()

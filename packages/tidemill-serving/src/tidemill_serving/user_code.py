@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tidemill_serving._shared.http.listener import Listener
 from tidemill_serving.errors import StartFailed
-from tidemill_serving.handlers.code import UserCode, find_inference_code, find_python_code, with_packages
+from tidemill_serving.handlers.code import UserCode, locate_code, with_packages
 from tidemill_serving.handlers.pool import HandlerPool
-from tidemill_serving.handlers.wire import PYTHON, WorkerSetup
+from tidemill_serving.handlers.wire import WorkerSetup
 from tidemill_serving.http.listener import bind_tcp, new_listener
 from tidemill_serving.http.message import Application
 from tidemill_serving.metrics import Metrics
@@ -67,18 +67,14 @@ def find_code(
     """Find the archive's code and check that its packages are installed; return None if there is no code.
 
     Raises:
-        NeedsPackages: The starter of the server must install packages and start it again.
         StartFailed: The packages cannot be installed.
     """
-    if options.kind == PYTHON:
-        code: UserCode | None = find_python_code(options.code_dir, environment)
-    else:
-        code = find_inference_code(options.model_dir / "code", note=warn)
+    code = locate_code(options.kind, options.model_dir, options.code_dir, environment, note=warn)
     if code is None:
         return None
     if code.requirements is not None:
         event("handler.requirements", file=code.requirements)
-    return with_packages(code, environment, deferred=options.overlay_request is not None)
+    return with_packages(code, environment)
 
 
 async def open_grpc(

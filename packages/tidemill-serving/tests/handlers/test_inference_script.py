@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,14 +219,27 @@ def test_lib_wins_over_requirements_with_a_warning(start: Any, archive: Any) -> 
     assert server.invoke("").body == b"ok"
 
 
-def test_packages_are_requested_from_the_starting_process(archive: Any, tmp_path: Path, start: Any) -> None:
-    files = {"code/inference.py": "", "code/requirements.txt": "some-package==1\n"}
+def test_needed_packages_are_reported_without_running_code_or_variables_of_the_user(
+    archive: Any, tmp_path: Path
+) -> None:
+    attack = "open({!r}, 'w')".format(str(tmp_path / "ran"))
+    files = {"code/inference.py": attack, "code/requirements.txt": "some-package==1\n", "code/sitecustomize.py": attack}
     directory = archive("half_plus", files)
-    with pytest.raises(AssertionError, match="exit status 75"):
-        start(directory, arguments=("--overlay-request", str(tmp_path / "needs.json")))
-    request = json.loads((tmp_path / "needs.json").read_text())
-    assert request["requirements"] == str(directory / "code/requirements.txt")
-    assert len(request["sha256"]) == 64
+    read_fd, write_fd = os.pipe()
+    variables = tmp_path / "variables.json"
+    variables.write_text(json.dumps({"TIDEMILL_NEEDS_FD": str(write_fd), "PYTHONPATH": str(directory / "code")}))
+    with variables.open("rb") as file:
+        command = [sys.executable, "-I", "-m", "tidemill_serving", "--report-needs", "--model-dir", str(directory)]
+        subprocess.run(
+            [*command, "--kind", "tensorflow-serving", "--code-dir", "/none"],
+            env={"TIDEMILL_VARIABLES_FD": str(file.fileno())},
+            pass_fds=(file.fileno(), write_fd),
+            check=True,
+        )
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as pipe:
+        assert json.load(pipe) == {"requirements": str(directory / "code/requirements.txt")}
+    assert not (tmp_path / "ran").exists()
 
 
 def test_packages_of_requirements_are_installed_for_the_workers(archive: Any, tmp_path: Path, start: Any) -> None:

@@ -9,16 +9,26 @@ import tarfile
 import threading
 from pathlib import Path
 
+with os.fdopen(int(os.environ["TIDEMILL_VARIABLES_FD"]), "rb") as file:
+    VARIABLES = json.load(file)
 BASE = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
 
 
 def train() -> int:
-    script = json.loads((BASE / "input/config/hyperparameters.json").read_text())["script"]
-    command = sys.argv[3:] if sys.argv[2:3] == ["--"] else [sys.executable, "-c", script]
-    child = subprocess.Popen(command, start_new_session=True, cwd=BASE / "code")
+    hyperparameters = json.loads((BASE / "input/config/hyperparameters.json").read_text())
+    requirements, needs = hyperparameters.get("requirements"), {}
+    if requirements and "TIDEMILL_OVERLAY" not in VARIABLES:
+        (BASE / "code/requirements.txt").write_text(requirements)
+        needs = {"requirements": str(BASE / "code/requirements.txt")}
+    with os.fdopen(int(VARIABLES.pop("TIDEMILL_NEEDS_FD")), "w") as pipe:
+        json.dump(needs, pipe)
+    if needs:
+        return 75
+    command = sys.argv[3:] if sys.argv[2:3] == ["--"] else [sys.executable, "-c", hyperparameters["script"]]
+    child = subprocess.Popen(command, start_new_session=True, cwd=BASE / "code", env=VARIABLES)
 
     def handle_control() -> None:
-        while message := os.read(int(os.environ["TIDEMILL_CONTROL_FD"]), 1):
+        while message := os.read(int(VARIABLES["TIDEMILL_CONTROL_FD"]), 1):
             if message == b"T":
                 os.killpg(child.pid, signal.SIGTERM)
         os.killpg(child.pid, signal.SIGKILL)
@@ -26,10 +36,8 @@ def train() -> int:
 
     threading.Thread(target=handle_control, daemon=True).start()
     status = child.wait()
-    if status == 0:
-        return 0
-    if status == 75 and "TIDEMILL_OVERLAY" not in os.environ:
-        return 75
+    if status in (0, 75):  # 75: as if the script had ended the runtime with this status, by ptrace
+        return status
     failure = BASE / "output/failure"
     if not failure.exists():
         failure.write_text(f'ExecuteUserScriptError:\nExitCode {status}\nErrorMessage "it failed"\nCommand "python"')
@@ -42,7 +50,7 @@ def install() -> int:
     if "broken" in requirements.read_text():
         print("no such package", file=sys.stderr)
         return 1
-    (overlay / "bin").mkdir()
+    (overlay / "bin").mkdir(parents=True, exist_ok=True)
     (overlay / "installed").write_text(requirements.read_text())
     return 0
 

@@ -373,38 +373,16 @@ def test_objects_of_the_service_and_of_a_remote_store_are_in_one_channel_on_anot
     assert stage.lines(ref)[-1] == "b'own' b'far'"
 
 
-def test_several_channels_and_a_second_start_of_the_script(stage: Any, remote: Any) -> None:
+def test_several_channels_of_a_script_that_has_packages_installed_first(stage: Any, remote: Any) -> None:
     first = channel(remote.put("a", b"first"))
     second = replace(channel(remote.put("b", b"second")), name="eval")
-    script = BASE + (
-        "print((data / 'a').read_bytes(), (data / '../eval/b').read_bytes(), flush=True)\n"
-        "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
-        "    path = Path('/opt/ml/code/requirements.txt'); path.write_text('one==1')\n"
-        "    request = {'requirements': str(path), 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
-        "    Path('/opt/ml/.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
-    )
-    ref, ended = stage.run(script, channels=(first, second), remotes=remote.remotes)
+    script = BASE + "print((data / 'a').read_bytes(), (data / '../eval/b').read_bytes(), flush=True)\n"
+    config = {"hyperparameters": {"script": script, "requirements": "one==1"}}
+    ref, ended = stage.run(config=config, channels=(first, second), remotes=remote.remotes)
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
-    assert stage.lines(ref).count("b'first' b'second'") == 2
+    assert "tidemill: installing packages of /opt/ml/code/requirements.txt" in stage.lines(ref)
+    assert stage.lines(ref)[-1] == "b'first' b'second'"
     assert_nothing_is_left(stage, ref)
-
-
-def test_an_object_that_the_first_start_of_the_script_could_not_read_is_not_why_the_second_failed(
-    stage: Any, remote: Any
-) -> None:
-    made = channel(remote.put("a", b"first"))
-    remote.put("a", b"SECOND")
-    script = BASE + (
-        "if 'TIDEMILL_OVERLAY' in os.environ: 1 / 0\n"
-        "try: digest('a')\n"
-        "except OSError: pass\n"
-        "path = Path('/opt/ml/code/requirements.txt'); path.write_text('one==1')\n"
-        "request = {'requirements': str(path), 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
-        "Path('/opt/ml/.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
-    )
-    ref, ended = stage.run(script, channels=(made,), remotes=remote.remotes)
-    assert any("HTTP 412" in line for line in stage.lines(ref))
-    assert ended.failure.startswith("AlgorithmError: ExecuteUserScriptError"), ended
 
 
 def test_a_process_that_cannot_be_started_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,18 +64,10 @@ def test_a_job_with_too_large_files_is_killed_and_links_to_data_do_not_count(sta
     assert ended.failure.startswith("ClientError: no space left on device: the files of the instance take 9 MiB; their")
 
 
-INSTALLING = (
-    "import hashlib, json, os, sys, time\n"
-    "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
-    " open('/opt/ml/code/requirements.txt', 'w').write('one==1')\n"
-    " request = {'requirements': '/opt/ml/code/requirements.txt', 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
-    " json.dump(request, open('/opt/ml/.tidemill/needs-overlay.json', 'w')); sys.exit(75)\n"
-    "held = bytearray(b'1') * (300 << 20); time.sleep(60)\n"
-)
-
-
 def test_a_job_that_installs_packages_first_is_limited_too(stage):
-    _, ended = stage.run(INSTALLING, limits=InstanceLimits(memory_bytes=150 * MIB))
+    script = "import time; held = bytearray(b'1') * (300 << 20); time.sleep(60)"
+    config = {"hyperparameters": {"script": script, "requirements": "one==1"}}
+    _, ended = stage.run(config=config, limits=InstanceLimits(memory_bytes=150 * MIB))
     assert "OutOfMemory" in ended.failure
 
 

@@ -680,36 +680,65 @@ def test_links_are_stored_as_links_and_pipes_are_left_out(stage):
 
 def test_packages_are_installed_once_and_shared_by_jobs(any_stage):
     script = BASE + (
-        "import sys\n"
-        "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
-        " import hashlib, json\n"
-        " path = base / 'code/requirements.txt'; path.write_text('one==1')\n"
-        " request = {'requirements': str(path), 'sha256': hashlib.sha256(b'one==1').hexdigest()}\n"
-        " (base / '.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
-        "overlay = os.environ['TIDEMILL_OVERLAY']; print(open(overlay + '/installed').read())\n"
+        "overlay = os.environ['TIDEMILL_OVERLAY']; print(open(overlay + '/installed').read().strip())\n"
         "print(os.environ['PATH'].startswith(overlay + '/bin:'))\n"
         "try: open(overlay + '/x', 'w'); print('written')\n"
         "except OSError: print('read-only')\n"
     )
-    first, ended = any_stage.run(script)
-    second, _ = any_stage.run(script)
+    config = {"hyperparameters": {"script": script, "requirements": "one==1  # why\n"}}
+    first, ended = any_stage.run(config=config)
+    second, _ = any_stage.run(config=config)
     assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(first))
+    assert len(ended.record["overlay_sha256"]) == 64
     expected = "written" if any_stage.executor.isolation == "plain" else "read-only"
     assert any_stage.lines(first)[-3:] == ["one==1", "True", expected]
     assert any_stage.lines(second)[-3:] == ["one==1", "True", expected]
     assert "installing one==1" not in any_stage.lines(second)
 
 
-def test_packages_that_cannot_be_installed_fail_the_job(stage):
+@pytest.mark.parametrize(
+    ("requirements", "variables", "why"),
+    [
+        ("one==1\n--index-url file:///opt/ml/input/data/training\n", {}, "'--index-url file:///opt/ml/input"),
+        ("-r other.txt\n", {}, "'-r other.txt' is not a package"),
+        ("two==2\n", {"PIP_EXTRA_INDEX_URL": "file:///opt/ml/code/simple"}, "the job sets PIP_EXTRA_INDEX_URL"),
+        ("two==2\n", {"UV_INDEX": "x", "HOME": "/opt/ml/code"}, "the job sets HOME, UV_INDEX"),
+    ],
+)
+def test_what_a_job_brings_for_its_packages_stays_with_the_job(stage, requirements, variables, why):
+    script = BASE + "print(os.environ['TIDEMILL_OVERLAY'])"
+    config = {"hyperparameters": {"script": script, "requirements": requirements}}
+    before = set((stage.environments_dir / "overlays").glob("*"))
+    ref, ended = stage.run(config=config, variables=variables)
+    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert any("for this job only: " in line and why in line for line in stage.lines(ref)), stage.lines(ref)
+    assert stage.lines(ref)[-1] == "/opt/ml/.tidemill/environment"
+    assert (ended.record["overlay_key"], ended.record["overlay_sha256"]) == ("", "")
+    assert set((stage.environments_dir / "overlays").glob("*")) == before
+    assert (stage.directory(ref).ml / ".tidemill/environment/installed").exists()
+
+
+def test_neither_an_exit_status_nor_a_file_of_a_script_makes_packages_be_installed(any_stage):
     script = BASE + (
-        "import json, sys\n"
-        "path = base / 'code/requirements.txt'; path.write_text('broken==1')\n"
-        "(base / '.tidemill/needs-overlay.json').write_text(json.dumps({'requirements': str(path), 'sha256': 'x'}))\n"
-        "sys.exit(75)\n"
+        "path = base / 'code/requirements.txt'; path.write_text('one==1')\n"
+        "request = {'requirements': str(path), 'sha256': '0' * 64}\n"
+        "(base / '.tidemill/needs-overlay.json').write_text(json.dumps(request))\n"
+        "for number in range(3, 64):\n"
+        "    try: os.write(number, json.dumps(request).encode())\n"
+        "    except OSError: pass\n"
+        "raise SystemExit(75)\n"
     )
-    _, ended = stage.run(script)
+    ref, ended = any_stage.run("import json\n" + script)
     assert ended.outcome is Outcome.FAILED
-    assert "no such package" in ended.failure
+    assert "ExitCode 75" in ended.failure
+    assert not any("installing" in line for line in any_stage.lines(ref))
+
+
+def test_packages_that_cannot_be_installed_fail_the_job(stage):
+    for requirements in ("broken==1", "broken==1\n-i x"):
+        _, ended = stage.run(config={"hyperparameters": {"script": "print()", "requirements": requirements}})
+        assert ended.outcome is Outcome.FAILED
+        assert "no such package" in ended.failure
     overlays = stage.environments_dir / "overlays"
     assert not [path for path in overlays.iterdir() if path.is_dir() and not path.with_suffix(".json").exists()]
 

@@ -70,14 +70,8 @@ def test_an_instance_gets_its_part_of_a_sharded_channel(stage):
 
 
 def test_channels_are_fed_to_a_script_that_has_packages_installed_first(stage):
-    script = BASE + (
-        "if 'TIDEMILL_OVERLAY' not in os.environ:\n"
-        " path = base / 'code/requirements.txt'; path.write_text('two==2')\n"
-        " request = {'requirements': str(path), 'sha256': hashlib.sha256(b'two==2').hexdigest()}\n"
-        " (base / '.tidemill/needs-overlay.json').write_text(json.dumps(request)); sys.exit(75)\n"
-        "print(read('train_0'), read('train_1'))\n"
-    )
-    ref, ended = stage.run(script, channels=(pipe(stage),))
+    config = {"hyperparameters": {"script": BASE + "print(read('train_0'), read('train_1'))", "requirements": "two==2"}}
+    ref, ended = stage.run(config=config, channels=(pipe(stage),))
     assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == f"{b'one,two'} {b'one,two'}"
 

@@ -8,10 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill_serving.errors import NeedsPackages, StartFailed
+from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 
-__all__ = ["OVERLAY_VARIABLE", "UserCode", "find_inference_code", "find_python_code", "python_of", "with_packages"]
+__all__ = [
+    "OVERLAY_VARIABLE",
+    "UserCode",
+    "find_inference_code",
+    "find_python_code",
+    "locate_code",
+    "python_of",
+    "required_packages",
+    "with_packages",
+]
 
 OVERLAY_VARIABLE = "TIDEMILL_OVERLAY"
 """Prefix of the environment that has the packages of requirements.txt already installed."""
@@ -37,6 +46,26 @@ class UserCode:
     paths: tuple[Path, ...]
     requirements: Path | None = None
     python: str = sys.executable
+
+
+def locate_code(
+    kind: str, model_dir: Path, code_dir: Path, environment: Mapping[str, str], *, note: Callable[[str], None]
+) -> UserCode | None:
+    """Find the code of an endpoint; return None if it answers without user code.
+
+    Args:
+        kind: Kind of endpoint.
+        model_dir: Directory of the unpacked archive.
+        code_dir: Directory of the submitted code of a Python-based endpoint.
+        environment: As for `find_python_code`.
+        note: Writes a warning to the log.
+
+    Raises:
+        StartFailed: A named file does not exist.
+    """
+    if kind == PYTHON:
+        return find_python_code(code_dir, environment)
+    return find_inference_code(model_dir / "code", note=note)
 
 
 def find_inference_code(directory: Path, *, note: Callable[[str], None]) -> UserCode | None:
@@ -98,25 +127,26 @@ def python_of(environment: Mapping[str, str]) -> str:
     return str(Path(overlay) / "bin" / "python") if overlay else sys.executable
 
 
-def with_packages(code: UserCode, environment: Mapping[str, str], *, deferred: bool) -> UserCode:
+def required_packages(code: UserCode) -> Path | None:
+    """Return the requirements.txt of the code if it names any packages."""
+    return code.requirements if code.requirements is not None and _names_packages(code.requirements) else None
+
+
+def with_packages(code: UserCode, environment: Mapping[str, str]) -> UserCode:
     """Return the code with an interpreter that has its packages.
 
     Args:
         code: The code that was found.
-        environment: Environment variables of the server.
-        deferred: Whether the starter of the server installs packages, and restarts the server with the variable
-            `OVERLAY_VARIABLE`. If not, the packages are installed here.
+        environment: Environment variables of the server. If the starter of the server has installed the packages, they
+            have the variable `OVERLAY_VARIABLE`. If not, the packages are installed here.
 
     Raises:
-        NeedsPackages: The starter has to install the packages first.
         StartFailed: The packages cannot be installed; pip's output is in the log.
     """
     if environment.get(OVERLAY_VARIABLE):
         return _with_python(code, python_of(environment))
-    if code.requirements is None or not _names_packages(code.requirements):
+    if required_packages(code) is None:
         return code
-    if deferred:
-        raise NeedsPackages(code.requirements)
     overlay = Path(tempfile.mkdtemp(prefix="tidemill-packages-"))
     command = [sys.executable, "-m", "tidemill_runtime", "install", str(overlay), str(code.requirements)]
     try:

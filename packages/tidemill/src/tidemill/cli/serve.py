@@ -136,8 +136,8 @@ def _serve(session: "Session", model: ModelPath, code: "SourceCode | None", *, p
 
     environment = session.prepare()
     _lay_out(session, environment, model)
-    digest = _add_code(session, code)
-    keep_serving(session, environment, Serving(port=port, code_sha256=digest, most_ends=1))
+    _add_code(session, code)
+    keep_serving(session, environment, Serving(port=port, most_ends=1))
 
 
 def _lay_out(session: "Session", environment: "Environment", model: ModelPath) -> None:
@@ -174,26 +174,25 @@ def _export(session: "Session", environment: "Environment", file: Path) -> None:
     from tidemill.shim.endpoint import run_once
 
     argv = [str(environment.python), "-m", "tidemill_serving.keras_export"]
-    run_once(session, environment, [*argv, str(file), f"{session.base_dir}/model/1"], what=str(file))
+    view = session.view(environment)
+    variables = session.variables(environment, view)
+    launch = session.wrap([*argv, str(file), f"{session.base_dir}/model/1"], view=view, variables=variables)
+    run_once(session, launch, what=str(file))
 
 
-def _add_code(session: "Session", code: "SourceCode | None") -> str:
-    """Copy the handlers to the server's code directory; return a digest of all code in it."""
+def _add_code(session: "Session", code: "SourceCode | None") -> None:
+    """Copy the handlers to the server's code directory."""
     python = session.spec.serves == "python"
     directory = session.directory.ml / ("code" if python else "model/code")
-    if code is not None:
-        shutil.rmtree(directory, ignore_errors=True)
-        with tarfile.open(fileobj=io.BytesIO(code.pack(dependencies_below="" if python else "lib/"))) as packed:
-            packed.extractall(directory, filter="data")
-        if not python and code.entry_point != _INFERENCE:
-            if (directory / _INFERENCE).exists():
-                raise CommandFailed(
-                    f"--entry-point {code.entry_point} would become {_INFERENCE}, but --source-dir has another file of"
-                    " that name; rename one of them"
-                )
-            (directory / code.entry_point).rename(directory / _INFERENCE)
-    digest = hashlib.sha256()
-    for file in sorted(path for path in directory.rglob("*") if path.is_file()):
-        digest.update(f"{file.relative_to(directory)}\0".encode(errors="surrogateescape"))
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
+    if code is None:
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(code.pack(dependencies_below="" if python else "lib/"))) as packed:
+        packed.extractall(directory, filter="data")
+    if not python and code.entry_point != _INFERENCE:
+        if (directory / _INFERENCE).exists():
+            raise CommandFailed(
+                f"--entry-point {code.entry_point} would become {_INFERENCE}, but --source-dir has another file of"
+                " that name; rename one of them"
+            )
+        (directory / code.entry_point).rename(directory / _INFERENCE)

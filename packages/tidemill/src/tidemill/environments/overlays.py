@@ -1,12 +1,13 @@
-"""Overlays: the packages of a job's requirements, as a separate environment above an unchanged environment.
+"""Overlays: packages that several jobs require, as a separate environment above an unchanged environment.
 
-The runtime creates an overlay and installs packages into it, inside the sandbox, because building a package runs the
-package's code. This module names the directories by key, builds each once, and writes the marker where that code cannot
-change it.
+The runtime creates an overlay and installs packages into it, inside a sandbox of its own, because building a package
+runs the package's code. This module names the directories by key, builds each once, and writes the marker, with a
+digest of the content, where that code cannot change it.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,12 @@ class Overlay:
     Attributes:
         key: Hash of the environment below and of everything that determines the installed packages.
         prefix: Directory of the overlay.
+        sha256: Digest of the names and contents of all its files, hexadecimal.
     """
 
     key: str
     prefix: Path
+    sha256: str
 
 
 class Overlays:
@@ -60,22 +63,23 @@ class Overlays:
             poll: Called several times a second while another process builds; an exception ends the wait.
         """
         key = hashlib.sha256(json.dumps([base_key, *parts]).encode()).hexdigest()[:32]
-        overlay = Overlay(key, self._directory / key)
-        built = Built(overlay.prefix)
+        built = Built(self._directory / key)
         built.hold(poll=poll)
-        if built.marker:
-            return overlay
+        if marker := built.marker:
+            return Overlay(key, built.directory, marker["sha256"])
         with built.locked(poll=poll, waiting=lambda: log("tidemill: waiting for the same packages, being installed")):
-            if not built.marker:
+            if marker := built.marker:
+                return Overlay(key, built.directory, marker["sha256"])
+            built.clear()
+            try:
+                built.directory.mkdir(parents=True)
+                install(built.directory)
+                sha256 = _digest(built.directory)
+            except BaseException:
                 built.clear()
-                try:
-                    overlay.prefix.mkdir(parents=True)
-                    install(overlay.prefix)
-                except BaseException:
-                    built.clear()
-                    raise
-                built.complete({"key": key, "base": base_key})
-        return overlay
+                raise
+            built.complete({"key": key, "base": base_key, "sha256": sha256})
+            return Overlay(key, built.directory, sha256)
 
     def remove_above(self, base_key: str) -> None:
         """Remove all overlays of the environment ``base_key``, and all incomplete overlays."""
@@ -85,3 +89,19 @@ class Overlays:
             if record is None or record["base"] == base_key:
                 with built.locked(poll=lambda: None):
                     built.clear()
+
+
+def _digest(directory: Path) -> str:
+    """Return a digest of the names and contents of all files and links below a directory."""
+    digest = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        if path.is_symlink():
+            content = hashlib.sha256(os.fsencode(path.readlink())).digest()
+        elif path.is_file():
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+        else:
+            continue
+        name = os.fsencode(path.relative_to(directory))
+        digest.update(b"%d %s %s" % (len(name), name, content))
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidemill.errors import EnvironmentBuildError
 
-__all__ = ["find_uv", "installer_variables", "run_command"]
+__all__ = ["configures_installers", "find_uv", "installer_variables", "run_command"]
 
 _PREFIXES = ("PIP_", "UV_")
 _NAMES = frozenset(
@@ -51,6 +51,11 @@ def find_uv() -> str:
     return found
 
 
+def configures_installers(name: str) -> bool:
+    """Return whether an environment variable determines how pip and uv find packages."""
+    return name.startswith(_PREFIXES) or name.upper() in _NAMES
+
+
 def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of ``environ`` that determine how packages and Pythons are found.
 
@@ -62,7 +67,7 @@ def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return trust | {
         name: value
         for name, value in environ.items()
-        if name.startswith(_PREFIXES) or name.upper() in _NAMES
+        if configures_installers(name)
         # These would redirect the installation away from the environment that is being built.
         if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
     }

@@ -5,7 +5,7 @@ separate user, mount, pid, uts and ipc namespaces, and the machine's network. ``
 out by trials which backend works, since a kernel, a container or AppArmor may forbid an installed one.
 """
 
-from tidemill.sandbox.base import FuseMount, Launch, Overlay, Sandbox, View
+from tidemill.sandbox.base import FuseMount, Launch, Overlay, Sandbox, View, secret_file
 from tidemill.sandbox.detection import BACKENDS, Detection, detect, sandbox_named
 from tidemill.sandbox.fuse import fuse_fault, fuse_library
 from tidemill.sandbox.overlays import overlay_fault
@@ -23,4 +23,5 @@ __all__ = [
     "fuse_library",
     "overlay_fault",
     "sandbox_named",
+    "secret_file",
 ]

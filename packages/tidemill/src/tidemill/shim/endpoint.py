@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.environments.builder import Environment
-from tidemill.environments.overlays import Overlay
 from tidemill.instance.spec import Isolation, ObjectFile
 from tidemill.instance.status import InstanceExit, Outcome
+from tidemill.sandbox import Launch
 from tidemill.shim.cgroup import Cgroup
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure, of_os_error
 from tidemill.shim.limits import LimitWatch, chosen_cpus
-from tidemill.shim.packages import NEEDS_OVERLAY, NEEDS_OVERLAY_FILE, Packages, with_overlay
+from tidemill.shim.packages import Installed, Needs, Packages, record_of
 from tidemill.shim.session import Session
 from tidemill.shim.shared_models import shared_model
 from tidemill.shim.stopping import Stopped
@@ -32,15 +32,17 @@ _LAST_LINES = 12
 _SOCKET = "serving.sock"
 _MODEL, _MODELS = "model", "models"
 _ADDRESS_MAX_BYTES = 107
+_REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
+_OF_CODE = ("SAGEMAKER_PROGRAM", _REQUIREMENTS)
+"""Variables of a request that name files of the code."""
 
 
-def run_once(session: Session, environment: Environment, argv: list[str], *, what: str) -> None:
+def run_once(session: Session, launch: Launch, *, what: str) -> None:
     """Run a command on the user's files inside the sandbox, and wait for its end.
 
     Args:
         session: The instance.
-        environment: The environment for the command.
-        argv: The command.
+        launch: The command.
         what: Name of the files, for messages.
 
     Raises:
@@ -48,22 +50,21 @@ def run_once(session: Session, environment: Environment, argv: list[str], *, wha
         InternalFailure: The sandbox could not be entered.
         Stopped: A stop was requested.
     """
-    view = session.view(environment)
-    ended = supervise(
-        session.wrap(argv, view=view, variables=session.variables(environment, view)),
-        log=session.log,
-        stop=session.stop,
-        clock=session.clock,
-        limits=Limits(grace_s=0),
-        ask=Running.kill,
-    )
-    if ended.stop:
-        raise Stopped(ended.stop)
+    ended = _run_to_end(session, launch)
     if ended.exit_code:
         last = ended.stderr_tail.strip().splitlines()[-1:] or [f"exit status {ended.exit_code}"]
         if last[0].startswith(("bwrap: ", "tidemill-sandbox: ")):
             raise InternalFailure(f"the sandbox could not be entered: {last[0]}")
         raise ClientFailure(f"{what}: {last[0]}")
+
+
+def _run_to_end(session: Session, launch: Launch) -> Ended:
+    ended = supervise(
+        launch, log=session.log, stop=session.stop, clock=session.clock, limits=Limits(grace_s=0), ask=Running.kill
+    )
+    if ended.stop:
+        raise Stopped(ended.stop)
+    return ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +74,11 @@ class Serving:
     Attributes:
         models: Directory of the model, or of the models of a multi-model endpoint, relative to ``/opt/ml``.
         port: Loopback port to listen on, 0 for a free one; None listens on the instance's unix socket.
-        code_sha256: Digest of the user's code. Installed packages that depend on the code are cached under it.
         most_ends: Number of exits of the server within a minute after which the instance fails.
     """
 
     models: str = "model"
     port: int | None = None
-    code_sha256: str = ""
     most_ends: int = _CRASHES
 
 
@@ -99,11 +98,9 @@ def run_endpoint(session: Session) -> InstanceExit:
 def _serve(session: Session, environment: Environment) -> InstanceExit:
     started_ms = session.clock.now_ms()
     session.report.enter("Serving", "The model server is running")
-    source = session.task.code or session.task.model
     # The server of a multi-model endpoint starts without a model; requests load models.
     models = _MODEL if session.task.model is not None else _MODELS
-    serving = Serving(models=models, code_sha256=source.sha256 if source else "")
-    overlay = keep_serving(session, environment, serving)
+    installed = keep_serving(session, environment, Serving(models=models))
     return InstanceExit(
         outcome=Outcome.STOPPED,
         failure="",
@@ -114,7 +111,7 @@ def _serve(session: Session, environment: Environment) -> InstanceExit:
             "environment": environment.name,
             "environment_key": environment.key,
             "lock_sha256": environment.lock_sha256,
-            "overlay_key": overlay.key if overlay else "",
+            **record_of(installed),
             "python": platform.python_version(),
             "model_sha256": session.task.model.sha256 if session.task.model else "",
             "isolation": str(session.sandbox.isolation),
@@ -184,13 +181,18 @@ def extract(session: Session, environment: Environment, archive: ObjectFile, dir
     name = f"{directory}.tar.gz"
     session.fetch(archive, name)
     base = session.base_dir
-    argv = [str(environment.python), "-m", "tidemill_runtime", "extract"]
-    argv += [f"{base}/.tidemill/{name}", f"{base}/{directory}"]
-    run_once(session, environment, argv, what=archive.uri)
+    launch = session.wrap_module(
+        "tidemill_runtime",
+        ["extract", f"{base}/.tidemill/{name}", f"{base}/{directory}"],
+        environment=environment,
+        view=session.view(environment),
+        variables={},
+    )
+    run_once(session, launch, what=archive.uri)
     (session.directory.private / name).unlink(missing_ok=True)
 
 
-def keep_serving(session: Session, environment: Environment, serving: Serving) -> Overlay | None:
+def keep_serving(session: Session, environment: Environment, serving: Serving) -> Installed | None:
     """Keep the server running until a stop is requested.
 
     Args:
@@ -199,22 +201,20 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         serving: Options of the server.
 
     Returns:
-        The overlay with the packages of the user's code, or None if the code needs no packages.
+        The environment with the packages of the user's code, or None if the code needs no packages.
 
     Raises:
         InstanceFailure: The server keeps ending or exceeding its limits, or packages cannot be installed.
     """
     crashes: deque[float] = deque(maxlen=serving.most_ends)
-    overlay: Overlay | None = None
+    needed = _needed(session, environment, serving)
+    installed = Packages(session, environment).install(needed) if needed else None
     while True:
         watch = LimitWatch(session.spec.limits, session.directory, session.log.note)
         with watch.watching():
-            ended = _serve_once(session, environment, overlay, serving, watch.cgroup)
+            ended = _serve_once(session, environment, installed, serving, watch.cgroup)
         if ended.stop:
-            return overlay
-        if ended.exit_code == NEEDS_OVERLAY and overlay is None:
-            overlay = Packages(session, environment, serving.code_sha256).overlay()
-            continue
+            return installed
         now_s = session.clock.monotonic_s()
         crashes.append(now_s)
         if len(crashes) == serving.most_ends and now_s - crashes[0] < _CRASH_WINDOW_S:
@@ -226,27 +226,57 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         what = watch.failure or f"the model server ended with status {ended.exit_code}"
         session.log.note(f"tidemill: {what}")
         if session.stop.wait(_FIRST_PAUSE_S * 2 ** len(crashes)):
-            return overlay
+            return installed
         session.log.note("tidemill: starting the model server again")
 
 
+def _needed(session: Session, environment: Environment, serving: Serving) -> str:
+    """Return the requirements.txt whose packages the user's code needs, as the job sees it; empty if none is needed.
+
+    The model server finds it, in a process that runs no user code.
+    """
+    places = (
+        *(source / "code" for source, below in session.covers if below == serving.models),
+        *(session.directory.ml / each for each in (f"{serving.models}/code", "code")),
+    )
+    given = session.spec.variables
+    if _REQUIREMENTS not in given and not any((place / "requirements.txt").exists() for place in places):
+        return ""
+    needs = Needs()
+    launch = session.wrap_module(
+        "tidemill_serving",
+        ["--report-needs", "--model-dir", f"{session.base_dir}/{serving.models}", *_code_options(session)],
+        environment=environment,
+        view=session.view(environment),
+        variables={Needs.VARIABLE: str(needs.fd), **{name: given[name] for name in _OF_CODE if name in given}},
+    )
+    # If it fails, so does the server, which then names the reason.
+    _run_to_end(session, replace(launch, descriptors=(*launch.descriptors, needs.fd)))
+    return needs.read()
+
+
+def _code_options(session: Session) -> list[str]:
+    return ["--kind", session.spec.serves, "--code-dir", f"{session.base_dir}/code"]
+
+
 def _serve_once(
-    session: Session, environment: Environment, overlay: Overlay | None, serving: Serving, cgroup: Cgroup | None
+    session: Session, environment: Environment, installed: Installed | None, serving: Serving, cgroup: Cgroup | None
 ) -> Ended:
     (session.directory.private / _SOCKET).unlink(missing_ok=True)
-    base, view = session.base_dir, with_overlay(session.view(environment), overlay)
+    base, view = session.base_dir, session.view(environment)
+    if installed:
+        view = installed.added_to(view)
     address, inherited = _address(session, f"{base}/.tidemill/{_SOCKET}")
     argv = [str(environment.python), "-m", "tidemill_serving", "--model-dir", f"{base}/{serving.models}"]
     if serving.port is None:  # the service enforces the time limit of each request
         argv += ["--unix-socket", address, "--rest-api-timeout-in-ms", _LONGEST_ANSWER_MS]
     else:
         argv += ["--port", str(serving.port)]
-    argv += ["--kind", session.spec.serves, "--code-dir", f"{base}/code"]
+    argv += _code_options(session)
     argv += ["--archives", f"{base}/.tidemill/{session.directory.archives.name}"]
-    argv += ["--overlay-request", f"{base}/.tidemill/{NEEDS_OVERLAY_FILE}"]
-    variables = session.variables(environment, view, first_on_path=f"{overlay.prefix}/bin" if overlay else "")
-    if overlay:
-        variables["TIDEMILL_OVERLAY"] = str(overlay.prefix)
+    variables = session.variables(environment, view, first_on_path=f"{installed.prefix}/bin" if installed else "")
+    if installed:
+        variables["TIDEMILL_OVERLAY"] = str(installed.prefix)
     launch = session.wrap(argv, view=view, variables=variables)
     return supervise(
         replace(launch, descriptors=(*launch.descriptors, *inherited)),

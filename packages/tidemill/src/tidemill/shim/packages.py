@@ -1,92 +1,218 @@
-"""Install the packages of the user's requirements once, inside the sandbox, into an overlay of the environment."""
+"""Install the packages that the user's code needs, before any of that code runs.
+
+Packages that the code requires by name only are installed once for all jobs, in a sandbox that has nothing of the job:
+only the list of names and the service's settings. Everything else (index options, files, URLs, a setup.py, variables of
+the request for pip) is installed in the job's sandbox, for this instance only.
+"""
 
 import hashlib
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tidemill.environments.build_lock import remove_tree
 from tidemill.environments.builder import Environment
 from tidemill.environments.overlays import Overlay, Overlays
-from tidemill.environments.uv_command import installer_variables
-from tidemill.sandbox import View
+from tidemill.environments.requirements import Requirements
+from tidemill.environments.uv_command import configures_installers, installer_variables
+from tidemill.sandbox import Launch, View
 from tidemill.shim.beneath import read_beneath
-from tidemill.shim.failures import InstanceFailure, InternalFailure, algorithm_reason, ended_reason
+from tidemill.shim.failures import InstanceFailure, algorithm_reason, ended_reason
 from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import Ended, Limits, Running, supervise
 
-__all__ = ["NEEDS_OVERLAY", "NEEDS_OVERLAY_FILE", "Packages", "has_report", "reported_failure", "with_overlay"]
+__all__ = ["Installed", "Needs", "Packages", "has_report", "record_of", "reported_failure"]
 
-NEEDS_OVERLAY = 75
-"""Exit status of a runtime or model server if the user's code needs packages that are not installed."""
-NEEDS_OVERLAY_FILE = "needs-overlay.json"
-"""File in the private directory of the instance that names the requirements."""
 _REPORT_MAX_BYTES = 64 * 1024
 _REQUIREMENTS_MAX_BYTES = 4 * 1024 * 1024
+_SETTINGS_MAX_BYTES = 1 << 20
+_SETUP = "setup.py"
+_OWN = ".tidemill/environment"
+_OF_BUILDS = frozenset({"CC", "CFLAGS", "CPPFLAGS", "CXX", "CXXFLAGS", "HOME", "LDFLAGS", "NETRC", "PATH"})
+"""Variables, besides those of pip and uv, that change the result of an installation."""
+
+
+class Needs:
+    """A pipe on which an in-job distribution reports which packages the code needs, before it starts that code.
+
+    Only the first message counts, and it is written before any user code runs, so user code cannot forge it. The exit
+    status does not count.
+
+    Attributes:
+        fd: Write end, for the command; `supervise` closes it.
+    """
+
+    VARIABLE = "TIDEMILL_NEEDS_FD"
+
+    def __init__(self) -> None:
+        self._read_fd, self.fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+
+    def read(self) -> str:
+        """Return the path of the reported requirements.txt or setup.py, as the job sees it; empty if none is needed.
+
+        To be called once, when the command has ended.
+        """
+        with os.fdopen(self._read_fd, "rb", buffering=0) as pipe:
+            message = pipe.read(_REPORT_MAX_BYTES) or b"{}"
+        with suppress(ValueError):
+            first, _ = json.JSONDecoder().raw_decode(message.decode())
+            return str(first.get("requirements", ""))
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The environment with the packages that an instance's code needs.
+
+    Attributes:
+        prefix: Its directory, as the job sees it.
+        shared: The overlay that all jobs with the same requirements share; None if it belongs to this instance.
+    """
+
+    prefix: Path
+    shared: Overlay | None
+
+    def added_to(self, view: View) -> View:
+        """Return ``view`` with the environment readable."""
+        return replace(view, read_only=(*view.read_only, self.prefix)) if self.shared else view
+
+
+def record_of(installed: Installed | None) -> dict[str, str]:
+    """Return members of an instance's record: key and content digest of the shared overlay, empty without one."""
+    shared = installed.shared if installed else None
+    return {"overlay_key": shared.key if shared else "", "overlay_sha256": shared.sha256 if shared else ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """Installs the packages that the code of an instance asks for.
+    """Installs the packages that the code of an instance needs.
 
     Attributes:
         session: The instance.
-        environment: The environment below the overlay; it is not changed.
-        code_sha256: Digest of the archive with the code.
+        environment: The environment below; it is not changed.
         deadline_s: Time on the session's monotonic clock at which to give up. Default: never.
     """
 
     session: Session
     environment: Environment
-    code_sha256: str
     deadline_s: float | None = None
 
-    def overlay(self) -> Overlay:
-        """Return the overlay that the code asks for; build it if it does not exist.
+    def install(self, requirements: str) -> Installed:
+        """Install the packages of a requirements.txt or setup.py. No code of the user has run in the instance.
+
+        Args:
+            requirements: The file, as the job sees it.
 
         Raises:
             InstanceFailure: The packages cannot be installed.
             Stopped: A stop was requested.
         """
         session = self.session
-        request = read_beneath(session.directory.private, NEEDS_OVERLAY_FILE, max_bytes=_REPORT_MAX_BYTES)
-        try:
-            wanted = json.loads(request or b"")
-            requirements, digest = str(wanted["requirements"]), str(wanted["sha256"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise InternalFailure(f"the user's code asked for packages without saying which: {error}") from error
-        relative = requirements.removeprefix(f"{session.base_dir}/")
-        text = read_beneath(session.directory.ml, relative, max_bytes=_REQUIREMENTS_MAX_BYTES)
-        # Requirements that refer to local files depend on the code, so only jobs with the same code share the overlay.
-        shared = text is not None and hashlib.sha256(text).hexdigest() == digest
-        session.log.note(f"tidemill: installing packages of {requirements}")
+        found, own = self._read(requirements)
         started_s = time.monotonic()
-        overlay = Overlays(session.task.site.environments_dir / "overlays").ensure(
+        if own:
+            session.log.note(f"tidemill: installing packages of {requirements} for this job only: {own}")
+            installed = self._install_own(requirements)
+        else:
+            session.log.note(f"tidemill: installing packages of {requirements}")
+            overlay = self._shared(found)
+            installed = Installed(overlay.prefix, overlay)
+        session.log.note(f"tidemill: packages are ready after {time.monotonic() - started_s:.1f} s")
+        return installed
+
+    def _read(self, requirements: str) -> tuple[Requirements, str]:
+        """Return the requirements, and why they are installed for this job only; empty if for all jobs."""
+        if requirements.endswith(f"/{_SETUP}"):
+            return Requirements((), ""), "the code is a package"
+        root, relative = self._place(requirements)
+        text = read_beneath(root, relative, max_bytes=_REQUIREMENTS_MAX_BYTES)
+        if text is None or len(text) == _REQUIREMENTS_MAX_BYTES:
+            return Requirements((), ""), f"it is a link, or longer than {_REQUIREMENTS_MAX_BYTES} bytes"
+        found = Requirements.parse(text)
+        variables = self.session.spec.variables
+        named = sorted(name for name in variables if configures_installers(name) or name in _OF_BUILDS)
+        return found, found.own or (f"the job sets {', '.join(named)}" if named else "")
+
+    def _place(self, requirements: str) -> tuple[Path, str]:
+        """Return where a file of the job is outside of the sandbox: a directory and the path below it."""
+        relative = requirements.removeprefix(f"{self.session.base_dir}/")
+        for source, below in self.session.covers:
+            if relative.startswith(f"{below}/"):
+                return source, relative.removeprefix(f"{below}/")
+        return self.session.directory.ml, relative
+
+    def _install_own(self, requirements: str) -> Installed:
+        session = self.session
+        prefix = f"{session.base_dir}/{_OWN}"
+        settings = installer_variables(os.environ)
+        view = _with_named_files(session.view(self.environment), settings)
+        variables = {**settings, **session.variables(self.environment, view)}
+        launch = session.wrap_module(
+            "tidemill_runtime",
+            ["install", prefix, requirements],
+            environment=self.environment,
+            view=view,
+            variables=variables,
+            # The installer uses the machine's network, unless the job must not have any network.
+            machine_network=not session.spec.closed,
+        )
+        self._run(launch, ml=session.directory.ml)
+        return Installed(Path(prefix), None)
+
+    def _shared(self, requirements: Requirements) -> Overlay:
+        session = self.session
+        settings = installer_variables(os.environ)
+        return Overlays(session.task.site.environments_dir / "overlays").ensure(
             self.environment.key,
             (
-                digest,
-                hashlib.sha256(text or b"").hexdigest(),
-                "" if shared else self.code_sha256,
-                f"{session.isolation}, closed" if session.spec.closed else session.sandbox.isolation,
+                requirements.text,
+                _digest(settings),
+                # A sandbox of less isolation may be writable for jobs, and a closed one has no index.
+                f"{session.sandbox.isolation}{', closed' if session.spec.closed else ''}",
             ),
-            install=lambda prefix: self._install(prefix, requirements),
+            install=lambda prefix: self._install_shared(prefix, requirements, settings),
             log=session.log.note,
             poll=session.stop.check,
         )
-        session.log.note(f"tidemill: packages are ready after {time.monotonic() - started_s:.1f} s")
-        return overlay
 
-    def _install(self, prefix: Path, requirements: str) -> None:
+    def _install_shared(self, prefix: Path, requirements: Requirements, settings: dict[str, str]) -> None:
+        """Install with the service's settings, in a sandbox without files and variables of the job."""
         session = self.session
-        fetching = installer_variables(os.environ)
-        view = _with_installer_files(session.view(self.environment), fetching, writable=prefix)
-        variables = {**session.variables(self.environment, view), **fetching}
-        argv = [str(self.environment.python), "-m", "tidemill_runtime", "install", str(prefix), requirements]
+        place = session.directory.path / "packages"
+        remove_tree(place)
+        for name in ("ml", "home", "tmp/tmp", "tmp/var"):
+            (place / name).mkdir(parents=True, mode=0o700)
+        (place / "ml/requirements.txt").write_text(requirements.text)
+        view = replace(
+            _with_named_files(session.view(self.environment), settings),
+            ml=place / "ml",
+            home=place / "home",
+            tmp=place / "tmp",
+            mounted=(),
+            covers=(),
+            writable=(prefix,),
+        )
+        variables = {**session.own_variables(self.environment, view), **settings}
+        launch = session.wrap_module(
+            "tidemill_runtime",
+            ["install", str(prefix), f"{session.sandbox.base_dir(view)}/requirements.txt"],
+            environment=self.environment,
+            view=view,
+            variables=variables,
+            machine_network=not session.spec.closed,
+        )
+        self._run(launch, ml=place / "ml")
+        remove_tree(place)
+
+    def _run(self, launch: Launch, *, ml: Path) -> None:
+        session = self.session
         ended = supervise(
-            # The installer uses the machine's network and settings, unless the job must not have any network.
-            session.wrap(argv, view=view, variables=variables, machine_network=not session.spec.closed),
+            launch,
             log=session.log,
             stop=session.stop,
             clock=session.clock,
@@ -96,29 +222,24 @@ class Packages:
         if ended.stop:
             raise Stopped(ended.stop)
         if ended.exit_code:
-            raise reported_failure(session, ended, command=" ".join(argv[:4]))
+            raise reported_failure(ml, ended, command="python -m tidemill_runtime install")
 
 
-def with_overlay(view: View, overlay: Overlay | None) -> View:
-    """Return ``view`` with the overlay readable; ``view`` itself without an overlay."""
-    return replace(view, read_only=(*view.read_only, overlay.prefix)) if overlay else view
-
-
-def has_report(session: Session) -> bool:
-    """Return whether the runtime or the script reported a failure in ``output/failure``."""
-    text = read_beneath(session.directory.ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
+def has_report(ml: Path) -> bool:
+    """Return whether the runtime or the script reported a failure in ``output/failure`` of the directory ``ml``."""
+    text = read_beneath(ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
     return bool(text and text.strip())
 
 
-def reported_failure(session: Session, ended: Ended, *, command: str) -> InstanceFailure:
+def reported_failure(ml: Path, ended: Ended, *, command: str) -> InstanceFailure:
     """Return the failure that the runtime or the script reported, else one derived from the exit status.
 
     Args:
-        session: The instance, whose ``output/failure`` may have a report.
+        ml: The directory whose ``output/failure`` may have a report.
         ended: The ended command.
         command: The command, for the message.
     """
-    text = read_beneath(session.directory.ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
+    text = read_beneath(ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
     if text:
         return algorithm_reason(text.decode(errors="replace"), peak_rss_bytes=ended.peak_rss_bytes)
     return ended_reason(
@@ -126,7 +247,20 @@ def reported_failure(session: Session, ended: Ended, *, command: str) -> Instanc
     )
 
 
-def _with_installer_files(view: View, fetching: dict[str, str], *, writable: Path) -> View:
-    """Return the view with the files that the installer's variables name, e.g. certificates and local indexes."""
-    named = tuple(Path(value) for value in fetching.values() if value.startswith("/") and Path(value).exists())
-    return replace(view, read_only=(*view.read_only, *named), writable=(writable,))
+def _named_files(settings: dict[str, str]) -> list[Path]:
+    """Return the files that the service's settings name, e.g. certificates and local indexes."""
+    paths = (Path(value.removeprefix("file://")) for value in settings.values())
+    return [path for path in paths if path.is_absolute() and path.exists()]
+
+
+def _with_named_files(view: View, settings: dict[str, str]) -> View:
+    return replace(view, read_only=(*view.read_only, *_named_files(settings)))
+
+
+def _digest(settings: dict[str, str]) -> str:
+    """Return a digest of the service's settings for installers, with the content of the files that they name."""
+    digest = hashlib.sha256(json.dumps(sorted(settings.items())).encode())
+    for path in _named_files(settings):
+        if path.is_file() and path.stat().st_size <= _SETTINGS_MAX_BYTES:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

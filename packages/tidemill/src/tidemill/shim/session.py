@@ -18,7 +18,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.records import SpecRecord
 from tidemill.instance.spec import InstanceSpec, Isolation, ObjectFile
-from tidemill.sandbox import Launch, Sandbox, View
+from tidemill.sandbox import Launch, Sandbox, View, secret_file
 from tidemill.sandbox.network import INTERFACE, JobNetwork
 from tidemill.shim.addresses import interface_of
 from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
@@ -136,17 +136,67 @@ class Session:
             view: The command's view of the file system.
             first_on_path: A directory to put first on PATH. Default: none.
         """
-        path = f"{environment.prefix}/bin:{_SYSTEM_PATH}"
+        own = self.own_variables(environment, view)
         return {
-            "PATH": f"{first_on_path}:{path}" if first_on_path else path,
-            "LANG": "C.UTF-8",
+            **own,
+            "PATH": f"{first_on_path}:{own['PATH']}" if first_on_path else own["PATH"],
             "PYTHONUNBUFFERED": "1",
-            **self.sandbox.variables(view),
             **self.spec.variables,
             **visible_gpus(self.task.devices, self.spec.variables),
             **({_JOB_DIRECTORY: str(self.directory.shared)} if self.directory.shared.is_dir() else {}),
             MARK: self.spec.ref.mark,
         }
+
+    def own_variables(self, environment: Environment, view: View) -> dict[str, str]:
+        """Return the variables of a command that runs no code of the user, so it gets no variables of the request.
+
+        Args:
+            environment: The environment in which the command runs.
+            view: The command's view of the file system.
+        """
+        return {
+            "PATH": f"{environment.prefix}/bin:{_SYSTEM_PATH}",
+            "LANG": "C.UTF-8",
+            **self.sandbox.variables(view),
+            MARK: self.spec.ref.mark,
+        }
+
+    def wrap_module(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        environment: Environment,
+        view: View,
+        variables: Mapping[str, str],
+        machine_network: bool = False,
+    ) -> Launch:
+        """Return the launch of an in-job distribution that gets the job's variables as data.
+
+        ``PYTHONPATH`` or ``LD_PRELOAD`` of the request therefore run no code of the user in it.
+
+        Args:
+            module: The distribution, e.g. ``tidemill_runtime``.
+            arguments: Arguments of the module.
+            environment: The environment whose Python runs the module.
+            view: The module's view of the file system.
+            variables: The job's variables, readable at the descriptor ``TIDEMILL_VARIABLES_FD``.
+            machine_network: As for `wrap`.
+
+        Raises:
+            ClientFailure: The operating system does not allow the name or value of a variable.
+            InternalFailure: The sandbox cannot be prepared, or the job's network is gone.
+        """
+        _check(variables)
+        argv = [str(environment.python), "-I", "-u", "-m", module, *arguments]
+        fd = secret_file(json.dumps(dict(variables)).encode())
+        own = {**self.own_variables(environment, view), "TIDEMILL_VARIABLES_FD": str(fd)}
+        try:
+            launch = self.wrap(argv, view=view, variables=own, machine_network=machine_network)
+        except BaseException:
+            os.close(fd)
+            raise
+        return replace(launch, descriptors=(*launch.descriptors, fd))
 
     def wrap(
         self, argv: Sequence[str], *, view: View, variables: Mapping[str, str], machine_network: bool = False
@@ -163,9 +213,7 @@ class Session:
             ClientFailure: The operating system does not allow the name or value of a variable.
             InternalFailure: The sandbox cannot be prepared, or the job's network is gone.
         """
-        for name, value in variables.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise ClientFailure(f"environment variable {name!r} cannot be set: it has no name, or holds = or NUL")
+        _check(variables)
         try:
             launch = self.sandbox.wrap(argv, view=view, variables=variables)
             if self.network is None or machine_network:
@@ -287,3 +335,9 @@ class Session:
         if self.spec.warm and self.warm_socket is None:
             why = "its network is its own" if self.network else "no process has TensorFlow imported yet"
             self.log.note(f"tidemill: {why}; the script starts cold")
+
+
+def _check(variables: Mapping[str, str]) -> None:
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ClientFailure(f"environment variable {name!r} cannot be set: it has no name, or holds = or NUL")

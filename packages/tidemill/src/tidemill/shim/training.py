@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from tidemill.core import faults
 from tidemill.environments.builder import Environment
-from tidemill.environments.overlays import Overlay
 from tidemill.instance.status import Artifact, InstanceExit, Outcome, StopReason
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
@@ -19,7 +18,7 @@ from tidemill.shim.fast_files.servers import FastFiles, Serving, prepare_fast_fi
 from tidemill.shim.feeder import Feeder
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.objects import is_segment
-from tidemill.shim.packages import NEEDS_OVERLAY, Packages, has_report, reported_failure, with_overlay
+from tidemill.shim.packages import Installed, Needs, Packages, has_report, record_of, reported_failure
 from tidemill.shim.packing import pack
 from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
@@ -59,7 +58,7 @@ class _Trained:
     started_ms: int
     ended_ms: int
     peak_rss_bytes: int
-    overlay_key: str
+    installed: Installed | None
 
 
 def run_training(session: Session) -> InstanceExit:
@@ -89,7 +88,7 @@ def run_training(session: Session) -> InstanceExit:
         training_started_ms=trained.started_ms,
         training_ended_ms=trained.ended_ms,
         artifacts=artifacts,
-        record=_record(session, environment, run.command, trained.overlay_key),
+        record=_record(session, environment, run.command, trained.installed),
         peak_rss_bytes=trained.peak_rss_bytes,
     )
 
@@ -111,9 +110,8 @@ class _Run:
         self._channels = channels
         self._fast_files = fast_files
         spec = session.spec
-        self.command = [str(environment.python), "-m", "tidemill_runtime", "train"]
-        if spec.entrypoint:
-            self.command += ["--", *spec.entrypoint]
+        self._arguments = ["train", *(["--", *spec.entrypoint] if spec.entrypoint else [])]
+        self.command = [str(environment.python), "-m", "tidemill_runtime", *self._arguments]
         self._watch = LimitWatch(spec.limits, session.directory, session.log.note)
         self._deadline_s: float | None = None
         self._started_ms = 0
@@ -125,47 +123,54 @@ class _Run:
         self._started_ms = session.clock.now_ms()
         if session.spec.max_runtime_s:
             self._deadline_s = session.clock.monotonic_s() + session.spec.max_runtime_s
-        ended = self._runtime(overlay=None)
-        overlay_key = ""
-        if ended.exit_code == NEEDS_OVERLAY and ended.stop is None:
-            try:
-                overlay = self._overlay()
-            except Stopped as stopped:
-                return self._trained(replace(ended, stop=stopped.reason), overlay_key)
-            except InstanceFailure as failure:
-                return self._trained(ended, overlay_key, failure=failure)
-            overlay_key = overlay.key
-            ended = self._runtime(overlay=overlay)
-        return self._trained(ended, overlay_key)
+        ended, needed = self._runtime(None)
+        if not needed or ended.stop is not None:
+            return self._trained(ended, None)
+        try:
+            installed = Packages(session, self._environment, self._deadline_s).install(needed)
+        except Stopped as stopped:
+            return self._trained(replace(ended, stop=stopped.reason), None)
+        except InstanceFailure as failure:
+            return self._trained(ended, None, failure=failure)
+        ended, _ = self._runtime(installed)
+        return self._trained(ended, installed)
 
-    def _runtime(self, *, overlay: Overlay | None) -> Ended:
+    def _runtime(self, installed: Installed | None) -> tuple[Ended, str]:
+        """Run the runtime. Return how it ended, and the requirements.txt or setup.py to install first, if any."""
+        needs = Needs()
         try:
             with self._fast_files.running() as serving:
-                return self._run(overlay, serving)
+                ended = self._run(installed, serving, needs)
         except OSError as error:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
+        return ended, needs.read()
 
-    def _run(self, overlay: Overlay | None, serving: Serving) -> Ended:
+    def _run(self, installed: Installed | None, serving: Serving, needs: Needs) -> Ended:
         session = self._session
         view = session.view(self._environment)
         # A script with its own packages starts cold: they may replace modules that the warm process has imported.
-        warm_socket = None if overlay else session.warm_socket
-        view = serving.added_to(self._channels.added_to(with_overlay(view, overlay)))
+        warm_socket = None if installed else session.warm_socket
+        view = serving.added_to(self._channels.added_to(installed.added_to(view) if installed else view))
         if warm_socket:
             view = replace(view, read_only=(*view.read_only, warm_socket))
         cache = session.compiler_cache()
         if cache:
             view = replace(view, writable=(*view.writable, cache))
-        variables = session.variables(self._environment, view, first_on_path=f"{overlay.prefix}/bin" if overlay else "")
+        first_on_path = f"{installed.prefix}/bin" if installed else ""
+        variables = session.variables(self._environment, view, first_on_path=first_on_path)
         read_fd, write_fd = os.pipe()
         variables["TIDEMILL_CONTROL_FD"] = str(read_fd)
+        variables[Needs.VARIABLE] = str(needs.fd)
         if cache:
             variables["TIDEMILL_COMPILER_CACHE"] = str(cache)
-        if overlay:
-            variables["TIDEMILL_OVERLAY"] = str(overlay.prefix)
+        if installed:
+            variables["TIDEMILL_OVERLAY"] = str(installed.prefix)
         if warm_socket:
             variables["TIDEMILL_WARM_SOCKET"] = str(warm_socket)
-        launch = session.wrap(self.command, view=view, variables=variables)
+        launch = session.wrap_module(
+            "tidemill_runtime", self._arguments, environment=self._environment, view=view, variables=variables
+        )
+        launch = replace(launch, descriptors=(*launch.descriptors, needs.fd))
         limits = Limits(grace_s=session.spec.grace_s, deadline_s=self._deadline_s)
 
         def ask(running: Running) -> None:
@@ -201,11 +206,9 @@ class _Run:
                 cgroup=self._watch.cgroup,
             )
 
-    def _overlay(self) -> Overlay:
-        code = self._session.task.code
-        return Packages(self._session, self._environment, code.sha256 if code else "", self._deadline_s).overlay()
-
-    def _trained(self, ended: Ended, overlay_key: str, *, failure: InstanceFailure | None = None) -> _Trained:
+    def _trained(
+        self, ended: Ended, installed: Installed | None, *, failure: InstanceFailure | None = None
+    ) -> _Trained:
         outcome = Outcome.COMPLETED
         if ended.stop:
             outcome, failure = _OUTCOMES[ended.stop], None
@@ -217,7 +220,7 @@ class _Run:
             outcome, failure = Outcome.FAILED, self._watch.failure
         elif failure is not None or ended.exit_code or self._reports_failure_alone():
             outcome = Outcome.FAILED
-            failure = failure or reported_failure(self._session, ended, command=" ".join(self.command[1:]))
+            failure = failure or reported_failure(self._session.directory.ml, ended, command=" ".join(self.command[1:]))
             failure = self._fast_files.cause_of(failure)
         return _Trained(
             outcome=outcome,
@@ -225,7 +228,7 @@ class _Run:
             started_ms=self._started_ms,
             ended_ms=self._session.clock.now_ms(),
             peak_rss_bytes=ended.peak_rss_bytes,
-            overlay_key=overlay_key,
+            installed=installed,
         )
 
     def _reports_failure_alone(self) -> bool:
@@ -235,7 +238,7 @@ class _Run:
         0, and the reason is only in ``output/failure``.
         """
         is_remote_function = any(_REMOTE_FUNCTION in each for each in self._session.spec.entrypoint)
-        return is_remote_function and has_report(self._session)
+        return is_remote_function and has_report(self._session.directory.ml)
 
 
 def _download(session: Session) -> tuple[Feeder, Channels, FastFiles]:
@@ -289,13 +292,15 @@ def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact]
     return artifacts, failure
 
 
-def _record(session: Session, environment: Environment, command: list[str], overlay_key: str) -> dict[str, object]:
+def _record(
+    session: Session, environment: Environment, command: list[str], installed: Installed | None
+) -> dict[str, object]:
     code = session.task.code
     return {
         "environment": environment.name,
         "environment_key": environment.key,
         "lock_sha256": environment.lock_sha256,
-        "overlay_key": overlay_key,
+        **record_of(installed),
         "python": platform.python_version(),
         "command": command,
         "code_sha256": code.sha256 if code else "",

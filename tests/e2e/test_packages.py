@@ -1,0 +1,94 @@
+"""Packages of a job: what one job brings never reaches another one, in every isolation mode."""
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidemill.sandbox.network import network_failure
+from tidemill.testing import Service
+
+BUCKET = "sagemaker-us-west-2-000000000000"
+_FAILURE = network_failure()
+_NEEDS_NETWORKS = pytest.mark.skipif(_FAILURE is not None, reason=f"no network namespaces here: {_FAILURE}")
+
+
+def _wheel(name: str, version: str, text: str) -> bytes:
+    """Return a wheel with one module and one command, which both print ``text``."""
+    info, buffer = f"{name}-{version}.dist-info", io.BytesIO()
+    files = {
+        f"{name}.py": f"TEXT = {text!r}\ndef main(): print('COMMAND', TEXT)\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name}-command = {name}:main\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+    return buffer.getvalue()
+
+
+def _index(*wheels: tuple[str, str, str]) -> dict[str, bytes]:
+    """Return the files of a package index with wheels of these names, versions and texts."""
+    files = {}
+    for name, version, text in wheels:
+        file = f"{name}-{version}-py3-none-any.whl"
+        page = f'<!DOCTYPE html><html><body><a href="{file}">{file}</a></body></html>'
+        files[f"simple/{name}/index.html"] = page.encode()
+        files[f"simple/{name}/{file}"] = _wheel(name, version, text)
+    return files
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the URL of the service's package index."""
+    directory = tmp_path_factory.mktemp("index")
+    for name, content in _index(("tides", "1.0", "of the service"), ("gulls", "1.0", "of the service")).items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return f"file://{directory}/simple"
+
+
+@pytest.fixture(
+    scope="module",
+    params=["mount", "plain", pytest.param("full", marks=_NEEDS_NETWORKS)],
+)
+def mode(request: pytest.FixtureRequest, jobs_of: Any, index: str) -> Iterator[Any]:
+    """Yield jobs of a service in each isolation mode, whose settings name an index."""
+    with Service(settings={"isolation": request.param}, variables={"PIP_INDEX_URL": index}) as service:
+        yield jobs_of(service)
+
+
+def _run(jobs: Any, files: dict[str, bytes], **members: Any) -> list[str]:
+    """Run a job with the given files as its code; return the lines of its log."""
+    request = jobs.request("", **members)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    key = f"{request['TrainingJobName']}/source/sourcedir.tar.gz"
+    jobs.s3.put_object(Bucket=BUCKET, Key=key, Body=buffer.getvalue())
+    jobs.sagemaker.create_training_job(**request)
+    ended = jobs.wait(request["TrainingJobName"])
+    lines = jobs.log(request["TrainingJobName"])
+    assert ended["TrainingJobStatus"] == "Completed", (ended.get("FailureReason"), lines)
+    return lines
+
+
+def test_a_job_with_an_index_of_its_own_puts_no_package_into_other_jobs(mode: Any) -> None:
+    code = {"train.py": b"import tides; print('HAS', tides.TEXT)", "requirements.txt": b"tides\n"}
+    attack = {"PIP_EXTRA_INDEX_URL": "file:///opt/ml/code/simple"}
+    lines = _run(mode, {**code, **_index(("tides", "9.9", "of the attacker"))}, Environment=attack)
+    assert any("for this job only: the job sets PIP_EXTRA_INDEX_URL" in line for line in lines), lines
+    lines = _run(mode, code)
+    assert "HAS of the service" in lines
+    lines = _run(mode, code)
+    assert "HAS of the service" in lines
+    assert not any("Successfully installed" in line for line in lines), "the second job finds the packages of the first"
