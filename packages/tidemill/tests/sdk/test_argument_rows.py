@@ -19,7 +19,7 @@ AWS_SDK = REPOSITORY / ".venvs/peers/lib/python3.11/site-packages/sagemaker"
 RUNTIME = REPOSITORY / "packages/tidemill-runtime/src"
 
 # Arguments that the estimator accepts through **earlier.
-BY_KEYWORD = {"rules", "git_config", "training_steps", "evaluation_steps", "checkpoint_path", "requirements_file"}
+BY_KEYWORD = {"training_steps", "evaluation_steps", "checkpoint_path", "requirements_file"}
 
 NAME = re.compile(r"""["'](sagemaker_[a-z_]+)["']""")
 NO_HYPERPARAMETERS = {

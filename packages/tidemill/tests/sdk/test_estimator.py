@@ -138,11 +138,10 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> N
         ({"base_job_name": "my_job"}, "base_job_name='my_job' is not a legal name"),
         ({"distribution": {"horovod": {}}}, "unknown kind 'horovod'"),
         ({"distribution": {"mpi": True}}, "is not a dictionary"),
-        ({"git_config": {"repo": "x"}}, "check the repository out"),
+        ({"git_config": {"branch": "x"}}, "git_config needs a repo"),
         ({"source_dir": "/nowhere"}, "no directory /nowhere"),
         ({"dependencies": ["/nowhere"]}, "/nowhere does not exist"),
         ({"max_wait": 1}, "less than max_run"),
-        ({"rules": [1]}, "no debugger"),
         ({"compiler_config": "yes"}, "expected a TrainingCompilerConfig"),
         ({"distribution": {"smdistributed": {"dataparallel": {"enabled": True}}}}, "dataparallel_enabled=True"),
         ({"hyperparameters": {"sagemaker_distributed_dataparallel_enabled": 1}}, "hyperparameters=.*data parallelism"),
@@ -578,3 +577,24 @@ def test_an_instance_type_that_aws_does_not_offer_is_warned_of_at_the_users_line
     with pytest.warns(UserWarning, match=r"no instance type 'm5.large' \(did you mean 'ml.m5.large'\?\)") as seen:
         estimator.fit(job_name="job")
     assert [warning.filename for warning in seen] == [__file__]
+
+
+class DebuggerRule:
+    def to_debugger_rule_config_dict(self) -> dict[str, Any]:
+        return {"RuleConfigurationName": "Loss", "RuleEvaluatorImage": "image"}
+
+
+class ProfilerRule:
+    def to_profiler_rule_config_dict(self) -> dict[str, Any]:
+        return {"RuleConfigurationName": "Slow", "RuleEvaluatorImage": "image"}
+
+
+def test_rules_are_sent_by_their_kind(aws: Any, session: Session, script: Path) -> None:
+    plain = {"RuleConfigurationName": "Plain", "RuleEvaluatorImage": "image"}
+    rules = [DebuggerRule(), ProfilerRule(), plain]
+    TensorFlow(str(script), rules=rules, sagemaker_session=session).fit(wait=False, job_name="job")
+    (request,) = aws.named("CreateTrainingJob")
+    assert [rule["RuleConfigurationName"] for rule in request["DebugRuleConfigurations"]] == ["Loss", "Plain"]
+    assert [rule["RuleConfigurationName"] for rule in request["ProfilerRuleConfigurations"]] == ["Slow"]
+    with pytest.raises(ValueError, match=r"rules: 1 \(int\) cannot be sent"):
+        TensorFlow(str(script), rules=[1], sagemaker_session=session).fit(wait=False)

@@ -36,7 +36,7 @@ DEPRECATED_ALIASES = {
     "distributions": "distribution",
 }
 
-_WITHOUT_EFFECT = frozenset({*LEGACY_MODE, "git_config", "rules"})
+_WITHOUT_EFFECT = frozenset(LEGACY_MODE)
 """Arguments that are ignored if they are empty, and refused otherwise."""
 
 
@@ -50,6 +50,7 @@ class Arguments:
     instance_type: str = "local"
     source_dir: str | None = None
     dependencies: Sequence[str] = ()
+    git_config: Mapping[str, Any] | None = field(default=None, repr=False)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     framework_version: str | None = None
     py_version: str | None = None
@@ -90,6 +91,7 @@ class Arguments:
     tensorboard_output_config: Any = None
     debugger_hook_config: Any = None
     profiler_config: Any = None
+    rules: Sequence[Any] | None = None
     disable_profiler: bool | None = None
 
     def __post_init__(self) -> None:

@@ -51,6 +51,9 @@ class TensorFlow:
             as far as the machine has them; the setting ``limit_to_instance_type`` applies its memory and processors.
         source_dir: Directory with the script and its modules, or the S3 URI of a ``tar.gz`` archive of one.
         dependencies: Files and directories to copy next to the script.
+        git_config: A Git repository, which is cloned when the estimator is created: ``repo``, and optionally
+            ``branch``, ``commit``, ``username`` and ``password``, or ``token``, for https. ``entry_point``,
+            ``source_dir`` and ``dependencies`` are then relative to its root. By ssh, your own agent is used.
         hyperparameters: Passed to the script as command line arguments.
         framework_version: TensorFlow version, e.g. ``2.21``.
         py_version: ``py3``, or a version such as ``py311``.
@@ -110,6 +113,8 @@ class TensorFlow:
             ``/opt/ml/output/tensorboard``): files below LocalPath are copied to S3OutputPath while the job runs.
         debugger_hook_config: Sent as ``DebugHookConfig``. tidemill has no debugger; a library in the script can read it
             from ``/opt/ml/input/config/debughookconfig.json``.
+        rules: Rules of AWS's SDK or dictionaries in the API's form, sent as ``DebugRuleConfigurations`` and
+            ``ProfilerRuleConfigurations``. Recorded: none is evaluated.
         profiler_config: Sent as ``ProfilerConfig``. tidemill has no profiler; a library in the script can read it from
             ``/opt/ml/input/config/profilerconfig.json``.
         disable_profiler: Accepted without effect, since there is no profiler.
@@ -138,6 +143,7 @@ class TensorFlow:
         instance_type: str | None = None,
         source_dir: str | os.PathLike[str] | None = None,
         dependencies: Sequence[str] | None = None,
+        git_config: Mapping[str, Any] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         framework_version: str | None = None,
         py_version: str | None = None,
@@ -178,6 +184,7 @@ class TensorFlow:
         tensorboard_output_config: Any = None,
         debugger_hook_config: Any = None,
         profiler_config: Any = None,
+        rules: Sequence[Any] | None = None,
         disable_profiler: bool | None = None,
         sagemaker_session: Any = None,
         **earlier: Any,
@@ -190,7 +197,10 @@ class TensorFlow:
         self._arguments = merge_arguments({**given, **earlier}, stacklevel=3)
         check_offered(self._arguments)
         self._code = SourceCode.find(
-            self._arguments.entry_point, self._arguments.source_dir, self._arguments.dependencies
+            self._arguments.entry_point,
+            self._arguments.source_dir,
+            self._arguments.dependencies,
+            self._arguments.git_config,
         )
         check_script_mode(self._arguments, self._code)
         self.sagemaker_session = Session.adopt(sagemaker_session)

@@ -327,6 +327,7 @@ class TensorFlowModel(Model):
             with ``input_fn``, ``output_fn`` and ``transform_fn``.
         source_dir: Directory of the entry point.
         dependencies: Files and directories to copy next to the entry point.
+        git_config: A Git repository, as for `TensorFlow`.
         py_version: Python version of the handlers; only for ``python`` endpoints.
         container_log_level: Log level of the server, a level of Python's ``logging``.
         code_location: S3 prefix for uploaded code. Default: the default bucket.
@@ -358,6 +359,7 @@ class TensorFlowModel(Model):
         endpoint_type: str | None = None,
         source_dir: str | None = None,
         dependencies: Sequence[str] = (),
+        git_config: Mapping[str, Any] | None = None,
         py_version: str | None = None,
         container_log_level: int | None = None,
         code_location: str | None = None,
@@ -391,7 +393,7 @@ class TensorFlowModel(Model):
         self.container_log_level = container_log_level
         self.code_location = code_location
         self.model_server_workers = model_server_workers
-        self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies)
+        self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies, git_config)
 
     def use_code(self, code: SourceCode) -> None:
         """Use these handlers instead of those of ``entry_point``.

@@ -70,6 +70,7 @@ def training_request(
         TensorBoardOutputConfig=_structure(arguments.tensorboard_output_config),
         DebugHookConfig=_structure(arguments.debugger_hook_config),
         ProfilerConfig=_structure(arguments.profiler_config),
+        **_rules(arguments.rules or ()),
     )
 
 
@@ -143,6 +144,27 @@ def _structure(value: Any) -> Any:
     if convert is None:
         raise ValueError(f"{value!r} ({type(value).__name__}) cannot be sent; expected a dictionary in the API's form")
     return convert()
+
+
+def _rules(rules: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the members for rules: AWS's objects of both kinds, or dictionaries in the API's form for Debugger."""
+    kinds = {
+        "to_debugger_rule_config_dict": "DebugRuleConfigurations",
+        "to_profiler_rule_config_dict": "ProfilerRuleConfigurations",
+    }
+    members: dict[str, list[dict[str, Any]]] = {}
+    for rule in rules:
+        if isinstance(rule, Mapping):
+            members.setdefault("DebugRuleConfigurations", []).append(dict(rule))
+            continue
+        method = next((each for each in kinds if hasattr(rule, each)), None)
+        if method is None:
+            raise ValueError(
+                f"rules: {rule!r} ({type(rule).__name__}) cannot be sent; expected a Rule or ProfilerRule of AWS's SDK,"
+                " or a dictionary in the API's form"
+            )
+        members.setdefault(kinds[method], []).append(getattr(rule, method)())
+    return members
 
 
 def _texts(environment: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -6,9 +6,12 @@ Members are sorted and have no times, so the same code produces the same bytes.
 import gzip
 import io
 import tarfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from tidemill.sdk.git import Clone
 
 __all__ = ["SourceCode"]
 
@@ -25,6 +28,7 @@ class SourceCode:
         script: Path of the script if there is no source directory.
         dependencies: Files and directories to pack next to the script under their own names.
         remote: S3 URI of an archive that is already uploaded; then nothing is packed.
+        clone: Holds the files if they come from a Git repository.
     """
 
     entry_point: str
@@ -32,19 +36,35 @@ class SourceCode:
     script: Path | None = None
     dependencies: tuple[Path, ...] = ()
     remote: str | None = None
+    clone: Clone | None = None
 
     @classmethod
-    def find(cls, entry_point: str, source_dir: str | None = None, dependencies: Sequence[str] = ()) -> "SourceCode":
+    def find(
+        cls,
+        entry_point: str,
+        source_dir: str | None = None,
+        dependencies: Sequence[str] = (),
+        git_config: Mapping[str, Any] | None = None,
+    ) -> "SourceCode":
         """Return the code at these paths, after checking that they exist.
 
         Args:
             entry_point: The script: a path relative to ``source_dir``, or any path without ``source_dir``.
             source_dir: Local directory, or S3 URI of a packed one.
             dependencies: Further files and directories.
+            git_config: A Git repository, which is cloned now; the other paths are relative to its root. See `Clone`.
 
         Raises:
             ValueError: A path does not exist, or ``dependencies`` are combined with a ``source_dir`` on S3.
         """
+        if git_config:
+            clone = Clone(git_config)
+            if source_dir is not None:
+                source_dir = clone.locate(source_dir, argument="source_dir")
+            else:
+                entry_point = clone.locate(entry_point, argument="entry_point")
+            paths_in_clone = [clone.locate(path, argument="dependencies") for path in dependencies]
+            return replace(cls.find(entry_point, source_dir, paths_in_clone), clone=clone)
         if source_dir is not None and source_dir.startswith("s3://"):
             if dependencies:
                 raise ValueError(

@@ -25,6 +25,7 @@ _TYPES: Arguments = {
     "instance_type": Sent("ProductionVariants[].InstanceType", "CreateEndpointConfig"),
 }
 _CODE = _honoured("source_dir", "dependencies")
+_GIT: Arguments = {"git_config": Honoured("cloned when the object is created; AWS's SDK clones at each `fit`")}
 _ENDPOINT_TYPE = Honoured("`tensorflow-serving` or `python`")
 
 DISTRIBUTIONS: Arguments = {
@@ -39,6 +40,7 @@ DISTRIBUTIONS: Arguments = {
 _ESTIMATOR: Arguments = {
     **_honoured("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
     **_CODE,
+    **_GIT,
     **_SESSION,
     "framework_version": Honoured("a version without an environment runs on the nearest one with a notice in the log"),
     "py_version": Honoured(
@@ -85,11 +87,10 @@ _ESTIMATOR: Arguments = {
             "tensorboard_output_config": "TensorBoardOutputConfig",
             "debugger_hook_config": "DebugHookConfig",
             "profiler_config": "ProfilerConfig",
+            "rules": "DebugRuleConfigurations",
         },
     ),
     "**earlier": Honoured("the first SDK's names of these arguments, e.g. train_instance_type"),
-    "rules": Refused("is not supported: there is no debugger that would evaluate rules; leave them out"),
-    "git_config": Refused("is not supported: check the repository out and give source_dir its path"),
     **{
         name: Refused(f"belongs to legacy mode, which ended with TensorFlow 1.12. In script mode {instead}")
         for name, instead in LEGACY_MODE.items()
@@ -365,6 +366,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "TensorFlowModel": {
         **_MODEL,
         **_CODE,
+        **_GIT,
         "entry_point": Honoured("handlers; they become `code/inference.py` of the archive"),
         "framework_version": Honoured("endpoints run on 2.21, with a notice in the log for any other version"),
         "endpoint_type": _ENDPOINT_TYPE,
