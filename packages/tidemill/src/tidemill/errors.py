@@ -19,8 +19,11 @@
     └── ResultPending             a request at an asynchronous endpoint has no result yet
 
 Codes are AWS's own; `tests/contract` compares them with botocore's models. A message says what was wrong,
-the value received, what is allowed and what to do next.
+the value received, what is allowed and what to do next. A message may quote a script, a model or a file name, so it is
+shown without control characters (`printable`): tracebacks, the SDK and the command line all use `str(error)`.
 """
+
+import re
 
 __all__ = [
     "AwsError",
@@ -41,11 +44,35 @@ __all__ = [
     "TidemillError",
     "UnknownOperation",
     "ValidationException",
+    "printable",
 ]
+
+# CSI, OSC/DCS/APC/PM strings with their terminators, two-character escapes.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without escape sequences and control characters, which could control a terminal.
+
+    Tabs and line ends are kept. Of a line with carriage returns, as from progress bars, only the part that a terminal
+    would show last is kept.
+    """
+    if text.isprintable():  # cheap, and true for most texts
+        return text
+    return "\n".join(_printable_line(line) for line in text.split("\n"))
+
+
+def _printable_line(line: str) -> str:
+    shown = _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return _CONTROLS.sub("", shown)
 
 
 class TidemillError(Exception):
     """Base class of every error that tidemill raises deliberately."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class AwsError(TidemillError):

@@ -1,10 +1,12 @@
 """Text for terminals."""
 
+import traceback
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.cli.text import age, printable, size
+from tidemill.cli.text import age, size
+from tidemill.errors import JobFailed, printable
 
 
 @pytest.mark.parametrize(
@@ -21,10 +23,17 @@ from tidemill.cli.text import age, printable, size
         ("windows\r", "windows"),
         ("\x1bPdevice\x1b\\x", "x"),
         ("cut short \x1b]0;never ended", "cut short "),
+        ("one\n\x1b[2Jtwo\r\nthree\x07", "one\ntwo\nthree"),
     ],
 )
 def test_escape_sequences_and_controls_are_removed(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_the_message_of_an_error_holds_no_control_characters() -> None:
+    error = JobFailed("training job x failed:\nValueError: \x1b]0;title\x07\x1b[31mred\x1b[2J")
+    assert str(error) == "training job x failed:\nValueError: red"
+    assert "\x1b" not in "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize(

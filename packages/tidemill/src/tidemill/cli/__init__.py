@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from tidemill import __version__
 from tidemill.cli.failures import explain
+from tidemill.errors import printable
 
 __all__ = ["VERBS", "main", "run_and_exit"]
 
@@ -67,7 +68,7 @@ def run_and_exit(run: Callable[[], object]) -> NoReturn:
         failure = explain(error)
         if failure is None:
             raise
-        print(f"tidemill: {failure.text}", file=sys.stderr)  # noqa: T201
+        print(f"tidemill: {printable(failure.text)}", file=sys.stderr)  # noqa: T201
         sys.exit(failure.exit_code)
     sys.exit(0)
 

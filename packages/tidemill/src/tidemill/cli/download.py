@@ -7,6 +7,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.errors import printable
 
 __all__ = ["app"]
 
@@ -36,7 +37,7 @@ def download(
             f" `tidemill logs {job}` shows its log"
         )
     for file in written:
-        typer.echo(file)
+        typer.echo(printable(str(file)))
 
 
 def _archives(s3: Any, description: dict[str, Any]) -> list[str]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.options import StateDirOption
-from tidemill.cli.text import printable, size
+from tidemill.cli.text import size
 from tidemill.core.files import read_json
+from tidemill.errors import printable
 
 if TYPE_CHECKING:
     from tidemill.environments.build_lock import Built

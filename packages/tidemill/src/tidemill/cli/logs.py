@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.options import EndpointOption, StateDirOption
-from tidemill.cli.text import printable
+from tidemill.errors import printable
 
 if TYPE_CHECKING:
     from tidemill.cli.service import Service
@@ -99,8 +99,6 @@ class _Log:
 
 
 def _shown(message: str) -> str:
-    if message.isprintable():  # cheap, and true for most messages
-        return message
     return printable(message) + ("\r" if message.endswith("\r") else "")  # marks the state of a progress bar
 
 

@@ -12,6 +12,7 @@ import typer
 
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import age, print_json
+from tidemill.errors import printable
 
 if TYPE_CHECKING:
     from tidemill.cli.service import Service
@@ -106,5 +107,5 @@ def _show(answer: dict[str, Any]) -> None:
     typer.echo(f"isolation  {answer['isolation'] or 'not said'}")
     typer.echo(f"jobs       {', '.join(answer['jobs']) or 'none running'}")
     for name, summary in answer["compiler"].items():
-        typer.echo(f"compiler   {name}: {summary}")
+        typer.echo(f"compiler   {name}: {printable(summary)}")
     typer.echo(f"endpoints  {', '.join(answer['endpoints']) or 'none'}")

@@ -1,7 +1,6 @@
 """Format output of commands: tables, ages, sizes, and untrusted text made safe for a terminal."""
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,20 +9,9 @@ from typing import Any
 
 import typer
 
-__all__ = ["age", "print_json", "print_members", "print_table", "printable", "size"]
+from tidemill.errors import printable
 
-# CSI, OSC/DCS/APC/PM strings with their terminators, two-character escapes.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]")
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Return ``text`` without escape sequences and control characters other than tabs, which could control a terminal.
-
-    If the text contains carriage returns, as from progress bars, only the part that a terminal would show last is kept.
-    """
-    shown = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
-    return _CONTROLS.sub("", shown)
+__all__ = ["age", "print_json", "print_members", "print_table", "size"]
 
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
@@ -54,7 +42,7 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print aligned columns. On a terminal the last column is wrapped to its width; in a pipe lines are not cut."""
-    shown = [[printable(cell) for cell in row] for row in rows]
+    shown = [[_cell(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, shown)
         return
@@ -67,14 +55,18 @@ def print_members(members: Mapping[str, Any], *, indent: str = "") -> None:
     """Print one member per line, nested members indented; members without a value are left out."""
     for name, member in members.items():
         if type(member) in (dict, list) and member:
-            typer.echo(f"{indent}{printable(str(name))}:")
+            typer.echo(f"{indent}{_cell(str(name))}:")
             below = {str(number): each for number, each in enumerate(member)} if isinstance(member, list) else member
             print_members(below, indent=f"{indent}  ")
         elif member not in (None, "", {}, []):
             first, *rest = _shown_member(member).splitlines() or [""]
-            typer.echo(f"{indent}{printable(str(name))}: {printable(first)}")
+            typer.echo(f"{indent}{_cell(str(name))}: {printable(first)}")
             for line in rest:
                 typer.echo(f"{indent}  {printable(line)}")
+
+
+def _cell(text: str) -> str:
+    return printable(text).replace("\n", " ")
 
 
 def _shown_member(value: object) -> str:

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
+from tidemill.errors import printable
+
 __all__ = ["Console"]
 
 _DIM = "\x1b[2m"
@@ -61,7 +63,8 @@ class Console:
         return self._stream.isatty()
 
     def say(self, text: str) -> None:
-        """Write one of the SDK's own lines."""
+        """Write one of the SDK's own lines, without control characters: it may quote a job."""
+        text = printable(text)
         self._write(f"{_DIM}{text}{_RESET}" if self._coloured else text)
 
     def ask(self, question: str) -> None:
