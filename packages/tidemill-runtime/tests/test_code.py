@@ -83,6 +83,9 @@ def test_missing_code_is_named(layout, given):
         ("tool", False, "command"),
         ("tool", True, "package"),
         ("sub/a_b+c-d.py", False, "script"),
+        ("my script.py", False, "script"),
+        ("обучение.py", False, "script"),
+        ("train (1);.sh", False, "command"),
     ],
 )
 def test_an_entry_point_has_the_first_kind_that_fits(source, name, setup, kind):
@@ -120,3 +123,17 @@ def test_a_missing_entry_point_is_refused_with_the_list_of_files(source, name):
     assert text.startswith("entry point ") and " not found in sourcedir: " in text
     assert "a.py, out.py, sub/, train.py" in text
     assert text.isascii() and "\n" not in text
+
+
+def test_a_notebook_is_refused_with_the_command_that_converts_it(source):
+    (source / "train.ipynb").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"jupyter nbconvert --to script train.ipynb"):
+        find_entry_point(source, "train.ipynb")
+
+
+def test_a_shell_script_with_line_ends_of_windows_is_refused_with_the_remedy(source):
+    (source / "train.sh").write_bytes(b"#!/bin/sh\r\necho hello\r\n")
+    with pytest.raises(ConfigurationError, match=r"end with CR LF.*dos2unix"):
+        find_entry_point(source, "train.sh")
+    (source / "train.py").write_bytes(b"print(1)\r\n")
+    assert find_entry_point(source, "train.py").kind == "script"

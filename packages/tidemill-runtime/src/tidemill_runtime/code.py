@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ SCRIPT = "script"
 COMMAND = "command"
 
 CODE_LIMITS = Limits(max_bytes=4 << 30, max_entries=200_000)
-NAME = re.compile(r"[A-Za-z0-9._+/-]+")
 MAX_LISTED = 20
 
 
@@ -75,17 +73,38 @@ def find_entry_point(directory: Path, name: str) -> EntryPoint:
 
     Raises:
         EntryPointNotFound: There is no such file; the message lists the existing files.
+        ConfigurationError: It is a file that cannot run, such as a notebook.
     """
     problem = _problem(directory, name)
     if problem:
         raise EntryPointNotFound(
             f"entry point {_shown(name)} not found in sourcedir: {problem}. What is there: {_listing(directory)}"
         )
+    _check_program(directory / name)
     if name.endswith(".sh"):
         return EntryPoint(name, COMMAND, directory)
     if (directory / "setup.py").is_file():
         return EntryPoint(name, PACKAGE, directory)
     return EntryPoint(name, SCRIPT if name.endswith(".py") else COMMAND, directory)
+
+
+def _check_program(path: Path) -> None:
+    """Raise ConfigurationError for a file that a shell would run line by line, with errors that do not help."""
+    if path.suffix == ".ipynb":
+        raise ConfigurationError(
+            f"the entry point {_shown(path.name)} is a notebook, which Python cannot run: write its code to a script"
+            f" with `jupyter nbconvert --to script {path.name}`, and make that the entry point"
+        )
+    if path.suffix == ".py":
+        return
+    with path.open("rb") as file:
+        first = file.readline(1024)
+    if first.endswith(b"\r\n") and not first.startswith(b"\x7fELF"):
+        raise ConfigurationError(
+            f"the lines of the entry point {_shown(path.name)} end with CR LF, as on Windows, and a shell takes the CR"
+            " for a part of each command: convert the file (dos2unix, or `sed -i 's/\\r$//'`), and keep it so with"
+            " the line `*.sh text eol=lf` in .gitattributes"
+        )
 
 
 def _unpack(archive: Path, directory: Path, *, shown: str) -> None:
@@ -122,8 +141,8 @@ def _problem(directory: Path, name: str) -> str:
     """Return what is wrong with the name of an entry point; empty if the name is valid."""
     if not name:
         return "no name was given (hyperparameter sagemaker_program or variable SAGEMAKER_PROGRAM)"
-    if not NAME.fullmatch(name) or name[0] in "-/" or {".", ".."} & set(name.split("/")):
-        return "a name has letters, digits and . _ + - / only, does not begin with - or /, and has no . or .. segment"
+    if not name.isprintable() or name[0] in "-/" or {".", ".."} & set(name.split("/")):
+        return "a name has no control characters, does not begin with - or /, and has no . or .. segment"
     try:
         mode = (directory / name).stat().st_mode
     except (OSError, ValueError):
@@ -144,5 +163,5 @@ def _listing(directory: Path) -> str:
 
 
 def _shown(name: str) -> str:
-    text = ascii(name)
+    text = repr(name)
     return text if len(text) <= 100 else text[:97] + "...'"

@@ -598,3 +598,35 @@ def test_rules_are_sent_by_their_kind(aws: Any, session: Session, script: Path) 
     assert [rule["RuleConfigurationName"] for rule in request["ProfilerRuleConfigurations"]] == ["Slow"]
     with pytest.raises(ValueError, match=r"rules: 1 \(int\) cannot be sent"):
         TensorFlow(str(script), rules=[1], sagemaker_session=session).fit(wait=False)
+
+
+def test_a_helper_that_was_not_submitted_is_named_when_its_import_fails(
+    aws: Any, session: Session, script: Path
+) -> None:
+    helper = script.with_name("helper.py")
+    helper.touch()
+    reason = "AlgorithmError: ExecuteUserScriptError: ModuleNotFoundError: No module named 'helper.nested'"
+    for module, hint in ((reason, f"{helper} was not submitted"), (reason.replace("helper", "pandas"), None)):
+        aws.frames = [{"TrainingJobStatus": "Failed", "SecondaryStatus": "Failed", "FailureReason": module}]
+        with pytest.raises(JobFailed) as failed:
+            TensorFlow(str(script), sagemaker_session=session).fit(job_name="job")
+        assert module in str(failed.value)
+        assert ("source_dir=" in str(failed.value)) == (hint is not None)
+        assert hint is None or hint in str(failed.value)
+
+
+def test_a_notebook_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text("{}")
+    with pytest.raises(ValueError, match=r"is a notebook.*nbconvert --to script"):
+        TensorFlow(str(notebook))
+    with pytest.raises(ValueError, match="is a notebook"):
+        TensorFlow("train.ipynb", source_dir=str(tmp_path))
+
+
+def test_a_job_that_saved_no_model_says_where_to_save_it(aws: Any, session: Session, script: Path) -> None:
+    aws.frames = [{"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}]
+    estimator = TensorFlow(str(script), sagemaker_session=session)
+    estimator.fit(job_name="job")
+    with pytest.raises(ValueError, match=r"is Completed and saved no model.*SM_MODEL_DIR"):
+        _ = estimator.model_data

@@ -1,11 +1,13 @@
 """TensorFlow: the estimator. Trains a script as a job of the service, and serves the job's model."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from tidemill.core.names import S3Uri
+from tidemill.errors import JobFailed
 from tidemill.sdk import attachment, request
 from tidemill.sdk.arguments import (
     DEPRECATED_ALIASES,
@@ -30,6 +32,7 @@ from tidemill.sdk.upload import LocalData, upload
 __all__ = ["TensorFlow"]
 
 _FIELDS = frozenset(each.name for each in fields(Arguments)) - {"hyperparameters"}
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _JUDGED_ONCE = ("hyperparameters", "distribution", "compiler_config")
 
 
@@ -313,7 +316,11 @@ class TensorFlow:
         if run_tensorboard_locally:
             _say_tensorboard(session, name, model_dir)
         if wait:
-            self.latest_training_job.wait(logs)
+            try:
+                self.latest_training_job.wait(logs)
+            except JobFailed as error:
+                error.args = (f"{error}{self._missing_module_hint(str(error))}",)
+                raise
 
     @classmethod
     def attach(
@@ -359,6 +366,17 @@ class TensorFlow:
         else:
             job.wait()
 
+    def _missing_module_hint(self, reason: str) -> str:
+        """Return a line for a script that imports a file beside it which was not submitted; else an empty text."""
+        missing = _MISSING_MODULE.search(reason)
+        path = self._code.beside(missing[1]) if missing else None
+        if path is None:
+            return ""
+        return (
+            f"\n{path} was not submitted: only the entry point is, unless source_dir names the directory with both:"
+            f" TensorFlow(entry_point={self._code.entry_point!r}, source_dir={str(path.parent)!r}, ...)"
+        )
+
     @property
     def model_data(self) -> str:
         """S3 URI of the latest job's ``model.tar.gz``.
@@ -370,9 +388,13 @@ class TensorFlow:
         description = job.describe()
         found = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
         if not found:
-            raise ValueError(
-                f"training job {job.name} is {description['TrainingJobStatus']} and has no model; wait for its end"
+            status = description["TrainingJobStatus"]
+            why = (
+                "saved no model: the script has to write it below the directory that SM_MODEL_DIR names, /opt/ml/model"
+                if status in TERMINAL
+                else "has no model yet; wait for its end"
             )
+            raise ValueError(f"training job {job.name} is {status} and {why}")
         return found
 
     def create_model(

@@ -80,6 +80,7 @@ class SourceCode:
             script = Path(entry_point.removeprefix("file://")).expanduser()
             if not script.is_file():
                 raise ValueError(f"entry_point={entry_point!r}: no file {script.absolute()}")
+            _refuse_notebook(entry_point)
             return cls(script.name, script=script, dependencies=paths)
         directory = Path(source_dir.removeprefix("file://")).expanduser()
         if not directory.is_dir():
@@ -89,7 +90,16 @@ class SourceCode:
                 f"entry_point={entry_point!r} is not a file of source_dir={source_dir!r};"
                 " expected a path relative to it"
             )
+        _refuse_notebook(entry_point)
         return cls(entry_point, source_dir=directory, dependencies=paths)
+
+    def beside(self, module: str) -> Path | None:
+        """Return the file or directory of a module that lies beside the script but is not packed; None without one."""
+        if self.script is None:
+            return None
+        name = module.partition(".")[0]
+        found = (self.script.parent / f"{name}.py", self.script.parent / name)
+        return next((path for path in found if path.exists() and path not in self.dependencies), None)
 
     @property
     def local_script(self) -> Path | None:
@@ -129,6 +139,14 @@ class SourceCode:
                 yield from _walk(path, f"{name}/")
             else:
                 yield name, path
+
+
+def _refuse_notebook(entry_point: str) -> None:
+    if entry_point.endswith(".ipynb"):
+        raise ValueError(
+            f"entry_point={entry_point!r} is a notebook, which Python cannot run: write its code to a script with"
+            f" `jupyter nbconvert --to script {entry_point}`, and make that the entry point"
+        )
 
 
 def _walk(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
