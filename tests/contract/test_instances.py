@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tidemill.core.files import read_json
 from tidemill.instance.directory import InstanceDirectory
@@ -221,8 +222,7 @@ def test_a_stop_reaches_all_instances(gangs: Any) -> None:
     assert sum("stop requested" in line for line in gangs.log(name)) == 2
 
 
-def test_a_job_of_more_instances_than_there_is_room_for_fails_in_the_words_of_sagemaker(gangs: Any) -> None:
-    job = gangs.run(ENDLESS, ResourceConfig=resources(4))
-    assert job["TrainingJobStatus"] == "Failed"
-    assert job["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity")
-    assert "max_instances" in job["FailureReason"]
+def test_a_job_of_more_instances_than_there_can_ever_be_room_for_is_refused(gangs: Any) -> None:
+    with pytest.raises(ClientError, match=r"Value 4 at 'resourceConfig\.instanceCount'.*max_instances") as refused:
+        gangs.create(ENDLESS, ResourceConfig=resources(4))
+    assert refused.value.response["Error"]["Code"] == "ResourceLimitExceeded"

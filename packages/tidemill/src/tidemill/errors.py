@@ -37,6 +37,7 @@ __all__ = [
     "MachinesBusy",
     "MissingInterpreterError",
     "ResourceInUse",
+    "ResourceLimitExceeded",
     "ResourceNotFound",
     "ResultPending",
     "ServiceUnavailable",
@@ -127,6 +128,13 @@ class ResourceNotFound(AwsError):
     """There is no such resource."""
 
     code = "ResourceNotFound"
+    status = 400
+
+
+class ResourceLimitExceeded(AwsError):
+    """The request needs more than there is, however long it waits."""
+
+    code = "ResourceLimitExceeded"
     status = 400
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.admission import check_cluster, check_network, check_training_request
-from tidemill.errors import AwsError, ValidationException
+from tidemill.control.admission import check_capacity, check_cluster, check_network, check_training_request
+from tidemill.core.frameworks import Frameworks
+from tidemill.errors import AwsError, ResourceLimitExceeded, ValidationException
+from tidemill.executors.base import Capacity
 from tidemill.wire.operations import operation
 
 GOOD: dict[str, Any] = {
@@ -453,3 +455,42 @@ def test_a_cluster_has_ports_for_every_instance() -> None:
     check_cluster(with_(EnableInterContainerTrafficEncryption=True))
     cut = {"sagemaker_mpi_enabled": "true", "mp_parameters": '{"partitions": 2}'}
     check_cluster(with_(EnableInterContainerTrafficEncryption=True, HyperParameters=cut, ResourceConfig=TWO))
+
+
+GPU_IMAGE = {"TrainingImage": "tensorflow-training:2.21.0-gpu-py311", "TrainingInputMode": "File"}
+
+
+def of_gpus(count: int) -> dict[str, Any]:
+    resources = {"InstanceType": "ml.g4dn.xlarge", "InstanceCount": count, "VolumeSizeInGB": 1}
+    return with_(AlgorithmSpecification=GPU_IMAGE, ResourceConfig=resources)
+
+
+@pytest.mark.parametrize(
+    ("request_", "capacity", "message"),
+    [
+        (
+            with_(ResourceConfig={**TWO, "InstanceCount": 3}),
+            Capacity(instances=2, cpus=2, gpus=0),
+            "at most 2, or raise",
+        ),
+        (of_gpus(2), Capacity(instances=4, cpus=2, gpus=1), "2 instances with GPUs .* this machine has 1 GPU"),
+        (of_gpus(2), Capacity(instances=4, cpus=2, gpus=1, shares_gpus=True), None),
+        (of_gpus(2), Capacity(instances=4, cpus=2, gpus=0), None),
+        (with_(ResourceConfig=TWO), Capacity(instances=2, cpus=1, gpus=0), None),
+        (
+            with_(ResourceConfig={**TWO, "InstanceCount": 1, "InstanceType": "ml.m5.24xlarge"}),
+            Capacity(instances=1, cpus=1, gpus=0),
+            None,
+        ),
+    ],
+)
+def test_only_a_job_that_could_never_start_is_refused(
+    request_: dict[str, Any], capacity: Capacity, message: str | None
+) -> None:
+    if message is None:
+        check_capacity(request_, capacity, frameworks=Frameworks())
+        return
+    with pytest.raises(
+        ResourceLimitExceeded, match=rf"(?s)'resourceConfig\.instanceCount' is not allowed: .*{message}"
+    ):
+        check_capacity(request_, capacity, frameworks=Frameworks())

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.control.gpus import GpusMissing, plan_gpus
 from tidemill.control.synced import is_mounted, synced_directories
 from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, Frameworks
@@ -16,9 +17,11 @@ from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode
 from tidemill.core.names import S3Uri
 from tidemill.core.training import instance_groups
-from tidemill.errors import ValidationException
+from tidemill.errors import ResourceLimitExceeded, ValidationException
+from tidemill.executors.base import Capacity
 
 __all__ = [
+    "check_capacity",
     "check_cluster",
     "check_environment",
     "check_mounts",
@@ -109,6 +112,33 @@ def check_cluster(request: Mapping[str, Any]) -> None:
             f" MPI, TensorFlow's own strategies and other scripts send theirs in the clear; {remedy}"
         )
         raise refusal("enableInterContainerTrafficEncryption", True, why)
+
+
+def check_capacity(request: Mapping[str, Any], capacity: Capacity, *, frameworks: Frameworks) -> None:
+    """Refuse a job that this machine could never start. A job that only has to wait for others is accepted.
+
+    The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
+
+    Args:
+        request: The members of CreateTrainingJob.
+        capacity: The capacity of the machine.
+        frameworks: Selects the environment, which determines whether the job uses GPUs.
+
+    Raises:
+        ResourceLimitExceeded: There are more instances, or more of them with GPUs, than can run at the same time.
+    """
+    count, most = sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])), capacity.instances
+    if count > max(1, most):
+        raise ResourceLimitExceeded(
+            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {most} instances can run at the same time"
+            f" here, so the job would never start. Ask for at most {most}, or raise the setting max_instances"
+        )
+    try:
+        plan_gpus(request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=frameworks)
+    except GpusMissing as error:
+        raise ResourceLimitExceeded(
+            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {error}"
+        ) from error
 
 
 def check_mounts(request: Mapping[str, Any]) -> None:

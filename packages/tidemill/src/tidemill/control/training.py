@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import (
+    check_capacity,
     check_cluster,
     check_mounts,
     check_network,
@@ -30,6 +31,7 @@ from tidemill.core.legacy_script import legacy_refusal
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
 from tidemill.errors import ResourceInUse, ResourceNotFound, ValidationException
+from tidemill.executors.base import Capacity
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
@@ -52,6 +54,7 @@ class Training(Jobs[TrainingJob]):
         no_network: Reason why jobs cannot have their own networks; empty if they can.
         mounts: Whether directories are mounted for jobs.
         clustered: Whether jobs run on the machines of a cluster.
+        capacity: Returns the capacity of this machine; jobs that could never start are refused. Default: no refusals.
         frameworks: Selects the environments of jobs. Default: without the setting ``images``.
     """
 
@@ -66,6 +69,7 @@ class Training(Jobs[TrainingJob]):
         no_network: str = "",
         mounts: bool = True,
         clustered: bool = False,
+        capacity: Callable[[], Capacity] | None = None,
         frameworks: Frameworks | None = None,
     ) -> None:
         super().__init__(records, TRAINING)
@@ -76,6 +80,7 @@ class Training(Jobs[TrainingJob]):
         self._no_network = no_network
         self._mounts = mounts
         self._clustered = clustered
+        self._capacity = capacity
         self._frameworks = frameworks or Frameworks()
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
@@ -88,6 +93,7 @@ class Training(Jobs[TrainingJob]):
         Raises:
             ValidationException: The request cannot be honoured.
             ResourceInUse: The name is taken.
+            ResourceLimitExceeded: The job could never start on this machine.
         """
         checked_tags = check_tags(tags)
         check_training_request(request, frameworks=self._frameworks)
@@ -96,6 +102,8 @@ class Training(Jobs[TrainingJob]):
             check_cluster(request)
         else:
             check_network(request, self._no_network)
+        if self._capacity is not None:
+            check_capacity(request, self._capacity(), frameworks=self._frameworks)
         if not self._mounts:
             check_mounts(request)
         self._check_bucket(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")

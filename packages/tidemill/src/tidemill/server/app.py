@@ -217,6 +217,8 @@ class Application:
             no_network=executor.no_network,
             mounts=executor.isolation is not Isolation.PLAIN,
             clustered=cluster is not None,
+            # The machines of a cluster may come and go while a job waits.
+            capacity=None if cluster else executor.capacity,
             frameworks=frameworks,
         )
         hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake, frameworks=frameworks)

@@ -95,7 +95,8 @@ _RESOURCES: Rows = {
     ),
     "ResourceConfig.InstanceCount": Honoured(
         "1 to 100, all on this machine; in isolation mode `full` in a separate network. A job with more instances than"
-        " `max_instances` fails with SageMaker's CapacityError. If one instance fails, the others are stopped and the"
+        " `max_instances`, or more instances with GPUs than the machine has GPUs, is refused (ResourceLimitExceeded);"
+        " on a cluster it fails with SageMaker's CapacityError. If one instance fails, the others are stopped and the"
         " job fails. The model and the output are those of `algo-1`"
     ),
     "ResourceConfig.VolumeSizeInGB": Honoured(
