@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidemill.core.files import remove_unfinished, write_json
+from tidemill.core.files import make_directory, remove_unfinished, write_json
 
 __all__ = ["JobArchive"]
 
@@ -26,7 +26,7 @@ class JobArchive:
     def keep(self, job_id: str, record: Mapping[str, Any]) -> None:
         """Store the record of a job whose instances have been removed."""
         directory = self._root / job_id
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, mode=0o700)
         remove_unfinished(directory)  # files of a service that was killed here
         write_json(directory / _RECORD, {"version": 1, **record})
 
@@ -39,7 +39,7 @@ class JobArchive:
             ended_ms: Time of the end, in milliseconds since the epoch; None if unknown.
         """
         directory = self._root / job_id
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, mode=0o700)
         write_json(directory / _FINISHED, {"version": 1, "name": name, "ended_ms": ended_ms})
 
     def is_finished(self, job_id: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.core import faults
 
-__all__ = ["read_json", "remove_unfinished", "sync_directory", "write_durably", "write_json"]
+__all__ = ["make_directory", "read_json", "remove_unfinished", "sync_directory", "write_durably", "write_json"]
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -38,6 +38,17 @@ def remove_unfinished(directory: Path) -> None:
     """Remove temporary files of killed writers in and below a directory. No process may be writing there."""
     for temporary in directory.rglob(".*.tmp"):
         temporary.unlink(missing_ok=True)
+
+
+def make_directory(path: Path, *, mode: int = 0o777) -> None:
+    """Create a directory and those above it durably, unless they exist: a sync of a file does not keep their names."""
+    missing: list[Path] = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for new in reversed(missing):
+        new.mkdir(mode=mode, exist_ok=True)
+        sync_directory(new.parent)
 
 
 def sync_directory(path: Path) -> None:

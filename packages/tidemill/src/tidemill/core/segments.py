@@ -20,7 +20,7 @@ from typing import Self
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.core.files import sync_directory, write_json
+from tidemill.core.files import make_directory, sync_directory, write_json
 
 __all__ = [
     "MESSAGE_MAX_BYTES",
@@ -68,13 +68,11 @@ def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = 
     directory = stream_directory(root, group, stream)
     if not (directory / STREAM_FILE).exists():
         created_ms = (clock or SystemClock()).now_ms()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         names = {"version": 1, "group": group, "stream": stream, "created_ms": created_ms}
         write_json(directory / STREAM_FILE, names)
         # Listings look into a group again only when its directory has changed.
         os.utime(directory.parent)
-        sync_directory(directory.parent)
-        sync_directory(root)
     return directory
 
 
@@ -116,7 +114,7 @@ class SegmentWriter:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._torn = False
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         segments = segments_of(directory)
         self._number = segments[-1] if segments else 1
         self._fd = self._open(self._number)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from tidemill.core.files import make_directory
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 from tidemill.server.discovery import ServiceRecord, find_service
@@ -143,7 +144,7 @@ def _attempt(settings: Settings, *, state: StateDirectory, timeout_s: float, for
 
 def _make_root(state: StateDirectory) -> None:
     try:
-        state.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(state.root, mode=0o700)
     except OSError as error:
         raise ConfigurationError(
             f"state directory {state.root} cannot be made: {error.strerror}; name another with --state-dir"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemill.core.files import read_json, write_json
+from tidemill.core.files import make_directory, read_json, write_json
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 
@@ -123,12 +123,12 @@ class StateDirectory:
                 a network file system, contains other files, or was written by a newer version.
         """
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(self.root, mode=0o700)
             self._check_owner()
             self._check_filesystem(magic)
             self._claim()
             for directory in (self.objects, self.jobs, self.logs, self.client):
-                directory.mkdir(mode=0o700, exist_ok=True)
+                make_directory(directory, mode=0o700)
         except OSError as error:
             raise ConfigurationError(
                 f"state directory {self.root} cannot be used: {error.strerror or error};"

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from tidemill.core.files import make_directory, sync_directory
 from tidemill.instance.status import Artifact
 from tidemill.shim.beneath import open_beneath
 from tidemill.shim.codec import codec
@@ -67,7 +68,7 @@ def pack(
     try:
         if not any(_entries(top)):
             return None  # before there is a file: an empty directory needs no space
-        target.parent.mkdir(exist_ok=True)
+        make_directory(target.parent)
         with target.open("wb") as file:
             with _Sink(file) as sink:
                 writer = _Gzip(sink, _Progress(place, top, show))
@@ -76,6 +77,7 @@ def pack(
                 writer.finish()
             file.flush()
             os.fsync(file.fileno())
+        sync_directory(target.parent)
     except OSError as error:
         target.unlink(missing_ok=True)
         if isinstance(error, PermissionError):

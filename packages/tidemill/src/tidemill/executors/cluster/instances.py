@@ -27,7 +27,7 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.core.files import read_json, write_json
+from tidemill.core.files import make_directory, read_json, write_json
 from tidemill.errors import ServiceUnavailable
 from tidemill.executors.base import KnownInstance, LogSink
 from tidemill.executors.cluster.lease_records import LeaseRecords
@@ -195,7 +195,7 @@ class ClusterInstances:
     def add(self, spec: InstanceSpec) -> None:
         """Record an attempt that is about to start, and begin its lease."""
         directory = self._directory(spec.ref)
-        directory.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+        make_directory(directory.path, mode=0o700)
         (directory.path / _LEASE_FILE).touch()
         self._leases.add(spec.ref, lease_s=self._lease_s)
         write_json(directory.spec_file, {"version": 1, **spec_to_json(spec)})

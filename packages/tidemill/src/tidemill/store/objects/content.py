@@ -22,7 +22,7 @@ from typing import BinaryIO, TypeVar
 from sqlalchemy import Connection
 
 from tidemill.core.clock import Clock
-from tidemill.core.files import sync_directory
+from tidemill.core.files import make_directory, sync_directory
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.objects import unnamed
 from tidemill.store.objects.draft import Content, Digest, Draft
@@ -342,14 +342,11 @@ class ContentStore:
             return False
 
     def _make_directories(self) -> None:
-        new = not self._content.exists()
         for directory in (self._tmp, self._content, self._quarantine):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(directory, mode=0o700)
         for index in range(256):
             (self._content / f"{index:02x}").mkdir(exist_ok=True, mode=0o700)
-        if new:
-            sync_directory(self._content)
-            sync_directory(self.root)
+        sync_directory(self._content)  # also if the service that made them was killed before it did
 
     @contextlib.asynccontextmanager
     async def _draft(self, digests: Iterable[Digest] = ()) -> AsyncIterator[Draft]:

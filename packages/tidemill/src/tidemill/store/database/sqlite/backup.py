@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.core.files import sync_directory
+from tidemill.core.files import make_directory, sync_directory
 from tidemill.errors import StateCorrupt
 from tidemill.store.database.sqlite.database import BUSY_TIMEOUT_S, SqliteDatabase, corrupt_file, is_corrupt
 
@@ -37,7 +37,7 @@ def backup(database: SqliteDatabase, directory: Path, keep: int = BACKUPS_KEPT, 
         StateCorrupt: The database is damaged; no older copy is removed.
         OSError: There is no room, or the directory cannot be written.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(directory, mode=0o700)
     now = datetime.fromtimestamp((clock or SystemClock()).now_ms() / 1000, UTC)
     target = directory / f"{now:{_NAME_FORMAT}}"
     temporary = directory / _TEMPORARY
