@@ -21,6 +21,7 @@ from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt, UnknownO
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
+from tidemill.wire.forms.upload import FormUpload
 from tidemill.wire.match import Match, RestRouter, match
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
@@ -89,7 +90,8 @@ class Gateway:
         self._authorizer = authorizer
         self._region = region
         self._guard = Guard(allowed_hosts)
-        self._verifier = Verifier(credentials, region=region, clock=clock or SystemClock(), strict_region=strict_region)
+        self._clock = clock or SystemClock()
+        self._verifier = Verifier(credentials, region=region, clock=self._clock, strict_region=strict_region)
         self._is_certain = is_certain
         self._refuses_encryption = refuses_encryption
         self._limits = limits or BodyLimits()
@@ -158,10 +160,12 @@ class Gateway:
     async def _answer(self, state: "_RequestState") -> HttpReply:
         request = state.request
         found = state.match = match(request, router=self._router)
-        self._guard.check(request)
+        self._guard.check(request, is_form=found.is_form)
         await self._await_certainty()
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
+        if found.is_form:
+            return await self._answer_form(state)
         claim = self._verifier.claim(request, service=found.signing_name)
         if found.service == "s3":
             return await self._answer_s3(state, claim)
@@ -232,6 +236,21 @@ class Gateway:
             return await self._handle(state, handler, spec, claim, found.path, stream)
         return await self._handle(state, handler, spec, claim, found.path, await stream.read())
 
+    async def _answer_form(self, state: "_RequestState") -> HttpReply:
+        """Answer a presigned POST of S3: the put that its form describes."""
+        form = await FormUpload.open(
+            state.request,
+            state.receive,
+            bucket=state.match.path["Bucket"],
+            verifier=self._verifier,
+            limit_bytes=self._limits.object_bytes,
+            now_ms=self._clock.now_ms(),
+        )
+        state.stream = form.body
+        handler, spec = self._operation(state.match, "PutObject", state.request)
+        members = await self._call(state, handler, spec, form.claim, form.request, form.path, form.body)
+        return form.reply(members.members if isinstance(members, Reply) else members)
+
     async def _handle(
         self,
         state: "_RequestState",
@@ -241,7 +260,26 @@ class Gateway:
         fields: Mapping[str, str],
         body: bytes | BodyStream,
     ) -> HttpReply:
-        request = state.request
+        answer = await self._call(state, handler, spec, claim, state.request, fields, body)
+        if not isinstance(answer, Reply):
+            return spec.write(answer, state.request_id)
+        reply = spec.write(answer.members, state.request_id)
+        if answer.status != 200:
+            reply.status = answer.status
+        reply.headers.extend(header_pairs(answer.headers.items()))
+        return reply
+
+    async def _call(
+        self,
+        state: "_RequestState",
+        handler: Handler,
+        spec: Operation,
+        claim: Claim,
+        request: Request,
+        fields: Mapping[str, str],
+        body: bytes | BodyStream,
+    ) -> Mapping[str, Any] | Reply:
+        """Read and check the members of a request, and call its handler if its signer may send it."""
         unknown: list[str] = []
         members = spec.read(request, fields, body, unknown)
         if unknown:
@@ -257,14 +295,7 @@ class Gateway:
             headers=request.headers,
             scheme=request.scheme,
         )
-        answer = await self._authorizer.handle(handler, members, context, claim.credential)
-        if not isinstance(answer, Reply):
-            return spec.write(answer, state.request_id)
-        reply = spec.write(answer.members, state.request_id)
-        if answer.status != 200:
-            reply.status = answer.status
-        reply.headers.extend(header_pairs(answer.headers.items()))
-        return reply
+        return await self._authorizer.handle(handler, members, context, claim.credential)
 
     def _operation(self, found: Match, name: str, request: Request) -> tuple[Handler, Operation]:
         handler = self._handlers.get(found.service, {}).get(name)

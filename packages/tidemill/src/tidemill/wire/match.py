@@ -28,6 +28,7 @@ _REST_SCOPES = ("s3", "sagemaker")
 _XML_SCOPES = ("cloudfront", "route53")
 """Services of AWS that do not exist here, and whose clients expect errors in XML."""
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
+_FORM_PATH = re.compile(r"/[^/]+/?")
 _METRICS_PATH = re.compile(r"/BatchPutMetrics|/FeatureGroup/.*|/BatchGetRecord")
 _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request")
@@ -44,6 +45,8 @@ class Match:
     path: Mapping[str, str] = field(default_factory=dict)
     """Parameters taken from the path."""
     json_version: str = "1.1"
+    is_form: bool = False
+    """Whether it is a presigned POST: the put that a form describes."""
     unknown: str | None = None
     """The requested operation, if this service does not have it."""
 
@@ -153,6 +156,9 @@ def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
         if service is None:
             return Match("sts", "query", unknown=f"service {scope!r}")
         return Match(service, "query")
+    if scope is None and _is_post_form(request):
+        path = {"Bucket": request.decode(request.raw_path.strip("/"))}
+        return Match("s3", "rest-xml", operation="PutObject", path=path, is_form=True)
     if _RUNTIME_PATH.fullmatch(request.raw_path):
         return _match_rest(request, "sagemaker-runtime", "rest-json", router)
     if scope == "sagemaker" and _METRICS_PATH.fullmatch(request.raw_path):
@@ -185,6 +191,16 @@ def _line(request: Request) -> str:
 
 def _is_form(request: Request) -> bool:
     return media_type(request.headers.get("content-type", "")) == "application/x-www-form-urlencoded"
+
+
+def _is_post_form(request: Request) -> bool:
+    """Return whether a request is a presigned POST of S3."""
+    return (
+        request.method == "POST"
+        and not request.query_string
+        and _FORM_PATH.fullmatch(request.raw_path) is not None
+        and media_type(request.headers.get("content-type", "")) == "multipart/form-data"
+    )
 
 
 def _scope(request: Request) -> str | None:

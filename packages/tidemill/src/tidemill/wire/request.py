@@ -108,8 +108,13 @@ class Guard:
         self._allowed = {name.strip().rstrip(".").lower() for name in allowed_hosts}
         self._seen: dict[str, bool] = {}
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request, *, is_form: bool = False) -> None:
         """Check a request.
+
+        Args:
+            request: The request.
+            is_form: Whether it is a presigned POST. Such forms are made for web pages of any origin: only what the
+                owner of a key has signed can be sent. Default: False.
 
         Raises:
             AwsError: 400 for no or several Host headers, 421 for an unknown Host, 403 for another Origin.
@@ -128,7 +133,8 @@ class Guard:
                 code="MisdirectedRequest",
                 status=421,
             )
-        self._check_origin(request, host)
+        if not is_form:
+            self._check_origin(request, host)
 
     def allows(self, host: str) -> bool:
         """Return whether a Host header names this service, with any port."""

@@ -1,17 +1,19 @@
-"""The old presigned form of S3 (``AWSAccessKeyId=...&Signature=...&Expires=...``), for GET and PUT only.
+"""The old presigned form of S3 (``AWSAccessKeyId=...&Signature=...&Expires=...``), for GET and PUT only, and
+the old signature of a presigned POST's policy.
 
-boto3 uses it by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
+boto3 uses both by default for a custom endpoint. Nothing else of Signature Version 2 is accepted.
 """
 
 import base64
 import hmac
+from collections.abc import Mapping
 from typing import NoReturn
 
 from tidemill.errors import AwsError
 from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 
-__all__ = ["verify_sigv2"]
+__all__ = ["verify_sigv2", "verify_sigv2_policy"]
 
 _METHODS = ("GET", "PUT")
 _SUBRESOURCES = frozenset(
@@ -77,9 +79,7 @@ def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int
         )
     credential = credentials.lookup(query["AWSAccessKeyId"])
     if credential is None:
-        _refuse(
-            "InvalidAccessKeyId", f"The access key {query['AWSAccessKeyId'][:64]!r} does not exist in this service."
-        )
+        _refuse_key(query["AWSAccessKeyId"])
     check_token(credential, query.get("x-amz-security-token"), now_ms=now_ms)
     if now_ms > int(expires) * 1000:
         _refuse("AccessDenied", f"Request has expired: it was valid until {expires} seconds since 1970.")
@@ -87,11 +87,28 @@ def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int
         hmac.digest(credential.secret_access_key.encode(), _string_to_sign(request, expires).encode(), "sha1")
     )
     if not hmac.compare_digest(expected, query["Signature"].encode()):
-        _refuse(
-            "SignatureDoesNotMatch",
-            "The request signature we calculated does not match the signature you provided. Check the secret access"
-            " key, the method and the headers.",
-        )
+        _refuse_signature()
+    return credential
+
+
+def verify_sigv2_policy(fields: Mapping[str, str], credentials: CredentialLookup, *, now_ms: int) -> Credential:
+    """Verify the signature of a form's policy, as boto3 makes it for another endpoint than AWS's; return its signer.
+
+    Args:
+        fields: The fields of the form by name in lower case, with ``signature``.
+        credentials: Finds the secret.
+        now_ms: Wall time.
+
+    Raises:
+        AwsError: InvalidAccessKeyId, SignatureDoesNotMatch, or a token's error.
+    """
+    credential = credentials.lookup(fields.get("awsaccesskeyid", ""))
+    if credential is None:
+        _refuse_key(fields.get("awsaccesskeyid", ""))
+    check_token(credential, fields.get("x-amz-security-token"), now_ms=now_ms)
+    digest = hmac.digest(credential.secret_access_key.encode(), fields["policy"].encode(), "sha1")
+    if not hmac.compare_digest(base64.b64encode(digest), fields["signature"].encode()):
+        _refuse_signature()
     return credential
 
 
@@ -122,6 +139,18 @@ def _resource(request: Request) -> str:
     )
     parts = "&".join(f"{name}={value}" if equals else name for name, equals, value in found)
     return f"{request.raw_path}?{parts}" if parts else request.raw_path
+
+
+def _refuse_key(key_id: str) -> NoReturn:
+    _refuse("InvalidAccessKeyId", f"The access key {key_id[:64]!r} does not exist in this service.")
+
+
+def _refuse_signature() -> NoReturn:
+    _refuse(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check the secret access"
+        " key, the method and the headers.",
+    )
 
 
 def _refuse(code: str, message: str, *, status: int = 403) -> NoReturn:

@@ -11,7 +11,7 @@ hash, which the body stream then verifies.
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -22,7 +22,7 @@ from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
-from tidemill.wire.signing.sigv2 import verify_sigv2
+from tidemill.wire.signing.sigv2 import verify_sigv2, verify_sigv2_policy
 from tidemill.wire.timestamps import parse_rfc822
 
 __all__ = [
@@ -140,12 +140,44 @@ class Verifier:
             expected = hmac.digest(claim.key, string.encode("utf-8"), "sha256").hex()
             if hmac.compare_digest(expected, claim.signature):
                 return
-        _refuse(
-            "SignatureDoesNotMatch",
-            "The request signature we calculated does not match the signature you provided. Check the secret access"
-            " key and that nothing between client and service changes the request.",
-            status=403,
+        _refuse_signature()
+
+    def claim_form(self, fields: Mapping[str, str]) -> Claim:
+        """Verify who signed the policy of a presigned POST.
+
+        Args:
+            fields: The fields of the form by name in lower case.
+
+        Raises:
+            AwsError: The policy is not signed, or its signature does not match.
+        """
+        policy = fields.get("policy", "")
+        if not policy or not (fields.keys() & {"x-amz-signature", "signature"}):
+            _refuse(
+                "AccessDenied",
+                "The form is not signed: it needs the fields policy and x-amz-signature, as generate_presigned_post"
+                " makes them.",
+                status=403,
+            )
+        if "x-amz-signature" not in fields:
+            credential = verify_sigv2_policy(fields, self._credentials, now_ms=self._clock.now_ms())
+            return Claim(credential, presigned=True, verified=True)
+        if fields.get("x-amz-algorithm") != ALGORITHM or not _STAMP.fullmatch(fields.get("x-amz-date", "")):
+            _refuse(
+                "InvalidArgument",
+                f"The form needs x-amz-algorithm {ALGORITHM}, and x-amz-date in the form 20261121T100000Z.",
+            )
+        credential, scope = self._credential(
+            fields.get("x-amz-credential", ""), fields.get("x-amz-security-token"), "s3"
         )
+        self._check_scope(scope, "s3")
+        _check_date(scope, fields["x-amz-date"])
+        date, region, service, _ = scope
+        key = signing_key(credential.secret_access_key, date, region, service)
+        expected = hmac.digest(key, policy.encode(), "sha256").hex()
+        if not hmac.compare_digest(expected.encode(), fields["x-amz-signature"].encode()):
+            _refuse_signature()
+        return Claim(credential, presigned=True, verified=True)
 
     def _claim_header(self, request: Request, authorization: str, service: str) -> Claim:
         fields = _authorization_fields(authorization)
@@ -431,6 +463,15 @@ def _refuse_key(key_id: str, service: str) -> NoReturn:
     _refuse(
         code,
         f"The access key {key_id[:64]!r} does not exist in this service; `tidemill env` prints the right one.",
+        status=403,
+    )
+
+
+def _refuse_signature() -> NoReturn:
+    _refuse(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check the secret access"
+        " key and that nothing between client and service changes the request.",
         status=403,
     )
 

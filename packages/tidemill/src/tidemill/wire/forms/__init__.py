@@ -1,0 +1,1 @@
+"""S3's presigned POST: an HTML form with a signed policy that uploads one object."""
