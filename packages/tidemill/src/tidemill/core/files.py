@@ -42,13 +42,13 @@ def remove_unfinished(directory: Path) -> None:
 
 def make_directory(path: Path, *, mode: int = 0o777) -> None:
     """Create a directory and those above it durably, unless they exist: a sync of a file does not keep their names."""
-    missing: list[Path] = []
-    while not path.is_dir():
-        missing.append(path)
-        path = path.parent
-    for new in reversed(missing):
-        new.mkdir(mode=mode, exist_ok=True)
-        sync_directory(new.parent)
+    wanted = [path]
+    while not wanted[-1].parent.exists():
+        wanted.append(wanted[-1].parent)
+    for directory in reversed(wanted):
+        if not directory.is_dir():
+            directory.mkdir(mode=mode, exist_ok=True)
+            sync_directory(directory.parent)
 
 
 def sync_directory(path: Path) -> None:
