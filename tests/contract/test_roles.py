@@ -37,6 +37,7 @@ SCRIPT = """
     import boto3
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
+    from botocore.credentials import ContainerProvider
     from botocore.exceptions import ClientError
 
     name, arn = os.environ["TRAINING_JOB_NAME"], os.environ["TRAINING_JOB_ARN"]
@@ -62,6 +63,11 @@ SCRIPT = """
             return urllib.request.urlopen(request).status
         except urllib.error.HTTPError as error:
             return [error.code, error.read().decode().partition("<Code>")[2].partition("<")[0]]
+
+    def container_keys():
+        found = ContainerProvider().load().get_frozen_credentials()
+        return [found.access_key, found.secret_key, found.token] == [os.environ[name] for name in (
+            "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")]
 
     given = json.loads((Path(__file__).parent / "given.json").read_text())
     globals().update(given["names"])
@@ -103,6 +109,7 @@ ALLOWED = {
     "read its tags": "sagemaker.list_tags(ResourceArn=arn)['Tags']",
     "read its log": "logs.get_log_events(logGroupName=group, logStreamName=logs.describe_log_streams("
     "logGroupName=group, logStreamNamePrefix=f'{name}/')['logStreams'][0]['logStreamName'])['nextForwardToken']",
+    "get its keys as a container": "container_keys()",
     "ask who it is": "sts.get_caller_identity()['Arn']",
     "presign a read": "fetch(presign('get_object', {'Bucket': data, 'Key': 'train/a.csv'}))",
 }
@@ -193,6 +200,7 @@ def test_a_job_does_its_own_work_and_nothing_to_others(jobs: Any, victim: str, d
     assert {key: found[key] for key in ALLOWED if found[key][0] != "ok"} == {}
     assert found["read another bucket"] == ["ok", "1,2"]
     assert found["presign a read"] == ["ok", 200]
+    assert found["get its keys as a container"] == ["ok", True]
     assert {key: found[key] for key in DENIED_BY_S3 if found[key][:2] != ["AccessDenied", 403]} == {}
     assert {key: found[key] for key in DENIED_BY_JSON if found[key][:2] != ["AccessDeniedException", 400]} == {}
     assert found["invoke an endpoint"][:2] == ["AccessDeniedException", 403]

@@ -27,6 +27,8 @@ def fetch(url: str, *, method: str = "GET", headers: dict[str, str] | None = Non
         ("/", {"X-Amz-Target": "SageMaker.ListTrainingJobs"}),
         ("/", {"X-Amz-Target": "Logs_20140328.DescribeLogStreams"}),
         ("/endpoints/e/invocations", {}),
+        ("/v2/credentials/ASIATIDEMILLTESTS000", {}),
+        ("/v2/credentials/ASIATIDEMILLTESTS000-0123456789abcdef0123456789abcdef01234567", {}),
         ("/healthz/", {}),
         ("/healthz?list-type=2", {}),
         ("/healthz", {"Authorization": "x"}),

@@ -541,7 +541,7 @@ def test_the_log_names_the_loaded_models(start: Any, models: Path) -> None:
         ({"SAGEMAKER_TFS_ENABLE_BATCHING": "yes"}, (), "SAGEMAKER_TFS_ENABLE_BATCHING='yes' is neither true nor false"),
         ({"SAGEMAKER_TFS_MAX_BATCH_SIZE": "0"}, (), "SAGEMAKER_TFS_MAX_BATCH_SIZE='0' is not a whole number"),
         ({"SAGEMAKER_MULTI_MODEL": "maybe"}, (), "SAGEMAKER_MULTI_MODEL='maybe' is neither true nor false"),
-        ({"SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": "mine"}, (), "the server gets no keys for S3"),
+        ({"SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": "mine"}, (), "the server reads no code from S3"),
         ({"SAGEMAKER_SAFE_PORT_RANGE": "9000"}, (), "SAGEMAKER_SAFE_PORT_RANGE='9000' is not a range of ports"),
         ({}, ("--host", "203.0.113.1"), "cannot listen on 203.0.113.1"),
         ({}, ("--tensorflow-inter-op-parallelism=-1",), "--tensorflow-inter-op-parallelism -1: expected at least 0"),

@@ -25,8 +25,10 @@ PROMISES = {
         f"{STACK}/services/test_iam.py::test_a_user_signs_with_a_key_until_the_owner_deletes_it",
         f"{STACK}/services/test_iam.py::test_a_user_manages_no_keys",
     ],
-    "It answers requests that are signed with one of its keys, and refuses all others. The one exception is"
-    " `GET /healthz`, which returns the version and the isolation mode.": [
+    "It answers requests that are signed with one of its keys, and refuses all others. There are two exceptions:"
+    " `GET /healthz` returns the version and the isolation mode, and `GET /v2/credentials/...` returns the keys of a"
+    " job to those who know its secret path.": [
+        f"{STACK}/wire/test_container_credentials.py::*",
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
         f"{STACK}/wire/test_sigv4.py::*",
         "tests/contract/test_security.py::test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service",
@@ -97,9 +99,14 @@ PROMISES = {
     "Presigned URLs made with a job's keys have the rights of these keys.": [
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others"
     ],
-    "Endpoints get no keys.": [
-        f"{STACK}/control/test_plan.py::test_an_instance_that_serves_is_planned_without_keys_and_with_the_limits_of_its_type",
-        f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys",
+    "The keys of endpoints and transform jobs act as the ExecutionRoleArn of their model, may do what its policy"
+    " allows, and end with the instance or job. Models without a role get no keys.": [
+        "tests/e2e/test_server_keys.py::*",
+        f"{STACK}/control/test_credentials.py::test_servers_without_a_role_or_with_keys_of_their_own_get_none",
+        f"{STACK}/control/test_endpoints.py::test_a_failed_deletion_is_retried",
+        f"{STACK}/control/test_endpoints.py"
+        "::test_an_instance_that_dies_is_replaced_and_if_all_do_in_a_row_the_endpoint_has_failed",
+        f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys_of_the_services_own",
     ],
     "Training data is read over a network only from the S3 endpoints that the setting `remote_s3` names.": [
         f"{STACK}/control/test_remote_channels.py::test_a_bucket_without_a_setting_is_never_requested",

@@ -31,7 +31,9 @@ _LOAD_TIMEOUT_S = 300
 _MODEL_TIMEOUT_S, _ACCELERATED_TIMEOUT_S = 10, 30
 _WAIT_TIME = "SAGEMAKER_TFS_WAIT_TIME_SECONDS"
 _GRPC_PORT = "TIDEMILL_GRPC_PORT"
-_NO_BUCKET = "the server gets no keys for S3: put the script into code/ of each model, or into code/ beside the models"
+_NO_BUCKET = (
+    "the server reads no code from S3: put the script into code/ of each model, or into code/ beside the models"
+)
 _REFUSED = {
     "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET": _NO_BUCKET,
     "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX": _NO_BUCKET,

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.jobs import job_record
+from tidemill.control.server_keys import ServerKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.training import SecondaryStatus, TrainingJob
@@ -36,11 +38,25 @@ def job(job_id: str = JOB_ID, name: str = "digits") -> TrainingJob:
     return made.enter(SecondaryStatus.STARTING, at_ms=1, message="")
 
 
+class SetClock:
+    """A clock whose time a test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+
 class Stage:
     def __init__(self, database: Database) -> None:
         self.records = SqlRecordStore(database, clock=SystemClock())
         self.user = Credential("AKIA", "s", unrestricted=True)
-        self.credentials = Credentials(self.user, self.records, clock=SystemClock())
+        self.clock = SetClock()
+        self.credentials = Credentials(self.user, self.records, clock=self.clock)
 
     def store_earlier(self, *, session: str = "digits") -> None:
         """Store keys as versions before role policies did: without role and scope."""
@@ -70,6 +86,60 @@ def test_keys_carry_the_role_and_the_scope_of_their_job(stage: Stage) -> None:
     assert (found.role, found.scope, found.unrestricted) == ("Limited", SCOPE, False)
     assert found.arn == "arn:aws:sts::000000000000:assumed-role/Limited/digits"
     assert (found.secret_access_key, found.session_token) == (keys.secret_access_key, keys.session_token)
+
+
+def test_a_launch_that_is_repeated_keeps_its_keys_and_the_next_attempt_gets_others(stage: Stage) -> None:
+    first, again = (asyncio.run(stage.credentials.issue(job(), lifetime_s=60)) for _ in range(2))
+    assert again == first
+    later = asyncio.run(stage.credentials.issue(replace(job(), attempt=2), lifetime_s=60))
+    assert later.access_key_id == first.access_key_id
+    assert later.secret_access_key != first.secret_access_key
+    found = stage.credentials.lookup(KEY_ID)
+    assert found is not None
+    assert found.session_token == later.session_token
+
+
+def test_keys_of_a_server_are_renewed_when_half_of_their_time_is_over_or_all_of_it(stage: Stage) -> None:
+    scope = JobScope.of_endpoint("digits")
+    keys = asyncio.run(stage.credentials.issue_to_server(JOB_ID, role="Limited", scope=scope, lifetime_s=100))
+
+    def left_s_after(passed_s: int) -> float:
+        stage.clock.ms += passed_s * 1000
+        asyncio.run(stage.credentials.renew(JOB_ID, lifetime_s=100))
+        found = stage.credentials.lookup(KEY_ID)
+        assert found is not None
+        assert found.expires_ms is not None
+        assert (found.secret_access_key, found.scope) == (keys.secret_access_key, scope)
+        return (found.expires_ms - stage.clock.ms) / 1000
+
+    assert [left_s_after(passed_s) for passed_s in (40, 9, 1, 1000)] == [60, 51, 100, 100]
+    asyncio.run(stage.records.change(lambda transaction: end_keys(transaction, JOB_ID)))
+    asyncio.run(stage.credentials.renew(JOB_ID, lifetime_s=100))
+    assert stage.credentials.lookup(KEY_ID) is None
+
+
+@pytest.mark.parametrize("name", ["digits", "a-1"])
+def test_an_endpoint_has_another_session_than_the_training_job_of_its_name(stage: Stage, name: str) -> None:
+    scope = JobScope.of_endpoint(name)
+    asyncio.run(stage.credentials.issue_to_server(JOB_ID, role="Limited", scope=scope, lifetime_s=100))
+    found = stage.credentials.lookup(KEY_ID)
+    assert found is not None
+    assert found.arn == f"arn:aws:sts::000000000000:assumed-role/Limited/endpoint.{name}"
+
+
+def test_servers_without_a_role_or_with_keys_of_their_own_get_none(stage: Stage) -> None:
+    keys = ServerKeys(stage.credentials, service_variables={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
+    scope, role = JobScope.of_endpoint("digits"), "arn:aws:iam::000000000000:role/R"
+
+    def issued(model: dict[str, str], environment: dict[str, str]) -> dict[str, str]:
+        return asyncio.run(keys.issue(JOB_ID, model=model, environment=environment, scope=scope))
+
+    assert issued({}, {}) == {}
+    assert issued({"ExecutionRoleArn": role}, {"AWS_ACCESS_KEY_ID": "of the user"}) == {}
+    assert stage.credentials.lookup(KEY_ID) is None
+    found = issued({"ExecutionRoleArn": role}, {"MODE": "fast"})
+    assert found["AWS_ENDPOINT_URL"] == "http://127.0.0.1:1"
+    assert found["AWS_ACCESS_KEY_ID"] == KEY_ID
 
 
 def test_ended_keys_are_unknown(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import io
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ import pytest
 from separate_executor import SeparateExecutor
 
 from tidemill.control.channels import reference
+from tidemill.control.credentials import Credentials, access_key_id
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.resources import endpoint_record
+from tidemill.control.server_keys import ServerKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
 from tidemill.instance.spec import InstanceRef, InstanceSpec, ObjectReference, StreamName
@@ -25,8 +27,10 @@ from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
+from tidemill.wire.signing.credentials import Credential
 
 REF = InstanceRef("00ff", 0)
+MODEL = {"ExecutionRoleArn": "R", "PrimaryContainer": {"Image": "tensorflow-inference:2.21"}}
 
 
 class BreakingExecutor(SeparateExecutor):
@@ -63,7 +67,9 @@ class Planner:
     def __init__(self, model: ObjectReference | None) -> None:
         self.model = model
 
-    def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
+    def plan_endpoint(
+        self, endpoint: Endpoint, variant: Variant, instance: Instance, *, variables: Mapping[str, str]
+    ) -> InstanceSpec:
         return InstanceSpec(
             ref=InstanceRef(instance.job_id, instance.index),
             kind="endpoint",
@@ -84,10 +90,12 @@ class Stage:
         self.records = SqlRecordStore(database, clock=clock)
         self.executor = executor
         self.planner = Planner(model)
+        self.credentials = Credentials(Credential("AKIA", "s"), self.records, clock=clock)
         self.driver = EndpointDriver(
             self.records,
             self.executor,
             planner=self.planner,  # type: ignore[arg-type]
+            keys=ServerKeys(self.credentials, service_variables={}),
             clock=clock,
         )
 
@@ -95,7 +103,7 @@ class Stage:
         self.news = asyncio.create_task(self._forward_changes())
         now_ms = self.clock.now_ms()
         instance = Instance(job_id=REF.job_id, log_stream="primary/0", created_ms=now_ms)
-        variant = Variant(request={"VariantName": "primary"}, model={}, instances=(instance,))
+        variant = Variant(request={"VariantName": "primary"}, model=MODEL, instances=(instance,))
         starting = Deployment(config_name="digits", variants=(variant,), begun_ms=now_ms)
         endpoint = Endpoint(name="digits", arn="arn", endpoint_id="0e", created_ms=now_ms, starting=starting)
         if serves:
@@ -121,6 +129,9 @@ class Stage:
     def endpoint(self) -> Endpoint | None:
         record = self.records.get(ENDPOINT, "digits")
         return _read(record) if record else None
+
+    def has_keys(self, ref: InstanceRef) -> bool:
+        return self.credentials.lookup(access_key_id(ref.job_id)) is not None
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -201,6 +212,7 @@ def test_a_failed_deletion_is_retried(make_stage: Callable[[], Stage], monkeypat
         stage = make_stage()
         await stage.create()
         await stage.until(lambda: REF in stage.executor.launches)
+        assert stage.has_keys(REF)
         stage.executor.broken = {"reap"}
         await stage.delete()
         await stage.until(lambda: len(stage.executor.failed) >= 3)
@@ -209,6 +221,7 @@ def test_a_failed_deletion_is_retried(make_stage: Callable[[], Stage], monkeypat
         assert endpoint.status is EndpointStatus.DELETING
         stage.executor.broken = set()
         await stage.until(lambda: stage.endpoint() is None)
+        assert not stage.has_keys(REF)
         await stage.close()
 
     asyncio.run(run())
@@ -230,11 +243,13 @@ def test_an_instance_that_dies_is_replaced_and_if_all_do_in_a_row_the_endpoint_h
             endpoint = stage.endpoint()
             assert endpoint is not None
             assert endpoint.status is EndpointStatus.IN_SERVICE
+            assert [stage.has_keys(each) for each in stage.executor.launches[-1:]] == [True]
             stage.executor.lose(stage.executor.launches[-1])
         failed = await stage.fails()
         assert failed.failure_reason == "InternalServerError: instance agent lost"
         assert len({each.job_id for each in stage.executor.launches}) == 5
         await stage.until(lambda: len(stage.executor.reaped) == 5)
+        await stage.until(lambda: not any(stage.has_keys(each) for each in stage.executor.launches))
         await stage.delete()
         await stage.until(lambda: stage.endpoint() is None)
         await stage.close()

@@ -18,7 +18,7 @@ from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.store import ObjectStore
 
 
-def test_an_instance_that_serves_is_planned_without_keys_and_with_the_limits_of_its_type(tmp_path: Path) -> None:
+def test_an_instance_that_serves_is_planned_with_its_keys_and_with_the_limits_of_its_type(tmp_path: Path) -> None:
     container: dict[str, Any] = {
         "Image": "tensorflow-inference:2.21.0-cpu",
         "ModelDataUrl": "s3://models/m.tar.gz",
@@ -53,12 +53,24 @@ def test_an_instance_that_serves_is_planned_without_keys_and_with_the_limits_of_
                 warm=False,
                 limits=LimitPolicy(by_type=True, processes=50),
             )
-            specs = planner.plan_endpoint(endpoint, variant, instance), planner.plan_transform(transform, 0)
+            keys = {"AWS_ACCESS_KEY_ID": "ASIA", "MODE": "of the service"}
+            specs = (
+                planner.plan_endpoint(endpoint, variant, instance, variables=keys),
+                planner.plan_transform(transform, 0, variables=keys),
+            )
             await objects.close()
             return specs
 
     served, transformed = asyncio.run(plan())
-    assert served.variables == {"MODE": "fast", "AWS_REGION": "us-west-2"}
+    expected = {
+        "MODE": "fast",
+        "AWS_ACCESS_KEY_ID": "ASIA",
+        "AWS_REGION": "us-west-2",
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    assert served.variables == expected
+    assert transformed.variables.items() >= expected.items()
     assert served.limits == InstanceLimits(memory_bytes=8 << 30, cpus=2, processes=50, source="ml.m5.large")
     assert transformed.limits == InstanceLimits(memory_bytes=4 << 30, cpus=2, processes=50, source="ml.c5.large")
 

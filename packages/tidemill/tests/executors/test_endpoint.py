@@ -119,7 +119,7 @@ def test_the_archive_of_a_model_is_brought_to_a_running_server_and_replaced(stag
     stage.executor.kill(ref)
 
 
-def test_the_server_of_an_endpoint_gets_no_keys(any_stage, monkeypatch):
+def test_the_server_of_an_endpoint_gets_no_keys_of_the_services_own(any_stage, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.setenv(name, "of the service")
     script = "import os\nprint('AWS', sorted(name for name in os.environ if name.startswith('AWS_')))\n" + SERVE

@@ -1,18 +1,19 @@
-"""Keys: the owner's pair, the keys of additional users, and a temporary pair for each job, valid until the job ends.
+"""Keys: the owner's pair, the keys of additional users, and temporary pairs of jobs and of instances of endpoints.
 
-A temporary pair is stored with the name of the job's role and with the job's scope.
+A temporary pair is valid until the job or instance ends, and is stored with the name of its role and with its scope.
 """
 
 import base64
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.user_keys import UserKey, UserKeys, user_arn
+from tidemill.core import container_credentials
 from tidemill.core.clock import Clock
-from tidemill.core.job_scope import JobScope
+from tidemill.core.job_scope import HolderKind, JobScope
 from tidemill.core.names import ACCOUNT_ID, role_name
 from tidemill.core.training import TrainingJob
 from tidemill.store.records.base import Record, RecordStore, Transaction
@@ -35,11 +36,12 @@ class TemporaryKeys:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that AWS's SDKs read."""
+        """The environment variables that AWS's SDKs read. The shim adds the service's address to the last one."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key_id,
             "AWS_SECRET_ACCESS_KEY": self.secret_access_key,
             "AWS_SESSION_TOKEN": self.session_token,
+            container_credentials.VARIABLE: container_credentials.path_of(self.access_key_id, self.session_token),
         }
 
 
@@ -70,37 +72,75 @@ class Credentials:
         return self._of_job(access_key_id) if access_key_id.startswith("ASIA") else None
 
     async def issue(self, job: TrainingJob, *, lifetime_s: float) -> TemporaryKeys:
-        """Create keys for a job, replacing the previous ones.
+        """Create keys for an attempt of a job, replacing those of earlier attempts.
 
         Args:
             job: The job; the keys get its role and scope. The access key id is derived from the job's id, so that
                 the keys can be revoked without looking them up.
             lifetime_s: Time in seconds after which the keys expire even if the job still runs.
         """
-        keys = TemporaryKeys(
-            access_key_id=access_key_id(job.job_id),
-            secret_access_key=secrets.token_urlsafe(30),
-            session_token=secrets.token_urlsafe(96),
-        )
+        scope = JobScope.of_request(job.request)
+        role = role_name(job.request["RoleArn"])
+        return await self._issue(job.job_id, role, scope, attempt=job.attempt, lifetime_s=lifetime_s)
+
+    async def issue_to_server(self, job_id: str, *, role: str, scope: JobScope, lifetime_s: float) -> TemporaryKeys:
+        """Create keys for the model servers of an endpoint or a transform job.
+
+        Args:
+            job_id: Id of the instance or the job.
+            role: Name of the role.
+            scope: The endpoint or job.
+            lifetime_s: Time in seconds after which the keys expire unless they are renewed.
+        """
+        return await self._issue(job_id, role, scope, attempt=1, lifetime_s=lifetime_s)
+
+    async def renew(self, job_id: str, *, lifetime_s: float) -> None:
+        """Extend the validity of keys to ``lifetime_s`` from now, if less than half of that is left.
+
+        Expired keys become valid again: a service that did not run could not renew them.
+        """
+        found = self.lookup(access_key_id(job_id))
         now_ms = self._clock.now_ms()
-        credential = {
-            "access_key_id": keys.access_key_id,
-            "secret_access_key": keys.secret_access_key,
-            "session_token": keys.session_token,
-            "expires_ms": now_ms + int(lifetime_s * 1000),
-            "arn": f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role_name(job.request['RoleArn'])}/{job.name}",
-            **_rights(job),
+        if found is None or found.expires_ms is None or found.expires_ms - now_ms > lifetime_s * 500:
+            return
+
+        def extend(record: Record) -> Record:
+            return replace(record, document={**record.document, "expires_ms": now_ms + int(lifetime_s * 1000)})
+
+        await self._records.update(CREDENTIAL, found.access_key_id, extend)
+
+    async def _issue(
+        self, job_id: str, role: str, scope: JobScope, *, attempt: int, lifetime_s: float
+    ) -> TemporaryKeys:
+        now_ms, key = self._clock.now_ms(), access_key_id(job_id)
+        # An endpoint or transform job may have the name of a training job, but not its rights: session names tell them
+        # apart, as no name of a job contains a period.
+        session = scope.name if scope.kind is HolderKind.TRAINING else f"{scope.kind}.{scope.name}"
+        document = {
+            "access_key_id": key,
+            "secret_access_key": secrets.token_urlsafe(30),
+            "session_token": secrets.token_urlsafe(96),
+            "attempt": attempt,
+            "arn": f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role}/{session}",
+            "role": role,
+            "scope": scope.to_document(),
         }
-        record = Record(
-            kind=CREDENTIAL, name=keys.access_key_id, created_ms=now_ms, modified_ms=now_ms, document=credential
+
+        def store(transaction: Transaction) -> Mapping[str, Any]:
+            present = transaction.delete(CREDENTIAL, key)
+            # A launch that a kill has interrupted is repeated, and instances that it has started keep their keys.
+            same = present is not None and present.document.get("attempt") == attempt
+            kept = {
+                **(present.document if present and same else document),
+                "expires_ms": now_ms + int(lifetime_s * 1000),
+            }
+            transaction.insert(Record(kind=CREDENTIAL, name=key, created_ms=now_ms, modified_ms=now_ms, document=kept))
+            return kept
+
+        issued = await self._records.change(store, grows=True)
+        return TemporaryKeys(
+            access_key_id=key, secret_access_key=issued["secret_access_key"], session_token=issued["session_token"]
         )
-
-        def replace(transaction: Transaction) -> None:
-            transaction.delete(CREDENTIAL, record.name)
-            transaction.insert(record)
-
-        await self._records.change(replace, grows=True)
-        return keys
 
     def _of_job(self, access_key_id: str) -> Credential | None:
         """Return a temporary credential; as found before, unless it may have been issued or revoked since."""

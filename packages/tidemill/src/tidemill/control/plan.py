@@ -195,22 +195,26 @@ class InstancePlanner:
         except GpusMissing as error:
             raise DataMissing(str(error)) from error
 
-    def plan_endpoint(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> InstanceSpec:
+    def plan_endpoint(
+        self, endpoint: Endpoint, variant: Variant, instance: Instance, *, variables: Mapping[str, str]
+    ) -> InstanceSpec:
         """Return the spec of an instance of a variant.
-
-        The instance gets no keys: a model does not need them, and may contain code that would misuse them.
 
         Args:
             endpoint: The endpoint.
             variant: The variant, with its model.
             instance: The instance.
+            variables: Environment variables with the address and the keys of the service; those of the model win.
 
         Raises:
             DataMissing: The model archive does not exist.
         """
         return self._server(
             variant.container,
-            variables=self._endpoint_variables(variant, asynchronous=_is_asynchronous(endpoint, instance)),
+            variables={
+                **variables,
+                **self._endpoint_variables(variant, asynchronous=_is_asynchronous(endpoint, instance)),
+            },
             ref=InstanceRef(instance.job_id, instance.index),
             kind="endpoint",
             job_name=endpoint.name,
@@ -219,19 +223,20 @@ class InstancePlanner:
             instance_type=variant.request.get("InstanceType", ""),
         )
 
-    def plan_transform(self, job: TransformJob, index: int) -> InstanceSpec:
-        """Return the spec of one instance of a transform job: a model server without keys, as for an endpoint.
+    def plan_transform(self, job: TransformJob, index: int, *, variables: Mapping[str, str]) -> InstanceSpec:
+        """Return the spec of one instance of a transform job: a model server, as for an endpoint.
 
         Args:
             job: The job.
             index: Index of the instance; 0 is ``algo-1``.
+            variables: Environment variables with the address and the keys of the service; those of the model win.
 
         Raises:
             DataMissing: The model archive does not exist.
         """
         return self._server(
             job.container,
-            variables=self._transform_variables(job),
+            variables={**variables, **self._transform_variables(job)},
             ref=InstanceRef(job.job_id, index),
             kind="transform",
             job_name=job.name,
@@ -291,7 +296,8 @@ class InstancePlanner:
 
     def _endpoint_variables(self, variant: Variant, *, asynchronous: bool) -> dict[str, str]:
         patience = dict.fromkeys(_USER_CODE_LIMITS, _ASYNC_TIMEOUT_S) if asynchronous else {}
-        variables = {**patience, **variant.container.get("Environment", {}), "AWS_REGION": self._region}
+        variables = {**patience, **self._region_variables, **variant.container.get("Environment", {})}
+        variables["AWS_REGION"] = self._region
         variables.pop(_MULTI_MODEL, None)  # the container's Mode decides
         return variables | ({_MULTI_MODEL: "true"} if variant.is_multi_model else {})
 
@@ -301,6 +307,7 @@ class InstancePlanner:
         variables = {
             # The job waits that long for an answer, so user code may take as long, unless the user sets other limits.
             **dict.fromkeys(_USER_CODE_LIMITS, str(timeout_s)),
+            **self._region_variables,
             **job.container.get("Environment", {}),
             **job.request.get("Environment", {}),
             "AWS_REGION": self._region,
@@ -317,12 +324,18 @@ class InstancePlanner:
         create_stream(self._logs, group, stream)
         return StreamName(group, stream)
 
-    def _variables(self, job: TrainingJob) -> dict[str, str]:
+    @property
+    def _region_variables(self) -> dict[str, str]:
         return {
-            **job.request.get("Environment", {}),
             "AWS_REGION": self._region,
             "AWS_DEFAULT_REGION": self._region,
             "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def _variables(self, job: TrainingJob) -> dict[str, str]:
+        return {
+            **job.request.get("Environment", {}),
+            **self._region_variables,
             "TRAINING_JOB_NAME": job.name,
             "TRAINING_JOB_ARN": job.arn,
         }
@@ -348,10 +361,8 @@ class InstancePlanner:
 
 def _is_asynchronous(endpoint: Endpoint, instance: Instance) -> bool:
     """Return whether an instance belongs to a deployment with an AsyncInferenceConfig."""
-    return any(
-        deployment.asynchronous and instance.key in {each.key for each in deployment.instances}
-        for deployment in endpoint.deployments
-    )
+    deployment = endpoint.deployment_of(instance)
+    return deployment is not None and deployment.asynchronous is not None
 
 
 def instances_of(job: TrainingJob) -> tuple[InstanceRef, ...]:

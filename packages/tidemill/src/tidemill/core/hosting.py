@@ -224,6 +224,11 @@ class Endpoint:
         active = (instance for deployment in self.deployments for instance in deployment.instances)
         return tuple({each.key: each for each in (*active, *self.retiring)}.values())
 
+    def deployment_of(self, instance: Instance) -> Deployment | None:
+        """Return the deployment for which an instance was started; None for a retired one."""
+        with_it = (each for each in self.deployments if instance.key in {other.key for other in each.instances})
+        return next(with_it, None)
+
     @property
     def owns(self) -> frozenset[str]:
         """The names of its instances' directories."""

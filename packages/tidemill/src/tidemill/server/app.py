@@ -20,6 +20,7 @@ from tidemill.control.job_archive import JobArchive
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import InstancePlanner
 from tidemill.control.publish import Publisher
+from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
 from tidemill.control.sweep import sweep
 from tidemill.control.tags import Tags
@@ -170,6 +171,8 @@ class Application:
         )
         credentials = Credentials(user, records, clock=clock)
         denials = Denials(records, clock=clock)
+        service_variables = {"AWS_ENDPOINT_URL": self._url()}
+        keys = ServerKeys(credentials, service_variables=service_variables)
         archive = JobArchive(state.jobs)
         publisher = Publisher(objects, executor, archive=archive, logs=state.logs)
         slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
@@ -182,7 +185,7 @@ class Application:
             credentials=credentials,
             denials=denials,
             slots=slots,
-            service_variables={"AWS_ENDPOINT_URL": self._url()},
+            service_variables=service_variables,
             clock=clock,
         )
         capture = Capture(objects, clock=clock)
@@ -193,6 +196,7 @@ class Application:
             executor,
             planner=planner,
             clock=clock,
+            keys=keys,
             capture=capture,
             serverless_idle_s=settings.serverless_idle_s,
         )
@@ -204,6 +208,8 @@ class Application:
             slots=slots,
             archive=archive,
             roles=roles,
+            keys=keys,
+            denials=denials,
             remotes=settings.remote_s3,
             logs=state.logs,
             clock=clock,

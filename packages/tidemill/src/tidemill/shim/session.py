@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.container_credentials import located
 from tidemill.core.files import read_json, write_json
 from tidemill.core.process import ProcessId
 from tidemill.environments.builder import Environment, Environments
@@ -141,7 +142,7 @@ class Session:
             **own,
             "PATH": f"{first_on_path}:{own['PATH']}" if first_on_path else own["PATH"],
             "PYTHONUNBUFFERED": "1",
-            **self.spec.variables,
+            **located(self.spec.variables),
             **visible_gpus(self.task.devices, self.spec.variables),
             **({_JOB_DIRECTORY: str(self.directory.shared)} if self.directory.shared.is_dir() else {}),
             MARK: self.spec.ref.mark,

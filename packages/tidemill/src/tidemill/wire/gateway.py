@@ -17,8 +17,10 @@ from typing import Any
 import structlog
 
 from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
+from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
@@ -92,6 +94,7 @@ class Gateway:
         self._guard = Guard(allowed_hosts)
         self._clock = clock or SystemClock()
         self._verifier = Verifier(credentials, region=region, clock=self._clock, strict_region=strict_region)
+        self._credentials = credentials
         self._is_certain = is_certain
         self._refuses_encryption = refuses_encryption
         self._limits = limits or BodyLimits()
@@ -162,6 +165,8 @@ class Gateway:
         found = state.match = match(request, router=self._router)
         self._guard.check(request, is_form=found.is_form)
         await self._await_certainty()
+        if request.method == "GET" and key_id_of(request.path):
+            return container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
         if found.is_form:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import structlog
 
+from tidemill.control.credentials import end_keys
 from tidemill.control.endpoints.capture import Capture, Captured
 from tidemill.control.endpoints.instances import Instances, failure_of
 from tidemill.control.endpoints.replacements import Replacements
@@ -23,6 +24,7 @@ from tidemill.control.endpoints.variants import new_instance
 from tidemill.control.invoker import Answer
 from tidemill.control.plan import DataMissing, InstancePlanner
 from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL, endpoint_record
+from tidemill.control.server_keys import ServerKeys
 from tidemill.control.tags import delete_tags
 from tidemill.control.target_models import TargetModels
 from tidemill.control.work_queue import WorkQueue
@@ -53,6 +55,7 @@ class EndpointDriver:
         executor: Runs their instances.
         planner: Creates the specs of instances.
         clock: Provides the current time.
+        keys: Issues the keys of instances; None gives them none.
         capture: Stores requests and answers of endpoints with a DataCaptureConfig; None captures nothing.
         serverless_idle_s: Seconds without a request after which a serverless variant's server ends.
     """
@@ -64,13 +67,14 @@ class EndpointDriver:
         *,
         planner: InstancePlanner,
         clock: Clock,
+        keys: ServerKeys | None = None,
         capture: Capture | None = None,
         serverless_idle_s: float = 300.0,
     ) -> None:
         self._records = records
         self._clock = clock
         self._queue = WorkQueue("endpoint", self._drive)
-        self._instances = Instances(executor, planner)
+        self._instances = Instances(executor, planner, keys)
         self._serverless = Serverless(clock, idle_s=serverless_idle_s)
         self._traffic = Traffic(
             self._instances,
@@ -149,6 +153,7 @@ class EndpointDriver:
         while (endpoint := self._endpoint(key)) is not None:
             for job_id in endpoint.owns:
                 self._queue.listen(job_id, key)
+            await self._instances.renew_keys(endpoint)
             if endpoint.status is EndpointStatus.DELETING:
                 if await self._removed(endpoint):
                     return
@@ -303,6 +308,7 @@ class EndpointDriver:
             return
         if sum(each.job_id == instance.job_id for each in endpoint.instances) == 1:
             await self._instances.reap(instance.job_id)
+            await self._records.change(lambda transaction: end_keys(transaction, instance.job_id))
         faults.point("control.endpoint.ended")
         await self._change(key, lambda now: now.cleared(instance))
         faults.point("control.endpoint.retired")
@@ -366,7 +372,9 @@ def _key(endpoint: Endpoint) -> str:
 
 
 def _remove(transaction: Transaction, endpoint: Endpoint) -> None:
-    """Delete the records of a removed endpoint, but not those of a new endpoint with its name."""
+    """Delete the records and keys of a removed endpoint, but not the records of a new endpoint with its name."""
+    for job_id in endpoint.owns:
+        end_keys(transaction, job_id)
     record = transaction.get(ENDPOINT, endpoint.name)
     if record is not None and Endpoint.from_document(record.document).endpoint_id == endpoint.endpoint_id:
         transaction.delete(ENDPOINT, endpoint.name)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.invoker import Answer, Invoker, Unreachable
 from tidemill.control.plan import InstancePlanner
+from tidemill.control.server_keys import ServerKeys
 from tidemill.core.hosting import Endpoint, Instance, Variant
+from tidemill.core.job_scope import JobScope
 from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceStatus, StopReason
@@ -22,11 +24,13 @@ class Instances:
     Args:
         executor: Runs the instances.
         planner: Creates their specs.
+        keys: Issues their keys; None gives them none.
     """
 
-    def __init__(self, executor: Executor, planner: InstancePlanner) -> None:
+    def __init__(self, executor: Executor, planner: InstancePlanner, keys: ServerKeys | None) -> None:
         self._executor = executor
         self._planner = planner
+        self._keys = keys
         self._invokers: dict[InstanceRef, Invoker] = {}
         self._asked: set[InstanceRef] = set()
 
@@ -48,8 +52,17 @@ class Instances:
             self._executor.relaunch(ref)
             return
         with delayed_by_full_disk(f"endpoint {endpoint.name}"):
-            spec = await asyncio.to_thread(self._planner.plan_endpoint, endpoint, variant, instance)
+            variables = await self._issue_keys(endpoint, variant, instance)
+            spec = await asyncio.to_thread(
+                self._planner.plan_endpoint, endpoint, variant, instance, variables=variables
+            )
             await asyncio.to_thread(self._executor.launch, [spec])
+
+    async def renew_keys(self, endpoint: Endpoint) -> None:
+        """Extend the validity of the keys of all instances, if necessary."""
+        if self._keys is not None:
+            for instance in endpoint.instances:
+                await self._keys.renew(instance.job_id)
 
     async def observe(self, instance: Instance) -> InstanceStatus:
         """Return the reported status of an instance."""
@@ -90,6 +103,18 @@ class Instances:
         """Close all connections; the instances run on."""
         for invoker in self._invokers.values():
             invoker.close()
+
+    async def _issue_keys(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> dict[str, str]:
+        if self._keys is None:
+            return {}
+        deployment = endpoint.deployment_of(instance)
+        scope = JobScope.of_endpoint(
+            endpoint.name,
+            capture=deployment.capture if deployment else None,
+            asynchronous=deployment.asynchronous if deployment else None,
+        )
+        environment = variant.container.get("Environment", {})
+        return await self._keys.issue(instance.job_id, model=variant.model, environment=environment, scope=scope)
 
     def _invoker(self, ref: InstanceRef) -> Invoker:
         url = self._executor.endpoint_url(ref)

@@ -5,7 +5,7 @@ each job that has not ended, finds its servers running, and continues with the o
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 import structlog
 
 from tidemill.control.channels import Channels
+from tidemill.control.credentials import end_keys
+from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
+from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
 from tidemill.control.transform.model_server import ModelServer, Patience
 from tidemill.control.transform.one_object import Assembly
@@ -29,6 +32,7 @@ from tidemill.control.transform.run import Transformed, TransformRun
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.job_scope import JobScope
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
@@ -38,7 +42,7 @@ from tidemill.executors.base import Executor
 from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import RecordStore
+from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["TransformDriver"]
 
@@ -71,6 +75,8 @@ class TransformDriver(JobDriver[TransformJob]):
         slots: Limits how many instances run at the same time; shared with training jobs.
         archive: Marks the jobs that are cleaned up.
         roles: The policies of roles.
+        keys: Issues the keys of the jobs' servers.
+        denials: Keeps what was denied to these keys.
         remotes: Remote S3 stores by bucket name or pattern.
         logs: Root directory of the log segments.
         clock: Provides the current time.
@@ -86,6 +92,8 @@ class TransformDriver(JobDriver[TransformJob]):
         slots: Slots,
         archive: JobArchive,
         roles: Roles,
+        keys: ServerKeys,
+        denials: Denials,
         remotes: Mapping[str, RemoteS3],
         logs: Path,
         clock: Clock,
@@ -97,6 +105,8 @@ class TransformDriver(JobDriver[TransformJob]):
         self._slots = slots
         self._archive = archive
         self._roles = roles
+        self._keys = keys
+        self._denials = denials
         self._remotes = remotes
         self._logs = logs
         self._clock = clock
@@ -155,8 +165,11 @@ class TransformDriver(JobDriver[TransformJob]):
                 self._executor.relaunch(ref)
             return
         with delayed_by_full_disk(f"transform job {job.name}"):
+            environment = {**job.container.get("Environment", {}), **job.request.get("Environment", {})}
+            scope = JobScope.of_transform(job.request)
+            variables = await self._keys.issue(job.job_id, model=job.model, environment=environment, scope=scope)
             specs = await asyncio.to_thread(
-                lambda: [self._planner.plan_transform(job, ref.instance_index) for ref in refs]
+                lambda: [self._planner.plan_transform(job, ref.instance_index, variables=variables) for ref in refs]
             )
             await asyncio.to_thread(self._executor.launch, specs)
         faults.point("control.transform.launched")
@@ -221,6 +234,7 @@ class TransformDriver(JobDriver[TransformJob]):
         try:
             while not task.done():
                 self._raise_if_stopping(job.name)
+                await self._keys.renew(job.job_id)
                 for ref in _refs(job):
                     _raise_if_ended(await asyncio.to_thread(self._executor.observe, ref))
                 await self._queue.wait(job.name, task, timeout_s=_LOOK_S)
@@ -248,14 +262,27 @@ class TransformDriver(JobDriver[TransformJob]):
         take the ended servers for a failure. A job never leaves a terminal state.
         """
         if not job.status.terminal:
-            job = await self._update(job.name, lambda now: now.decide(status, failure_reason=reason[:_FAILURE_LIMIT]))
+            denied = self._denials.of(job.job_id)
+            reason = with_denials(reason, denied, most=_FAILURE_LIMIT)
+            job = await self._update(job.name, lambda now: now.decide(status, failure_reason=reason))
             await self._end_servers(job)
+            await asyncio.to_thread(self._log_denials, job, denied)
             at_ms = self._clock.now_ms()
+
+            def end_rights(transaction: Transaction) -> None:
+                end_keys(transaction, job.job_id)
+                forget_denials(transaction, job.job_id)
+
             faults.point("control.transform.end.before")
-            job = await self._update(job.name, lambda now: now.end(at_ms=at_ms))
+            job = await self._update(job.name, lambda now: now.end(at_ms=at_ms), also=end_rights)
             _log.info("transform.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         faults.point("control.transform.end.after")
         await asyncio.to_thread(self.clean_up, job)
+
+    def _log_denials(self, job: TransformJob, denied: Sequence[str]) -> None:
+        if denied:
+            with SegmentWriter(create_stream(self._logs, TRANSFORM_LOG_GROUP, job.data_log_stream)) as log:
+                log.write_many(line.encode(errors="replace") for line in denial_lines(denied))
 
     async def _end_servers(self, job: TransformJob) -> None:
         """Ask the servers to end, and wait until they have, so that the log is complete."""

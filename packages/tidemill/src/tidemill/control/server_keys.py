@@ -1,0 +1,51 @@
+"""The keys of model servers: those of endpoints and of batch transform jobs.
+
+A server may run for months, so its keys are valid for twelve hours, and are renewed in the store while it runs. The
+keys themselves stay the same, because clients read the environment only once.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.control.credentials import Credentials
+from tidemill.core.job_scope import JobScope
+from tidemill.core.names import role_name
+
+__all__ = ["ServerKeys"]
+
+_LIFETIME_S = 12 * 3600.0
+_OWN_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")
+
+
+class ServerKeys:
+    """Issues and renews the keys of model servers.
+
+    Args:
+        credentials: Creates the keys.
+        service_variables: Environment variables that point a server at this service.
+    """
+
+    def __init__(self, credentials: Credentials, *, service_variables: Mapping[str, str]) -> None:
+        self._credentials = credentials
+        self._service_variables = service_variables
+
+    async def issue(
+        self, job_id: str, *, model: Mapping[str, Any], environment: Mapping[str, str], scope: JobScope
+    ) -> dict[str, str]:
+        """Create the keys of a server; return them as environment variables. Repeating it returns the same keys.
+
+        Args:
+            job_id: Id of the instance or the transform job.
+            model: The CreateModel request; the keys act as its ExecutionRoleArn. Without one there are no keys.
+            environment: Variables that the user has set. If they contain keys, there are no others.
+            scope: The endpoint or transform job.
+        """
+        role = role_name(model.get("ExecutionRoleArn", ""))
+        if not role or any(name in environment for name in _OWN_KEYS):
+            return {}
+        keys = await self._credentials.issue_to_server(job_id, role=role, scope=scope, lifetime_s=_LIFETIME_S)
+        return {**self._service_variables, **keys.variables}
+
+    async def renew(self, job_id: str) -> None:
+        """Extend the validity of a server's keys, if less than half of it is left."""
+        await self._credentials.renew(job_id, lifetime_s=_LIFETIME_S)
