@@ -33,8 +33,11 @@ PROMISES = {
         f"{STACK}/wire/test_sigv4.py::*",
         "tests/contract/test_security.py::test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service",
     ],
-    "Web pages in your browser cannot use it: requests with a foreign Host or Origin are refused.": [
-        f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused"
+    "Web pages in your browser cannot use it: requests with a foreign Host or Origin are refused. The exception are"
+    " forms for uploads to S3, from any Origin: a form is accepted only with a policy that the owner of a key has"
+    " signed, and uploads what the policy allows.": [
+        f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
+        f"{STACK}/services/s3/test_forms.py::*",
     ],
     "Only you can read its keys and its state directory.": [
         f"{STACK}/server/test_run.py::test_everything_the_service_writes_is_private",
@@ -127,7 +130,8 @@ PROMISES = {
         "tests/contract/test_bad_inputs.py::test_hostile_hyperparameters_arrive_as_they_are"
     ],
     "Log lines cannot forge events of the service, and `tidemill logs` removes terminal control sequences unless"
-    " `--raw` is given.": [
+    " `--raw` is given. No message of the command line or of the SDK's exceptions contains them.": [
+        f"{STACK}/cli/test_text.py::test_the_message_of_an_error_holds_no_control_characters",
         f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
         f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_removed",
     ],

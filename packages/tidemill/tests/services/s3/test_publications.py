@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import boto3
 import pytest
+import urllib3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from sqlalchemy import Connection, insert
@@ -127,6 +128,14 @@ def test_a_put_that_began_before_the_publication_does_not_replace_it(
     assert (reply.status, b"<Code>AccessDenied</Code>" in reply.read()) == (403, True)
     connection.close()
     assert s3.get_object(Bucket=BUCKET, Key=name)["Body"].read() == b"weights"
+
+
+def test_a_form_of_another_job_does_not_replace_it(key: Callable[[int], Any], s3: Any, published: bytes) -> None:
+    form = key(10).generate_presigned_post(BUCKET, MODEL)
+    fields = {**form["fields"], "file": ("x", b"x")}
+    reply = urllib3.request("POST", form["url"], fields=fields)
+    assert (reply.status, b"published by training-job/job-1" in reply.data) == (403, True)
+    assert s3.get_object(Bucket=BUCKET, Key=MODEL)["Body"].read() == published
 
 
 def test_an_upload_in_parts_that_began_before_the_publication_does_not_replace_it(
