@@ -18,11 +18,11 @@ SHARED = Path(__file__).resolve().parent
 PACKAGES = SHARED.parent / "packages"
 
 COPIES = {
-    "tidemill/src/tidemill": ("descendants.py", "http"),
+    "tidemill/src/tidemill": ("descendants.py", "http", "trees.py"),
     "tidemill-horovod/src/horovod/tensorflow": ("encryption", "mpi_library.py", "native_build"),
     "tidemill-pipemode/src/sagemaker_tensorflow": ("native_build",),
-    "tidemill-serving/src/tidemill_serving": ("http", "native_build"),
-    "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption"),
+    "tidemill-serving/src/tidemill_serving": ("http", "native_build", "trees.py"),
+    "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption", "trees.py"),
     "tidemill-tensorflow/src/tidemill_tensorflow": ("native_build",),
     "tidemill-smp/src/smdistributed/modelparallel/tensorflow": ("encryption", "mpi_library.py", "native_build"),
 }

@@ -39,6 +39,17 @@ WRITER = """
     (place / "checkpoint").write_text("ckpt-2")
     (place / "late").write_text("late")
 """
+DEEP = """
+    import os
+
+    for top in ("/opt/ml/checkpoints", "/opt/ml/model", "/opt/ml/output/data"):
+        os.chdir(top)
+        for _ in range(1500):
+            with open("file", "w") as file:
+                file.write("content")
+            os.mkdir("directory-" + "x" * 40)
+            os.chdir("directory-" + "x" * 40)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +173,23 @@ def test_a_job_whose_instances_cannot_be_taken_away_is_not_interrupted(service: 
 def run_verb(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tidemill.cli", *arguments, "--state-dir", str(service.state_dir)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_job_that_leaves_1500_nested_directories_completes_without_paths_that_s3_does_not_allow(
+    service: Service, jobs: Any
+) -> None:
+    job = jobs.run(DEEP, CheckpointConfig={"S3Uri": f"s3://{BUCKET}/nested"})
+    log = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], log)
+    levels = 1024 // 51  # of names with a slash
+    model = jobs.model_files(job)
+    assert sorted(name.count("/") for name in model) == list(range(levels + 1))
+    assert set(model.values()) == {b"content"}
+    in_bucket = [name.count("/") for name in stored(jobs, "nested")]
+    assert sorted(in_bucket) == list(range(levels)), "the prefix of the keys leaves room for one level less"
+    for place in ("/opt/ml/checkpoints", "/opt/ml/model", "/opt/ml/output/data"):
+        line = f"tidemill: {place} has paths that are too long for keys of S3 (1,024 bytes): these files are left out,"
+        assert len([each for each in log if each.startswith(f"{line} beginning with 'directory-xxx")]) == 1
+    jobs.wait_until(lambda: not [*service.state_dir.glob("jobs/*/algo-1/ml")], lambda: service.log)
+    service.restart()
+    assert jobs.describe(job["TrainingJobName"])["TrainingJobStatus"] == "Completed"

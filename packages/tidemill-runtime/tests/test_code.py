@@ -4,6 +4,7 @@ import tarfile
 
 import pytest
 
+from tidemill_runtime._shared.trees import remove_tree
 from tidemill_runtime.code import find_entry_point, put_in_place
 from tidemill_runtime.errors import ConfigurationError, EntryPointNotFound, InvalidArchive
 from tidemill_runtime.layout import Layout
@@ -59,6 +60,22 @@ def test_local_code_is_copied(layout, source, tmp_path, form):
     }
     put_in_place(layout, submit_directory=given[form])
     assert names(layout) == ["train.py"]
+
+
+def test_local_code_of_any_depth_is_copied_with_modes_and_links(layout, source):
+    deepest = source
+    for _ in range(900):
+        deepest /= "d"
+        deepest.mkdir()
+    (deepest / "file").write_text("deep")
+    (source / "link").symlink_to("train.py")
+    (source / "d").chmod(0o750)
+    put_in_place(layout, submit_directory=str(source))
+    assert layout.code.joinpath(*"d" * 900, "file").read_text() == "deep"
+    assert (layout.code / "link").is_symlink()
+    assert (layout.code / "d").stat().st_mode & 0o777 == 0o750
+    for directory in (source, layout.code):  # pytest could not
+        remove_tree(directory)
 
 
 def test_a_refused_archive_is_named_by_its_uri(layout):

@@ -11,19 +11,19 @@ import contextlib
 import errno
 import gzip
 import os
-import shutil
 import stat
 import tarfile
 import time
 import zlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from tidemill_runtime._shared.trees import remove_tree
 from tidemill_runtime.errors import InvalidArchive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from typing import IO
 
 __all__ = ["Limits", "extract"]
@@ -382,8 +382,5 @@ def _shown(name: str) -> str:
 
 
 def _empty(directory: Path) -> None:
-    for entry in list(os.scandir(directory)):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            Path(entry.path).unlink()
+    for path in list(directory.iterdir()):
+        remove_tree(path)

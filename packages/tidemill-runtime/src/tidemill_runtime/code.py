@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill_runtime._shared.trees import walk
 from tidemill_runtime.archive import Limits, extract
 from tidemill_runtime.errors import ConfigurationError, EntryPointNotFound, InvalidArchive
 
@@ -128,13 +129,16 @@ def _copy_local(source: Path, directory: Path) -> None:
 
 
 def _copy_directory(source: Path, directory: Path) -> None:
-    """Copy the content of a directory into an empty one (`shutil.copytree` needs Python 3.8 for that)."""
-    for entry in source.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.copytree(entry, directory / entry.name, symlinks=True)
+    """Copy the content of a directory into an empty one."""
+    directories = [""]
+    for entry in walk(source.resolve()):
+        if entry.is_directory:
+            (directory / entry.path).mkdir()
+            directories.append(entry.path)
         else:
-            shutil.copy2(entry, directory / entry.name, follow_symlinks=False)
-    shutil.copystat(source, directory)
+            shutil.copy2(source / entry.path, directory / entry.path, follow_symlinks=False)
+    for path in reversed(directories):  # at the end: it may take away the permission to write
+        shutil.copystat(source / path, directory / path)
 
 
 def _problem(directory: Path, name: str) -> str:

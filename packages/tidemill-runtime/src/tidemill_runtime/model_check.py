@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemill_runtime.user_files import files_below
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,7 +16,7 @@ SAVED_MODEL_NAMES = ("saved_model.pb", "saved_model.pbtxt")
 
 def warnings_about(model_dir: Path) -> list[str]:
     """Return why the content of the model directory may not be servable; empty if it is."""
-    files = [path for path in model_dir.rglob("*") if path.is_file()] if model_dir.is_dir() else []
+    files = list(files_below(model_dir))
     if not files:
         return [f"nothing was saved under {model_dir}, so the job has no model.tar.gz"]
     saved = [path.parent for path in files if path.name in SAVED_MODEL_NAMES]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tidemill_runtime.user_files import files_below
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -29,7 +31,7 @@ def cause_of_corrupt_records(text: str, *, channels: Path) -> str:
     """
     if not any(sign in text for sign in _SIGNS):
         return ""
-    for path in sorted(islice((path for path in channels.rglob("*") if path.is_file()), _MOST_FILES)):
+    for path in islice(files_below(channels), _MOST_FILES):
         start = _first_bytes(path)
         if start.startswith(_GZIP):
             return f'{path} holds gzip: read it with compression_type="GZIP", or store it decompressed'

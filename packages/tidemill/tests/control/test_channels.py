@@ -118,6 +118,12 @@ WRONG = {
     "no manifest": (manifest(), {}, ["s3://bucket/m does not exist"]),
     "a missing object": (manifest(), {"m": [GOOD_PREFIX, "gone"]}, ["s3://bucket/m names s3://bucket/gone"]),
     "no JSON": (manifest(), {"m": b"a\nb"}, ["not JSON"]),
+    "nested too deeply": (manifest(), {"m": b"[" * 5000 + b"]" * 5000}, ["not JSON", "recursion"]),
+    "a line nested too deeply": (
+        manifest("AugmentedManifestFile", AttributeNames=["a"]),
+        {"m": b'{"a": ' * 5000 + b"1" + b"}" * 5000},
+        ["line 1 is not JSON", "recursion"],
+    ),
     "no array": (manifest(), {"m": {"prefix": "s3://bucket/"}}, ["expected an array"]),
     "no prefix": (manifest(), {"m": ["a"]}, ["expected an array"]),
     "an empty prefix": (manifest(), {"m": [{"prefix": ""}, "a"]}, ["no prefix"]),

@@ -51,9 +51,9 @@ class BreakingExecutor(SeparateExecutor):
             self._pass("observe")
         return status
 
-    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         self._pass("reap")
-        super().reap(job_id, keep_files=keep_files)
+        return super().reap(job_id, keep_files=keep_files)
 
     def _pass(self, call: str) -> None:
         if call in self.broken:

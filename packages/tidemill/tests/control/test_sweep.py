@@ -10,7 +10,7 @@ from separate_executor import SeparateExecutor
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import job_record, transform_record
 from tidemill.control.resources import endpoint_record, removal_record
-from tidemill.control.sweep import sweep
+from tidemill.control.sweep import clean_up, find_leftovers
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, Instance, Variant
 from tidemill.core.training import SecondaryStatus, TrainingJob
@@ -27,8 +27,11 @@ from tidemill.store.records.store import SqlRecordStore
 class Publisher:
     def __init__(self) -> None:
         self.cleaned: list[str] = []
+        self.broken: set[str] = set()
 
     def clean_up(self, job: TrainingJob | TransformJob) -> None:
+        if job.name in self.broken:
+            raise RecursionError("what the job left cannot be removed")
         self.cleaned.append(job.name)
 
 
@@ -45,15 +48,18 @@ class Start:
         self.transforms = Publisher()
 
     def sweep(self) -> None:
-        work = sweep(
-            self.records,
-            self.executor,
-            self.publisher,  # type: ignore[arg-type]
-            self.transforms,  # type: ignore[arg-type]
-            archive=self.archive,
-            clock=SystemClock(),
-        )
-        asyncio.run(work)
+        async def work() -> None:
+            leftovers = await find_leftovers(
+                self.records,
+                self.executor,
+                self.publisher,  # type: ignore[arg-type]
+                self.transforms,  # type: ignore[arg-type]
+                archive=self.archive,
+                clock=SystemClock(),
+            )
+            await clean_up(leftovers)
+
+        asyncio.run(work())
 
     def instance(self, job_id: str, *, name: str, kind: str = "training") -> None:
         spec = InstanceSpec(
@@ -86,6 +92,27 @@ def test_ended_jobs_are_cleaned_up_and_running_ones_are_not(start: Start) -> Non
     start.job("running", "bb")
     start.sweep()
     assert (start.publisher.cleaned, start.executor.reaped) == (["ended"], [])
+
+
+def test_what_one_job_left_keeps_the_service_neither_from_starting_nor_from_cleaning_up_others(start: Start) -> None:
+    for job_id in ("aa", "bb", "cc"):
+        start.instance(job_id, name=job_id)
+        start.job(job_id, job_id, SecondaryStatus.COMPLETED)
+    start.publisher.broken = {"aa", "bb"}
+    start.sweep()
+    assert start.publisher.cleaned == ["cc"]
+    start.publisher.broken = {"bb"}
+    start.sweep()
+    assert start.publisher.cleaned == ["cc", "aa", "cc"], "the next start tries again"
+
+
+def test_an_orphan_whose_files_cannot_be_removed_is_not_marked_as_finished(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start.instance("aa", name="gone")
+    monkeypatch.setattr(start.executor, "reap", lambda job_id: False)
+    start.sweep()
+    assert not start.archive.is_finished("aa")
 
 
 @pytest.mark.parametrize("kind", ["training", "endpoint"])

@@ -67,3 +67,7 @@ def test_bools_and_lists_are_named_as_surprising_and_others_are_not() -> None:
 def test_the_names_of_the_platform_are_reserved() -> None:
     assert hps.is_reserved("sagemaker_program")
     assert not hps.is_reserved("model_dir")
+
+
+def test_a_value_that_is_nested_too_deeply_stays_text() -> None:
+    assert hps.decode({"deep": "[" * 5000 + "]" * 5000}) == {"deep": "[" * 5000 + "]" * 5000}

@@ -158,7 +158,7 @@ class SeparateExecutor:
         file = self._directory(ref) / f"{name}.tar.gz"
         return _chunks(file) if file.exists() else None
 
-    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         self.reaped.append(job_id)
         for ref in [ref for ref in self._refs() if ref.job_id == job_id]:
             if keep_files:
@@ -166,6 +166,7 @@ class SeparateExecutor:
                 self.kill(ref)
             else:
                 self._clear(ref)
+        return True
 
     def close(self) -> None:
         """Reap the processes that have ended; others keep running."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tidemill._shared.trees import remove_tree
 from tidemill.environments import builder as module
 from tidemill.environments import layers, uv_command
-from tidemill.environments.build_lock import Built, remove_tree
+from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments
 from tidemill.environments.overlays import Overlays
 from tidemill.environments.payload import DISTRIBUTIONS, Payload

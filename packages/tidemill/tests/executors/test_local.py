@@ -6,14 +6,20 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from tidemill._shared.trees import remove_tree
+from tidemill.control.gang import Gang
+from tidemill.core.limits import InstanceLimits
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
+from tidemill.executors import local
 from tidemill.executors.shim_process import spawn_shim
 from tidemill.instance.spec import ChannelSpec, InstanceRef
 from tidemill.instance.status import Outcome, StopReason
@@ -170,11 +176,51 @@ def test_a_failure_written_by_the_script_is_shortened_to_1024_characters(stage):
     assert ended.failure.startswith("AlgorithmError: éé")
 
 
-def test_a_runtime_killed_for_memory_is_reported_with_its_peak(stage):
+def test_a_runtime_that_was_killed_is_reported_with_its_peak_and_not_as_out_of_memory(stage):
     _, ended = stage.run("import os, signal; os.kill(os.getppid(), signal.SIGKILL); signal.pause()")
     assert ended.outcome is Outcome.FAILED
     assert "ExitCode 137" in ended.failure or "ExitCode -9" in ended.failure
-    assert "OutOfMemory: Process killed by SIGKILL (signal 9); its peak memory was" in ended.failure
+    assert 'ErrorMessage "Process killed by SIGKILL (signal 9); its peak memory was' in ended.failure
+
+
+def test_a_script_that_kills_itself_is_not_reported_as_out_of_memory(stage):
+    _, ended = stage.run("import os; os.kill(os.getpid(), 9)", limits=InstanceLimits(memory_bytes=1 << 30))
+    assert "ExitCode -9" in ended.failure
+    assert "OutOfMemory" not in ended.failure
+
+
+def test_the_last_words_of_a_shim_that_cannot_start_are_known(stage, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/sh")  # runs `sh -I -m tidemill.shim DIRECTORY`
+    ref = stage.start("", hosts=("algo-1",))
+    stage.wait(ref, lambda: not stage.executor.observe(ref).running)
+    status = stage.executor.observe(ref)
+    assert status.exit is None
+    assert status.loss.startswith("InternalServerError: instance agent lost; its log ends with: /bin/sh: ")
+    assert len(status.loss) < 1024
+    assert Gang(("algo-1",), (status,)).loss == status.loss
+
+
+def test_what_cannot_be_removed_is_reported_and_removed_later(stage, monkeypatch):
+    ref, _ = stage.run(BASE + "(base / 'model/m').touch(); (base / 'output/data/o').touch()")
+    directory = stage.directory(ref)
+    kept = directory.home
+
+    def remove(path):
+        if path == kept:
+            raise PermissionError(1, "Operation not permitted", "file")
+        remove_tree(path)
+
+    with monkeypatch.context() as patch, capture_logs() as logged:
+        patch.setattr(local, "remove_tree", remove)
+        assert not stage.executor.reap(ref.job_id)
+        stage.executor.remove_leftovers()
+    assert [(each["event"], each["job_id"]) for each in logged] == [("clean_up.delayed", ref.job_id)]
+    assert str(kept) in logged[0]["reason"]
+    assert kept.exists()
+    assert not directory.ml.exists()
+    stage.executor.remove_leftovers()
+    assert not kept.exists()
+    assert stage.executor.reap(ref.job_id)
 
 
 def test_nothing_of_a_job_outlives_it(any_stage):

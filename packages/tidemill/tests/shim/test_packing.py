@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill._shared.trees import remove_tree
 from tidemill.shim import packing
 from tidemill.shim.failures import ClientFailure
 from tidemill.shim.packing import pack
@@ -29,7 +30,7 @@ def test_an_archive_has_the_files_the_digests_are_its_own_and_progress_is_shown(
     monkeypatch.setattr(packing, "_SHOWN_EVERY_S", 0.0)
     shown: list[str] = []
     target = root / "artifacts/model.tar.gz"
-    made = pack(root, "model", target, place="/opt/ml/model", show=shown.append)
+    made = pack(root, "model", target, place="/opt/ml/model", note=shown.append)
     assert made is not None
     data = target.read_bytes()
     assert (made.size_bytes, made.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -77,6 +78,27 @@ def test_a_large_archive_leaves_space_for_what_other_jobs_write(root: Path, monk
             path.write_bytes(b"small")
     made = pack(root, "model", target, place="/opt/ml/model")
     assert made is not None and made.size_bytes == target.stat().st_size
+
+
+def test_deep_trees_are_packed_up_to_the_longest_path_that_can_be_unpacked_again(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    fd = os.open(tmp_path / "model", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=fd)
+        below = os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    lines: list[str] = []
+    made = pack(tmp_path, "model", tmp_path / "artifacts/model.tar.gz", place="/opt/ml/model", note=lines.append)
+    assert made is not None
+    with tarfile.open(tmp_path / "artifacts/model.tar.gz") as archive:
+        assert [len(name) for name in archive.getnames()] == list(range(1, 1025, 2))
+    assert lines == [
+        "tidemill: /opt/ml/model has paths that are too long for keys of S3 (1,024 bytes): these files are left out,"
+        f" beginning with 'd{'/d' * 29}...'"
+    ]
+    remove_tree(tmp_path / "model")  # pytest could not
 
 
 def test_an_empty_directory_needs_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,10 @@ def place(tmp_path: Path) -> Path:
 
 def folder_of(place: Path) -> _Folder:
     session: Any = SimpleNamespace(
-        directory=InstanceDirectory(place.parent.parent), spec=SimpleNamespace(variables={}), log=None
+        directory=InstanceDirectory(place.parent.parent),
+        spec=SimpleNamespace(variables={}),
+        base_dir="/opt/ml",
+        log=None,
     )
     return _Folder(session, WANTED)
 

@@ -1,11 +1,12 @@
 """Find the directory of the model in a load request, and check that it fits into memory."""
 
 import asyncio
+import contextlib
 import os
-import shutil
 import sys
 from pathlib import Path
 
+from tidemill_serving._shared.trees import remove_tree
 from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.models import ModelVersion, find_versions_of
 
@@ -78,7 +79,8 @@ async def extract(archive: Path, directory: Path) -> None:
 
 def remove(directory: Path) -> None:
     """Remove a directory that `extract` created."""
-    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove_tree(directory)
 
 
 def _available_bytes() -> int | None:

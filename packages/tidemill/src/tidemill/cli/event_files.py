@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tidemill._shared.trees import walk
 from tidemill.core.files import read_json
-from tidemill.core.names import S3Uri
+from tidemill.core.names import KEY_MAX_BYTES, S3Uri
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.shim.beneath import open_beneath
 
@@ -178,10 +179,16 @@ def _job_of(instance: InstanceDirectory) -> str | None:
 
 def _event_files(ml: Path) -> Iterator[str]:
     for top in _LIVE:
-        for directory, _, names in os.walk(ml / top):
-            for name in names:
-                if _MARK in name:
-                    yield str((Path(directory) / name).relative_to(ml))
+        try:
+            fd = open_beneath(ml, top, directory=True)
+        except OSError:
+            continue  # the script has removed or replaced it
+        try:
+            for entry in walk(fd, max_path_bytes=KEY_MAX_BYTES, on_error=lambda error: None):
+                if _MARK in entry.name and not entry.is_directory:
+                    yield f"{top}/{entry.path}"
+        finally:
+            os.close(fd)
 
 
 def _is_path(relative: str) -> bool:

@@ -1,7 +1,6 @@
 """`tidemill gc`: remove unused files, and print how much space that freed."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill._shared.trees import walk
 from tidemill.cli.options import StateDirOption
 from tidemill.cli.text import size
 from tidemill.core.files import read_json
@@ -169,7 +169,7 @@ def _give_up() -> None:
 
 
 def _remove_tree(path: Path) -> bool:
-    from tidemill.environments.build_lock import remove_tree
+    from tidemill._shared.trees import remove_tree
 
     remove_tree(path)
     return True
@@ -184,9 +184,9 @@ def _subdirectories(directory: Path) -> list[Path]:
 def _size_bytes(path: Path) -> int:
     """Return the bytes that removing ``path`` frees; files with other hard links elsewhere do not count."""
     total = 0
-    for directory, _, names in os.walk(path):
-        for name in names:
-            status = (Path(directory) / name).lstat()
-            if status.st_nlink == 1:
-                total += status.st_blocks * 512
+    for entry in walk(path, on_error=lambda error: None):
+        if not entry.is_directory:
+            with contextlib.suppress(OSError):
+                status = entry.status()
+                total += status.st_blocks * 512 if status.st_nlink == 1 else 0
     return total

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill._shared.trees import remove_tree
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.model_path import ModelKind, ModelPath
 from tidemill.cli.options import load_settings
@@ -186,7 +187,7 @@ def _add_code(session: "Session", code: "SourceCode | None") -> None:
     directory = session.directory.ml / ("code" if python else "model/code")
     if code is None:
         return
-    shutil.rmtree(directory, ignore_errors=True)
+    remove_tree(directory)
     with tarfile.open(fileobj=io.BytesIO(code.pack(dependencies_below="" if python else "lib/"))) as packed:
         packed.extractall(directory, filter="data")
     if not python and code.entry_point != _INFERENCE:

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.clock import SystemClock
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import Site, SpecRecord
@@ -128,7 +128,6 @@ def terminal_session(
     Raises:
         ConfigurationError: The configured isolation mode does not work on this machine.
     """
-    from tidemill.environments.build_lock import remove_tree
     from tidemill.sandbox import detect
     from tidemill.shim.supervision import adopt_orphans
 
@@ -169,7 +168,5 @@ def terminal_session(
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a signal must not interrupt the removal
-        try:
+        with contextlib.suppress(OSError):
             remove_tree(root)
-        except OSError:
-            shutil.rmtree(root, ignore_errors=True)

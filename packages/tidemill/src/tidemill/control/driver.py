@@ -229,7 +229,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         if job.status.terminal:
             return False
         if ended is None:
-            await self._end(job, Outcome.FAILED, failure=f"{_OURS}: instance agent lost")
+            await self._end(job, Outcome.FAILED, failure=gang.loss)
         else:
             await self._finish(job, ended)
         return False

@@ -6,12 +6,11 @@ Everything is computed from the reports and nothing is stored, so a restarted se
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+from tidemill.instance.status import LOST, InstanceExit, InstanceStatus, Outcome, Phase, StopReason
 
 __all__ = ["Gang"]
 
 _REASON_LIMIT = 1024
-_LOST = "InternalServerError: instance agent lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,11 @@ class Gang:
         )
 
     @property
+    def loss(self) -> str:
+        """The FailureReason if no instance reported its end: that of the first lost instance."""
+        return self._reason(self._first_failure or 0)
+
+    @property
     def _first_failure(self) -> int | None:
         """Index of the instance that reported a failure first, else of a lost instance; None if no instance failed."""
         reported = [
@@ -117,7 +121,7 @@ class Gang:
 
     def _reason(self, index: int) -> str:
         ended = self.statuses[index].exit
-        reason = ended.failure if ended is not None else _LOST
+        reason = ended.failure if ended is not None else self.statuses[index].loss or LOST
         if len(self.statuses) == 1:
             return reason
         where = f", instance: {self.hosts[index]}"

@@ -27,7 +27,8 @@ class JobArchive:
         """Store the record of a job whose instances have been removed."""
         directory = self._root / job_id
         make_directory(directory, mode=0o700)
-        remove_unfinished(directory)  # files of a service that was killed here
+        for each in (directory, *directory.glob("algo-*")):
+            remove_unfinished(each)  # files of a service or a shim that was killed here
         write_json(directory / _RECORD, {"version": 1, **record})
 
     def finish(self, job_id: str, *, name: str, ended_ms: int | None) -> None:

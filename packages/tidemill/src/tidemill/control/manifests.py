@@ -28,7 +28,7 @@ def manifest_names(file: Path) -> Iterator[tuple[S3Uri, str]]:
     """
     try:
         value = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestFault(f"is not JSON: {error}") from error
     expected = 'expected an array like [{"prefix": "s3://bucket/dir/"}, "name", ...]'
     if not isinstance(value, list) or not value or not isinstance(value[0], dict):
@@ -56,7 +56,7 @@ def augmented_values(file: Path, attributes: Sequence[str]) -> Iterator[S3Uri | 
                 continue
             try:
                 example = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ManifestFault(f"line {number} is not JSON: {error}") from error
             if not isinstance(example, dict):
                 raise ManifestFault(f"line {number} is {json.dumps(example)[:80]}: expected a JSON object")

@@ -441,7 +441,7 @@ def _decoded(value: str) -> str:
     """Return the text of a hyperparameter that some generations of SDKs send as JSON, and others unencoded."""
     try:
         decoded = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return decoded if isinstance(decoded, str) else value
 

@@ -90,11 +90,15 @@ class Publisher:
         )
 
     def clean_up(self, job: TrainingJob) -> None:
-        """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished."""
+        """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished.
+
+        A job whose files could not be removed is not marked, so that the next start of the service tries again.
+        """
         launched = any(self._executor.observe(ref).launched for ref in instances_of(job))
-        self._executor.reap(job.job_id)
+        removed = self._executor.reap(job.job_id)
         if launched:
             # To repeat the job: its request, and digests of the environment, code and data that it ran with.
             record = {"name": job.name, "status": str(job.status), "request": job.request, **job.record}
             self._archive.keep(job.job_id, record)
-            self._archive.finish(job.job_id, name=job.name, ended_ms=job.ended_ms)
+            if removed:
+                self._archive.finish(job.job_id, name=job.name, ended_ms=job.ended_ms)

@@ -1,8 +1,9 @@
 """Clean up at the start of the service, after jobs that ended while the last service could not clean up."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -17,12 +18,27 @@ from tidemill.errors import StateCorrupt
 from tidemill.executors.base import Executor, KnownInstance
 from tidemill.store.records.base import Query, RecordStore
 
-__all__ = ["sweep"]
+__all__ = ["Leftover", "clean_up", "find_leftovers"]
 
 _log = structlog.get_logger("tidemill.sweep")
 
 
-async def sweep(
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A job or endpoint whose files are still to be removed.
+
+    Attributes:
+        name: Name of the job or endpoint.
+        job_id: Id of the job, or of the instances of the endpoint.
+        remove: Removes the files. May take long.
+    """
+
+    name: str
+    job_id: str
+    remove: Callable[[], None]
+
+
+async def find_leftovers(
     records: RecordStore,
     executor: Executor,
     publisher: Publisher,
@@ -30,8 +46,10 @@ async def sweep(
     *,
     archive: JobArchive,
     clock: Clock,
-) -> None:
-    """Clean up after jobs that have ended, and end instances that belong to no stored job or endpoint.
+) -> list[Leftover]:
+    """Find jobs that have ended and are not cleaned up, and instances that belong to no stored job or endpoint.
+
+    Called before anything is launched: a new instance may not have its record yet.
 
     If the database was replaced by an older copy, a job without a row was acknowledged, and its files may be all that
     is left of it: they are kept, and `tidemill gc` removes them later. The files of an endpoint are copies of objects.
@@ -44,36 +62,55 @@ async def sweep(
         archive: Records which jobs are cleaned up already.
         clock: Provides the current time.
     """
-    owned, complete = await _owned(records)
-    recovered = await asyncio.to_thread(executor.recover, finished=archive.is_finished)
-    # Instances and attempts of one job are cleaned up together.
-    for job_id, known in {each.ref.job_id: each for each in recovered}.items():
-        if known.kind == "training":
-            orphaned = await _clean_up(Jobs(records, TRAINING), known, publisher.clean_up)
-        elif known.kind == "transform":
-            orphaned = await _clean_up(Jobs(records, TRANSFORM), known, transforms.clean_up)
-        else:
-            # A damaged endpoint may own any instance.
-            orphaned = complete and job_id not in owned
-        if orphaned:
-            is_job = known.kind != "endpoint"
-            _log.warning("sweep.orphan", kind=known.kind, name=known.job_name, job_id=job_id, keeps_files=is_job)
-            await asyncio.to_thread(executor.reap, job_id, keep_files=is_job)
+
+    def remove_orphan(known: KnownInstance) -> None:
+        is_job = known.kind != "endpoint"
+        job_id = known.ref.job_id
+        _log.warning("sweep.orphan", kind=known.kind, name=known.job_name, job_id=job_id, keeps_files=is_job)
+        if executor.reap(job_id, keep_files=is_job):
             archive.finish(job_id, name=known.job_name, ended_ms=clock.now_ms())
 
+    owned, complete = await _owned(records)
+    recovered = await asyncio.to_thread(executor.recover, finished=archive.is_finished)
+    leftovers: list[Leftover] = []
+    # Instances and attempts of one job are cleaned up together.
+    for job_id, known in {each.ref.job_id: each for each in recovered}.items():
+        remove: Callable[[], None] | None = partial(remove_orphan, known)
+        if known.kind == "training":
+            remove = _clean_up_of(Jobs(records, TRAINING), known, publisher.clean_up, remove_orphan)
+        elif known.kind == "transform":
+            remove = _clean_up_of(Jobs(records, TRANSFORM), known, transforms.clean_up, remove_orphan)
+        elif not complete or job_id in owned:  # a damaged endpoint may own any instance
+            remove = None
+        if remove is not None:
+            leftovers.append(Leftover(known.job_name, job_id, remove))
+    return leftovers
 
-async def _clean_up(jobs: Jobs[J], known: KnownInstance, clean_up: Callable[[J], None]) -> bool:
-    """Clean up after the job of an instance if the job has ended. Return whether there is no such job."""
+
+async def clean_up(leftovers: Iterable[Leftover]) -> None:
+    """Remove the files of leftovers one by one. A failure is logged, and ends nothing but the clean-up of that job.
+
+    A leftover that could not be removed is found again at the next start of the service.
+    """
+    for leftover in leftovers:
+        try:
+            await asyncio.to_thread(leftover.remove)
+        except Exception:  # noqa: BLE001 - what a job left must not keep the service from cleaning up other jobs
+            _log.exception("clean_up.failed", name=leftover.name, job_id=leftover.job_id)
+
+
+def _clean_up_of(
+    jobs: Jobs[J], known: KnownInstance, clean_up: Callable[[J], None], remove_orphan: Callable[[KnownInstance], None]
+) -> Callable[[], None] | None:
+    """Return how to clean up after the job of an instance; None if the job has not ended, or its row is damaged."""
     try:
         job = jobs.find(known.job_name)
     except StateCorrupt as error:
         _log.error("sweep.damaged", name=known.job_name, job_id=known.ref.job_id, reason=str(error))
-        return False
+        return None
     if job is None or job.job_id != known.ref.job_id:
-        return True
-    if job.status.terminal:
-        await asyncio.to_thread(clean_up, job)
-    return False
+        return partial(remove_orphan, known)
+    return partial(clean_up, job) if job.status.terminal else None
 
 
 async def _owned(records: RecordStore) -> tuple[set[str], bool]:

@@ -35,8 +35,8 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove temporary files of killed writers in and below a directory. No process may be writing there."""
-    for temporary in directory.rglob(".*.tmp"):
+    """Remove temporary files of killed writers in a directory. No process may be writing there."""
+    for temporary in directory.glob(".*.tmp"):
         temporary.unlink(missing_ok=True)
 
 
@@ -69,9 +69,11 @@ def read_json(path: Path) -> Any | None:
     """Return the JSON value in ``path``, or None if the file does not exist.
 
     Raises:
-        ValueError: The file is not JSON.
+        ValueError: The file is not JSON, or its values are nested too deeply to be read.
     """
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except RecursionError as error:
+        raise ValueError(f"{path} has values that are nested too deeply") from error

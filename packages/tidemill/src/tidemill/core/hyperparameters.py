@@ -78,5 +78,5 @@ def _plain(value: Any) -> Any:
 def _decode_value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -7,6 +7,7 @@ __all__ = [
     "ACCOUNT_ID",
     "DEFAULT_REGION",
     "INPUTS_PREFIX",
+    "KEY_MAX_BYTES",
     "S3Uri",
     "default_bucket",
     "kms_arn",
@@ -19,6 +20,8 @@ ACCOUNT_ID = "000000000000"
 DEFAULT_REGION = "us-west-2"
 INPUTS_PREFIX = "tidemill-inputs/"
 """Prefix of the keys of local data that the SDK uploads; see `tidemill.sdk.upload`."""
+KEY_MAX_BYTES = 1024
+"""Maximum length of a key of S3, as UTF-8."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
 

@@ -8,16 +8,15 @@ ends; the modification time of that lock's file is the time of the last use.
 import contextlib
 import fcntl
 import os
-import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.files import read_json, write_json
 
-__all__ = ["Built", "remove_tree"]
+__all__ = ["Built"]
 
 _RETRY_S = 0.1
 
@@ -168,29 +167,3 @@ def _try_lock(path: Path, kind: int) -> int | None:
         pass
     os.close(fd)
     return None
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory that a job filled. Links are not followed; directories without permissions are made writable.
-
-    Raises:
-        OSError: A file or directory cannot be removed.
-    """
-
-    def reopen(function: Callable[..., Any], name: str, failure: tuple[Any, ...]) -> None:
-        if isinstance(failure[1], FileNotFoundError):
-            return
-        if not isinstance(failure[1], PermissionError):
-            raise failure[1]
-        for each in (Path(name).parent, Path(name)):
-            if each.is_dir() and not each.is_symlink() and each.is_relative_to(path):
-                each.chmod(stat.S_IRWXU)
-        if function in (os.unlink, os.rmdir):
-            function(name)
-        else:
-            shutil.rmtree(name)
-
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, onerror=reopen)
-    else:
-        path.unlink(missing_ok=True)

@@ -174,8 +174,10 @@ class Executor(Protocol):
         """Return an artifact of an ended instance by its name in `InstanceExit.artifacts`; None if it was removed."""
         ...
 
-    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         """Kill the remaining processes of a job and remove its files. `observe` still returns its last reports.
+
+        Return False if a file could not be removed. The rest is removed, and the executor tries again later.
 
         Args:
             job_id: Id of the job.

@@ -7,10 +7,8 @@ adopted in place, and endpoints listen on unix sockets.
 """
 
 import contextlib
-import errno
 import os
 import secrets
-import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +17,12 @@ from urllib.parse import quote
 
 import structlog
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
 from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.core.segments import stream_directory
-from tidemill.environments.build_lock import remove_tree
 from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance
@@ -124,6 +122,7 @@ class LocalExecutor:
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._watch = ShimWatch(self._state_dir)
         self._links = LinkDirectories(self._state_dir)
+        self._unremoved: set[str] = set()
 
     @property
     def isolation(self) -> Isolation:
@@ -193,6 +192,7 @@ class LocalExecutor:
             phases=directory.read_phases(),
             exit=ended,
             attempt=ref.attempt,
+            last_words=directory.last_words() if launched and not running and ended is None else "",
         )
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
@@ -237,21 +237,33 @@ class LocalExecutor:
         file = self._directory(ref).artifacts / f"{name}.tar.gz"
         return file if file.exists() else None
 
-    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         self._networks.end(job_id)
+        trees: list[Path] = []
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
+            self._end(directory.ref)
             if keep_files:
-                self._end(directory)
                 continue
-            self._clear(directory)
-            with contextlib.suppress(FileNotFoundError):
-                remove_tree(directory.shared)
-            for unfinished in directory.path.parent.glob(f".*{_WITHDRAWN}"):  # left by a killed service
-                remove_tree(unfinished)
+            withdrawn = directory.path.parent.glob(f".*{_WITHDRAWN}")  # left by a killed service
+            trees += [*directory.trees, directory.shared, *withdrawn]
+        fault = self._remove(job_id, trees)
+        if fault and job_id not in self._unremoved:
+            _log.warning("clean_up.delayed", job_id=job_id, reason=fault)
+        (self._unremoved.add if fault else self._unremoved.discard)(job_id)
+        return not fault
 
     def warm_up(self, framework_version: str) -> None:
         """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built."""
         self._warm.socket(f"tf-{framework_version}")
+
+    def remove_leftovers(self) -> None:
+        """Try again to remove the files of jobs that `reap` could not remove.
+
+        May take long: call it outside the event loop.
+        """
+        for job_id in list(self._unremoved):
+            if self.reap(job_id):
+                _log.info("clean_up.done", job_id=job_id)
 
     def remove_unused_links(self, *, idle_s: float) -> int:
         """Remove directories of links that no instance has used for ``idle_s`` seconds. Return their number.
@@ -278,7 +290,9 @@ class LocalExecutor:
         ref, directory = spec.ref, self._directory(spec.ref)
         for older in self._attempts(ref):
             if older.ref.attempt < ref.attempt:
-                self._clear(older)
+                self._end(older.ref)
+                if fault := self._remove(ref.job_id, older.trees):
+                    _log.warning("clean_up.delayed", job_id=ref.job_id, reason=fault)  # until the end of the job
         self._networks.end(ref.job_id, before=ref.attempt)
         if directory.spec_file.exists() and (not anew or directory.read_exit() or self._watch.runs(directory)):
             return
@@ -293,11 +307,12 @@ class LocalExecutor:
         self._gpus.give_back(ref)
         self._watch.forget(ref)
         directory = self._directory(ref).path
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # the end of the job tries again
             # Renamed first: the next service must not take a partly removed directory for an instance.
             remove_tree(directory.replace(directory.with_name(f".{secrets.token_hex(8)}{_WITHDRAWN}")))
         if not any(InstanceDirectory.all_below(self._state_dir, ref.job_id)):
-            shutil.rmtree(self._directory(ref).shared, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(self._directory(ref).shared)
             self._networks.end(ref.job_id)
         with contextlib.suppress(OSError):  # fails if the job has other instances
             directory.parent.rmdir()
@@ -328,34 +343,27 @@ class LocalExecutor:
         wanted = found.always or spec.closed or spec.serves_network or len(spec.hosts) > 1
         return wanted and not found.no_network
 
-    def _end(self, directory: InstanceDirectory) -> None:
-        self.kill(directory.ref)
-        self._gpus.give_back(directory.ref)
-        self._watch.forget(directory.ref)
-        self._urls.pop(directory.ref, None)
+    def _end(self, ref: InstanceRef) -> None:
+        """Kill the remaining processes of an instance, and forget it."""
+        self.kill(ref)
+        self._gpus.give_back(ref)
+        self._watch.forget(ref)
+        self._urls.pop(ref, None)
 
-    def _clear(self, directory: InstanceDirectory) -> None:
-        """Kill the remaining processes of an instance and remove its large directories."""
-        self._end(directory)
-        for big in (
-            directory.ml,
-            directory.home,
-            directory.tmp,
-            directory.views,
-            directory.artifacts,
-            directory.mounted_checkpoints,
-        ):
-            with contextlib.suppress(FileNotFoundError):
-                self._remove(directory.ref, big)
-
-    def _remove(self, ref: InstanceRef, path: Path) -> None:
-        try:
-            remove_tree(path)
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
-                raise
-            self.kill(ref)  # a process that began while the others were killed was still writing
-            remove_tree(path)
+    def _remove(self, job_id: str, trees: Iterable[Path]) -> str:
+        """Remove directories that a job filled. Return the first error; empty if all are removed."""
+        fault = ""
+        for tree in trees:
+            try:
+                remove_tree(tree)
+            except OSError:
+                for directory in InstanceDirectory.all_below(self._state_dir, job_id):
+                    self.kill(directory.ref)  # a process that began while the others were killed was still writing
+                try:
+                    remove_tree(tree)
+                except OSError as error:
+                    fault = fault or f"{tree}: {error}"
+        return fault
 
     def _attempts(self, ref: InstanceRef) -> Iterator[InstanceDirectory]:
         for directory in InstanceDirectory.all_below(self._state_dir, ref.job_id):
@@ -374,9 +382,13 @@ class LocalExecutor:
                 reason = f"{type(error).__name__}: {error}"
                 _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
                 continue
-            if directory.read_exit() is None:
-                self._gpus.note(directory.ref, record.devices or ())
-            self._watch.take_up(directory)
+            try:
+                if directory.read_exit() is None:
+                    self._gpus.note(directory.ref, record.devices or ())
+                self._watch.take_up(directory)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                _log.warning("recover.unreadable", directory=str(directory.path), reason=reason)
             yield KnownInstance(ref=directory.ref, kind=record.spec.kind, job_name=record.spec.job_name)
 
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:

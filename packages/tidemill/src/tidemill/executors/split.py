@@ -80,9 +80,8 @@ class SplitExecutor:
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
         return self._of(ref).publication(ref, name)
 
-    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
-        self._cluster.reap(job_id, keep_files=keep_files)
-        self._local.reap(job_id, keep_files=keep_files)
+    def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
+        return all([executor.reap(job_id, keep_files=keep_files) for executor in (self._cluster, self._local)])
 
     def _of(self, ref: InstanceRef) -> Executor:
         return self._cluster if self._cluster.instances.knows(ref) else self._local

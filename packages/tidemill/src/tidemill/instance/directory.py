@@ -22,6 +22,7 @@ from tidemill.instance.status import InstanceExit, Phase, StopReason
 __all__ = ["InstanceDirectory"]
 
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
+_LAST_BYTES, _LAST_LINES, _LAST_CHARACTERS = 4096, 4, 500
 _INSTANCE = re.compile(r"algo-([1-9][0-9]{0,5})(?:\.([2-9]|[1-9][0-9]{1,5}))?")
 
 
@@ -84,6 +85,17 @@ class InstanceDirectory:
     def shim_log(self) -> Path:
         return self.path / "shim.log"
 
+    def last_words(self) -> str:
+        """Return the last lines of the shim's log, at most 500 characters, without control characters."""
+        try:
+            with self.shim_log.open("rb") as file:
+                file.seek(max(0, self.shim_log.stat().st_size - _LAST_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        cleaned = ("".join(filter(str.isprintable, line)).strip() for line in lines)
+        return "\n".join([line for line in cleaned if line][-_LAST_LINES:])[-_LAST_CHARACTERS:]
+
     @property
     def hosts_file(self) -> Path:
         return self.path / "hosts"
@@ -136,6 +148,11 @@ class InstanceDirectory:
     def mounted_checkpoints(self) -> Path:
         """The directory of checkpoints, if the job requested one outside ``/opt/ml``."""
         return self.path / "checkpoints"
+
+    @property
+    def trees(self) -> tuple[Path, ...]:
+        """The large directories, which are removed when the instance is over. All but the artifacts are the job's."""
+        return self.ml, self.home, self.tmp, self.views, self.mounted_checkpoints, self.artifacts
 
     def root_of(self, synced: SyncedDirectory) -> Path:
         """The directory to which the path of a synced directory is relative."""

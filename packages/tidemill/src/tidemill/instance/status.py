@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Artifact", "InstanceExit", "InstanceStatus", "Outcome", "Phase", "StopReason"]
+__all__ = ["LOST", "Artifact", "InstanceExit", "InstanceStatus", "Outcome", "Phase", "StopReason"]
+
+LOST = "InternalServerError: instance agent lost"
 
 
 class StopReason(StrEnum):
@@ -76,6 +78,7 @@ class InstanceStatus:
         launched: A spec was written: ``launch`` may be called again to ensure that a shim runs.
         running: The shim is alive (or was started a moment ago and has not reported yet).
         exit: Set when the instance ended normally. Launched, but neither running nor exit: the shim was lost.
+        last_words: The end of the log of a lost shim, e.g. why it could not start; empty if unknown.
     """
 
     launched: bool
@@ -83,3 +86,11 @@ class InstanceStatus:
     phases: tuple[Phase, ...]
     exit: InstanceExit | None
     attempt: int = 1
+    last_words: str = ""
+
+    @property
+    def loss(self) -> str:
+        """The FailureReason of a lost instance; empty if the instance is not lost."""
+        if not self.launched or self.running or self.exit is not None:
+            return ""
+        return LOST + (f"; its log ends with: {self.last_words}" if self.last_words else "")

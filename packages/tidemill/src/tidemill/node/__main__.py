@@ -4,14 +4,15 @@ GPUS is the value of CUDA_VISIBLE_DEVICES for the script. Default: the script ma
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
-import shutil
 import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.files import write_json
 from tidemill.core.process import ProcessId
 from tidemill.executors.cluster.machine import ASSIGNMENT_FILE, LOCK_FILE, PROCESS_FILE, remove_remains
@@ -38,7 +39,8 @@ def main(arguments: list[str]) -> int:
     identity = {"id": [own.boot_id, own.pid, own.start_ticks], "host": socket.gethostname()}
     write_json(directory / PROCESS_FILE, identity)
     asyncio.run(Agent(assignment, directory, environments_dir=Settings().environments_dir).run())
-    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(OSError):  # the next agent tries again
+        remove_tree(directory)
     remove_remains(directory.parent)
     return 0
 

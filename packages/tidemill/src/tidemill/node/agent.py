@@ -26,6 +26,7 @@ from tidemill.instance.remote_s3 import UploadRefused
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
 from tidemill.node.log_reader import LogReader
 from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, Service, ServiceAway
+from tidemill.shim.report import JobLog
 
 __all__ = ["Agent"]
 
@@ -145,8 +146,17 @@ class Agent:
                 await asyncio.to_thread(self._deliver)
                 await asyncio.to_thread(self._report_phases, status)
             if not status.running:
+                if status.last_words and not self._cut_off:
+                    self._note(f"tidemill: {status.loss}")
                 await self._insist(self._deliver)
                 return status.exit
+
+    def _note(self, line: str) -> None:
+        """Add a line to the log of an instance whose shim has ended."""
+        name = self._spec.log
+        log = JobLog(stream_directory(self._directory / "logs", name.group, name.stream))
+        log.note(line)
+        log.close()
 
     def _deliver(self) -> None:
         while lines := self._log.read(self._delivered, max_bytes=LOG_CHUNK_BYTES):

@@ -22,7 +22,7 @@ from tidemill.control.plan import InstancePlanner
 from tidemill.control.publish import Publisher
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
-from tidemill.control.sweep import sweep
+from tidemill.control.sweep import clean_up, find_leftovers
 from tidemill.control.tags import Tags
 from tidemill.control.training import Training
 from tidemill.control.training_metrics import TrainingMetrics
@@ -229,13 +229,14 @@ class Application:
         )
         hosting = Hosting(records, region=settings.region, clock=clock, wake=endpoints.wake, frameworks=frameworks)
         transform_jobs = TransformJobs(records, objects, region=settings.region, clock=clock, wake=transforms.wake)
-        await sweep(records, executor, publisher, transforms, archive=archive, clock=clock)
+        leftovers = await find_leftovers(records, executor, publisher, transforms, archive=archive, clock=clock)
         await self._run_in_background(stack, (jobs, transforms, endpoints), executor)
         queue = AsyncQueue(records, objects, endpoints, endpoint_of=hosting.in_service, roles=roles, clock=clock)
         stack.push_async_callback(queue.close)
         await queue.start()
         _background(stack, _sweep_objects(objects, self._backups), "sweep of objects")
-        _background(stack, _remove_links(local), "removal of links")
+        _background(stack, clean_up(leftovers), "clean-up after ended jobs")
+        _background(stack, _remove_unused(local), "removal of links")
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
         keys = KmsKeys(records, region=settings.region, clock=clock)
@@ -379,12 +380,16 @@ async def _sweep_objects(objects: ObjectStore, backups: Backups | None) -> None:
         await asyncio.sleep(_TIDY_INTERVAL_S)
 
 
-async def _remove_links(local: LocalExecutor) -> None:
-    """Remove the links to the data of jobs a while after the last job with that data."""
+async def _remove_unused(local: LocalExecutor) -> None:
+    """Remove the links to the data of jobs a while after the last job with that data, and what jobs left behind."""
     while True:
-        removed = await asyncio.to_thread(local.remove_unused_links, idle_s=_LINKS_IDLE_S)
-        if removed:
-            _log.info("links.removed", directories=removed)
+        try:
+            removed = await asyncio.to_thread(local.remove_unused_links, idle_s=_LINKS_IDLE_S)
+            if removed:
+                _log.info("links.removed", directories=removed)
+            await asyncio.to_thread(local.remove_leftovers)
+        except OSError as error:
+            _log.warning("clean_up.delayed", reason=str(error))
         await asyncio.sleep(_LINKS_IDLE_S / 10)
 
 

@@ -3,13 +3,13 @@
 import contextlib
 import fcntl
 import os
-import shutil
 import sys
 import time
 import traceback
 from pathlib import Path
 
 from tidemill._shared.descendants import kill_descendants
+from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import read_json
@@ -133,7 +133,8 @@ def _write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
         except OSError:
             _write_traceback()
             for own in (directory.tmp, directory.home, directory.views, directory.ml):
-                shutil.rmtree(own, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    remove_tree(own)
             time.sleep(min(1.0, 0.01 * 2**place))
         else:
             return

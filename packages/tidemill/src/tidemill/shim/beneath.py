@@ -7,7 +7,12 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["open_beneath", "read_beneath"]
+from tidemill._shared.trees import Entry
+from tidemill.core.names import KEY_MAX_BYTES
+
+__all__ = ["long_path_note", "open_beneath", "read_beneath"]
+
+_SHOWN_CHARACTERS = 60
 
 
 def open_beneath(root: Path, relative: str, *, directory: bool = False) -> int:
@@ -57,3 +62,18 @@ def read_beneath(root: Path, relative: str, *, max_bytes: int) -> bytes | None:
         return None
     with os.fdopen(fd, "rb") as file:
         return file.read(max_bytes)
+
+
+def long_path_note(place: str, first: Entry) -> str:
+    """Return the line of the log for files that are left out because their paths are too long for keys of S3.
+
+    Args:
+        place: The directory as the job sees it.
+        first: The first entry below it that is left out.
+    """
+    path = ascii(first.path)
+    shown = path if len(path) <= _SHOWN_CHARACTERS else f"{path[:_SHOWN_CHARACTERS]}...'"
+    return (
+        f"tidemill: {place} has paths that are too long for keys of S3 ({KEY_MAX_BYTES:,} bytes): these files are left"
+        f" out, beginning with {shown}"
+    )

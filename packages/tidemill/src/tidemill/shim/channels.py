@@ -12,8 +12,9 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
-from tidemill.environments.build_lock import Built, remove_tree
+from tidemill.environments.build_lock import Built
 from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault

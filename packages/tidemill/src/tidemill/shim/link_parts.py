@@ -8,13 +8,13 @@ both parts, and names that clash with each other are in one part, where linking 
 import ctypes
 import os
 import select
-import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
+from tidemill._shared.trees import remove_tree
 from tidemill.instance.object_rows import FileRow
 from tidemill.shim.objects import link_channel
 
@@ -52,7 +52,8 @@ def link_in_parts(read: Callable[[], _Batches], directory: Path, *, place: str, 
         while not child.has_ended(_LOOK_S):
             check()
     if child.failed:  # the same work in this process raises the failure, or succeeds if the child was killed
-        shutil.rmtree(directory / PARTS[1], ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(directory / PARTS[1])
         link(1, check)
 
 

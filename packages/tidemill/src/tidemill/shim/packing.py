@@ -16,13 +16,15 @@ import stat
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, cast
 
+from tidemill._shared.trees import Entry, walk
 from tidemill.core.files import make_directory, sync_directory
+from tidemill.core.names import KEY_MAX_BYTES
 from tidemill.instance.status import Artifact
-from tidemill.shim.beneath import open_beneath
+from tidemill.shim.beneath import long_path_note, open_beneath
 from tidemill.shim.codec import codec
 from tidemill.shim.failures import ClientFailure, of_os_error
 
@@ -38,19 +40,21 @@ _SHOWN_EVERY_S = 2.0
 
 
 def pack(
-    root: Path, relative: str, target: Path, *, place: str, show: Callable[[str], None] = lambda _: None
+    root: Path, relative: str, target: Path, *, place: str, note: Callable[[str], None] = lambda _: None
 ) -> Artifact | None:
     """Pack the content of ``root/relative`` at the top level of the archive. All processes of the job must have ended.
 
     Symbolic links are stored as links. A file with several names is stored once per name, since safe extractors refuse
-    hard links. Sockets, pipes and devices are omitted.
+    hard links. Sockets, pipes and devices are omitted, and paths that are too long for keys of S3: `extract` of
+    tidemill-runtime refuses them too.
 
     Args:
         root: The instance's directory for ``/opt/ml``.
         relative: Directory below ``root``, e.g. ``model``.
         target: Path of the archive.
         place: The packed directory as the job sees it, for messages.
-        show: Called every two seconds with a progress line, which ends with a carriage return. Default: no progress.
+        note: Called every two seconds with a progress line, which ends with a carriage return, and with a line if
+            files are left out. Default: no lines.
 
     Returns:
         Size and digests of the archive; None, without an archive, if the directory is empty or does not exist.
@@ -66,14 +70,14 @@ def pack(
     except OSError as error:
         raise ClientFailure(f"{place} is not a directory any more: {error.strerror}. Do not replace it") from error
     try:
-        if not any(_entries(top)):
+        if not os.listdir(top):  # noqa: PTH208 - a descriptor
             return None  # before there is a file: an empty directory needs no space
         make_directory(target.parent)
         with target.open("wb") as file:
             with _Sink(file) as sink:
-                writer = _Gzip(sink, _Progress(place, top, show))
+                writer = _Gzip(sink, _Progress(place, top, note))
                 with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", writer), format=tarfile.PAX_FORMAT) as archive:
-                    count = _add_directory(archive, top, "")
+                    count = _add_directory(archive, top, place, note)
                 writer.finish()
             file.flush()
             os.fsync(file.fileno())
@@ -206,35 +210,38 @@ class _Progress:
         self._show(f"tidemill: packing {self._place}: {of}, {left_s:.0f} s left\r")
 
 
-def _size_bytes(fd: int) -> int:
+def _size_bytes(top: int) -> int:
     """Return the size of the regular files below an open directory."""
     total = 0
-    for _, _, names, below in os.fwalk(dir_fd=fd, follow_symlinks=False):
-        for name in names:
-            with contextlib.suppress(OSError):
-                status = os.stat(name, dir_fd=below, follow_symlinks=False)
-                total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    for entry in walk(top, max_path_bytes=KEY_MAX_BYTES, on_error=lambda error: None):
+        with contextlib.suppress(OSError):
+            status = entry.status()
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return total
 
 
-def _add_directory(archive: tarfile.TarFile, fd: int, prefix: str) -> int:
-    """Add the content of the open directory ``fd`` below ``prefix``, and return the number of entries."""
-    count = 0
-    for name, status in _entries(fd):
-        info = _info(prefix + name, status)
+def _add_directory(archive: tarfile.TarFile, top: int, place: str, note: Callable[[str], None]) -> int:
+    """Add the content of the open directory ``top``, and return the number of entries."""
+    count, notes = 0, 0
+
+    def leave_out(entry: Entry) -> None:
+        nonlocal notes
+        if not notes:
+            note(long_path_note(place, entry))
+        notes += 1
+
+    for entry in walk(top, max_path_bytes=KEY_MAX_BYTES, left_out=leave_out):
+        status = entry.status()
+        info = _info(entry.path, status)
         if stat.S_ISLNK(status.st_mode):
-            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=fd)
+            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.name, dir_fd=entry.directory)
             archive.addfile(info)
-        elif stat.S_ISDIR(status.st_mode):
+        elif entry.is_directory:
             info.type = tarfile.DIRTYPE
             archive.addfile(info)
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            try:
-                count += _add_directory(archive, below, f"{prefix}{name}/")
-            finally:
-                os.close(below)
         elif stat.S_ISREG(status.st_mode):
-            source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            source = os.open(entry.name, flags, dir_fd=entry.directory)
             with os.fdopen(source, "rb", buffering=_CHUNK_BYTES) as file:
                 info.size = os.fstat(source).st_size
                 archive.addfile(info, file)
@@ -242,13 +249,6 @@ def _add_directory(archive: tarfile.TarFile, fd: int, prefix: str) -> int:
             continue
         count += 1
     return count
-
-
-def _entries(fd: int) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(fd) as found:
-        names = sorted(entry.name for entry in found)
-    for name in names:
-        yield name, os.stat(name, dir_fd=fd, follow_symlinks=False)
 
 
 def _info(name: str, status: os.stat_result) -> tarfile.TarInfo:

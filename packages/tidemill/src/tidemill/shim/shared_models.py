@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.process import ProcessId
-from tidemill.environments.build_lock import remove_tree
 
 __all__ = ["shared_model"]
 

@@ -17,11 +17,12 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any, BinaryIO, cast
 
-from tidemill.core.names import S3Uri
+from tidemill._shared.trees import Entry, walk
+from tidemill.core.names import KEY_MAX_BYTES, S3Uri
 from tidemill.instance.records import RESTORED
 from tidemill.instance.remote_s3 import UploadRefused, upload, upload_client
 from tidemill.instance.spec import SyncedDirectory
-from tidemill.shim.beneath import open_beneath
+from tidemill.shim.beneath import long_path_note, open_beneath
 from tidemill.shim.channels import downloading
 from tidemill.shim.failures import of_os_error
 from tidemill.shim.objects import copy_channel
@@ -52,7 +53,7 @@ def restore(session: Session, stores: RemoteStores) -> None:
     for wanted in session.spec.synced:
         if not wanted.restored:
             continue
-        place = wanted.mounted_at or f"{session.base_dir}/{wanted.path}"
+        place = _place(session, wanted)
         target = session.directory.root_of(wanted) / wanted.path
         try:
             target.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,9 @@ class _Folder:
         self._target = S3Uri.parse(wanted.uri)
         self._client: Any = None
         self._root = session.directory.root_of(wanted)
+        self._place = _place(session, wanted)
         self._notes = 0
+        self._noted_long_path = False
         # Files that exist before the script starts were restored from the bucket.
         self._uploaded: dict[str, _Stamp] = dict(self._files())
         self._seen: dict[str, _Stamp] = {}
@@ -157,9 +160,23 @@ class _Folder:
         except OSError:
             return  # the script has removed or replaced the directory
         try:
-            yield from _regular_files(top, "")
+            yield from self._files_below(top)
         finally:
             os.close(top)
+
+    def _files_below(self, top: int) -> Iterator[tuple[str, _Stamp]]:
+        key_max_bytes = KEY_MAX_BYTES - len(f"{self._target.key}/".encode())
+        # The script may remove or replace any file meanwhile.
+        for entry in walk(top, max_path_bytes=key_max_bytes, left_out=self._leave_out, on_error=lambda error: None):
+            with contextlib.suppress(OSError):
+                status = entry.status()
+                if stat.S_ISREG(status.st_mode):
+                    yield entry.path, _stamp_of(status)
+
+    def _leave_out(self, entry: Entry) -> None:
+        if not self._noted_long_path:
+            self._noted_long_path = True
+            self._session.log.note(long_path_note(self._place, entry))
 
     def _upload(self, relative: str, stamp: _Stamp) -> bool:
         """Upload one file. Return False if the upload must be repeated."""
@@ -218,23 +235,10 @@ class _Whole:
         return data
 
 
+def _place(session: Session, wanted: SyncedDirectory) -> str:
+    """Return the path of a synced directory as the job sees it."""
+    return wanted.mounted_at or f"{session.base_dir}/{wanted.path}"
+
+
 def _stamp_of(status: os.stat_result) -> _Stamp:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _regular_files(fd: int, prefix: str) -> Iterator[tuple[str, _Stamp]]:
-    with os.scandir(fd) as found:
-        names = sorted(entry.name for entry in found)
-    for name in names:
-        try:
-            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
-                yield prefix + name, _stamp_of(status)
-            elif stat.S_ISDIR(status.st_mode):
-                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-                try:
-                    yield from _regular_files(below, f"{prefix}{name}/")
-                finally:
-                    os.close(below)
-        except OSError:
-            continue  # removed or replaced meanwhile

@@ -278,7 +278,7 @@ def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact]
     for name, relative in wanted.items():
         try:
             target, place = directory.artifacts / f"{name}.tar.gz", f"{session.base_dir}/{relative}"
-            made = pack(directory.ml, relative, target, place=place, show=session.log.note)
+            made = pack(directory.ml, relative, target, place=place, note=session.log.note)
         except InstanceFailure as error:
             session.log.note(f"tidemill: {error}")
             failure = failure or error

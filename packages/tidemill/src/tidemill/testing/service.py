@@ -264,7 +264,7 @@ class Service:
         self.kill()
         self._end_instances()
         if self._own_directory:
-            from tidemill.environments.build_lock import remove_tree
+            from tidemill._shared.trees import remove_tree
 
             remove_tree(self.state_dir)
 

@@ -138,6 +138,4 @@ def failure_of(state: InstanceStatus) -> str:
     """Return why an instance ended; empty if it has not."""
     if state.exit is not None:
         return state.exit.failure or "The server ended"
-    if state.launched and not state.running:
-        return "InternalServerError: instance agent lost"
-    return ""
+    return state.loss

@@ -298,14 +298,18 @@ class TransformDriver(JobDriver[TransformJob]):
                 await self._queue.wait(job.name, timeout_s=_PING_EVERY_S)
 
     def clean_up(self, job: TransformJob) -> None:
-        """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished."""
+        """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished.
+
+        A job whose files could not be removed is not marked, so that the next start of the service tries again.
+        """
         states = [self._executor.observe(ref) for ref in _refs(job)]
-        self._executor.reap(job.job_id)
+        removed = self._executor.reap(job.job_id)
         if any(state.launched for state in states):
             ended = next((state.exit for state in states if state.exit is not None), None)
             record = {"name": job.name, "status": str(job.status), "request": job.request, "model": job.model}
             self._archive.keep(job.job_id, {**record, **(ended.record if ended else {})})
-            self._archive.finish(job.job_id, name=job.name, ended_ms=job.ended_ms)
+            if removed:
+                self._archive.finish(job.job_id, name=job.name, ended_ms=job.ended_ms)
 
 
 def _refs(job: TransformJob) -> list[InstanceRef]:
@@ -345,5 +349,5 @@ def _raise_if_incomplete(transformed: Transformed, job: TransformJob) -> None:
 def _raise_if_ended(state: InstanceStatus) -> None:
     if state.exit is not None:
         raise _Failed(state.exit.failure or "InternalServerError: the model's server ended")
-    if state.launched and not state.running:
-        raise _Failed("InternalServerError: instance agent lost")
+    if state.loss:
+        raise _Failed(state.loss)

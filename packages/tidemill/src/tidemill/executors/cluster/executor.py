@@ -163,15 +163,15 @@ class ClusterExecutor:
         """Return None: agents upload artifacts themselves."""
         return None
 
-    def reap(self, job_id: str, *, keep_files: bool = False) -> None:
+    def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         # The service keeps the reports in any case. The other files are on the instances' machines, whose agents end.
         refs = list(self.instances.known(job_id))
-        if not refs:
-            return
-        self._placement.release(job_id)
-        for ref in refs:
-            self._leases.discard(ref)
-        self.instances.end_job(job_id)
+        if refs:
+            self._placement.release(job_id)
+            for ref in refs:
+                self._leases.discard(ref)
+            self.instances.end_job(job_id)
+        return True
 
     def close(self) -> None:
         self.instances.close()

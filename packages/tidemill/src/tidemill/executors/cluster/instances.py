@@ -18,7 +18,6 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import structlog
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.files import make_directory, read_json, write_json
 from tidemill.errors import ServiceUnavailable
 from tidemill.executors.base import KnownInstance, LogSink
@@ -209,7 +209,7 @@ class ClusterInstances:
         self._attempts.pop(ref, None)
         path = self._directory(ref).path
         if path.exists():
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
             self._leases.remove([ref])
 
     def end_job(self, job_id: str) -> None:
@@ -448,5 +448,5 @@ def _lease_over(ref: InstanceRef, attempt: _Attempt) -> UnknownInstance:
 def _exit(text: str) -> InstanceExit:
     try:
         return exit_from_json(json.loads(text))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -3,13 +3,13 @@
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.files import read_json, write_durably
 from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import kill_marked
@@ -79,7 +79,8 @@ class Machine:
     def clean(self, ref: InstanceRef) -> None:
         """Kill an instance and remove its files."""
         self.kill(ref)
-        shutil.rmtree(self._directory(ref), ignore_errors=True)
+        with contextlib.suppress(OSError):  # the next agent tries again
+            remove_tree(self._directory(ref))
 
     def _agent(self, ref: InstanceRef) -> ProcessId | None:
         return _process(self._directory(ref) / PROCESS_FILE)
@@ -99,9 +100,9 @@ def remove_remains(root: Path) -> None:
         value = read_json(file) or {}
         if value.get("host") != socket.gethostname():
             continue
-        with contextlib.suppress(FileNotFoundError, BlockingIOError), (file.parent / LOCK_FILE).open("r+b") as lock:
+        with contextlib.suppress(OSError), (file.parent / LOCK_FILE).open("r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(file.parent, ignore_errors=True)
+            remove_tree(file.parent)
 
 
 def _process(file: Path) -> ProcessId | None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select
 
+from tidemill.core.names import KEY_MAX_BYTES
 from tidemill.errors import AwsError, StateCorrupt
 from tidemill.store.objects.errors import InvalidArgument, no_such_bucket
 from tidemill.store.objects.schema import buckets, objects, parts, uploads
@@ -47,7 +48,6 @@ __all__ = [
     "unnamed_of",
 ]
 
-KEY_MAX_BYTES = 1024
 LAST_MS = 253_402_300_799_000
 """The last second of the year 9999, which every client can show."""
 

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.names import S3Uri
+from tidemill.core.names import KEY_MAX_BYTES, S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.errors import ConfigurationError, ServiceUnavailable
 from tidemill.store.database.base import Database
@@ -41,7 +41,6 @@ T = TypeVar("T")
 _log = structlog.get_logger("tidemill.store")
 _THREADS = 24
 _PIECE_BYTES = 1024 * 1024
-_KEY_MAX_BYTES = 1024
 _CLEAN_EVERY_S = 30.0
 _CLEAN_AT_ONCE = 16
 
@@ -387,9 +386,9 @@ def content_name(name: str, mark: str, *, prefix: str = "") -> str:
     """
     *folders, last = (_legal(segment) for segment in name.split("/"))
     stem, dot, suffixes = last.partition(".") if not last.startswith(".") else (last, "", "")
-    fitting = _KEY_MAX_BYTES - len(f"{prefix}/.{mark}".encode())
+    fitting = KEY_MAX_BYTES - len(f"{prefix}/.{mark}".encode())
     whole = "/".join([*folders, f"{stem}.{mark}{dot}{suffixes}"])
-    if len(whole.encode()) <= _KEY_MAX_BYTES - len(f"{prefix}/".encode()):
+    if len(whole.encode()) <= KEY_MAX_BYTES - len(f"{prefix}/".encode()):
         return whole
     cut = "/".join([*folders, last]).encode()[:fitting].decode(errors="ignore").rstrip("/")
     return f"{cut}.{mark}"
