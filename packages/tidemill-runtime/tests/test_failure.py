@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill_runtime._shared.trees import remove_tree
 from tidemill_runtime.failure import Problem, compose, describe_end, read_report, write
 from tidemill_runtime.record_files import cause_of_corrupt_records
 
@@ -50,10 +51,10 @@ def test_everything_stays_within_1024_characters_with_the_prefix(kind, message, 
     assert '\nCommand "' in text
 
 
-def test_sigkill_and_137_are_called_out_of_memory():
+def test_sigkill_and_137_are_named_and_not_taken_for_a_lack_of_memory():
     for exit_code in (137, -9):
         problem = describe_end(exit_code=exit_code, report=None, stderr_tail="last words\n")
-        assert problem.message == "OutOfMemory: Process killed by SIGKILL (signal 9)\nlast words"
+        assert problem.message == "Process killed by SIGKILL (signal 9)\nlast words"
 
 
 def test_other_signals_are_named():
@@ -130,9 +131,14 @@ def test_a_file_that_is_not_tfrecord_is_named(tmp_path):
     good.parent.mkdir()
     good.write_bytes(b"\x05\0\0\0\0\0\0\0")
     assert cause_of_corrupt_records(error, channels=tmp_path) == ""
+    deepest = tmp_path / "train"
+    for _ in range(1500):
+        deepest /= "d"
+        deepest.mkdir()
     bad.write_bytes(gzip.compress(b"records"))
     assert cause_of_corrupt_records("ValueError: something else", channels=tmp_path) == ""
     assert cause_of_corrupt_records(error, channels=tmp_path).startswith(f"{bad} holds gzip")
     bad.write_bytes(b"\x0a\x23\xd7\xce rest")
+    remove_tree(tmp_path / "train/d")  # pytest could not
     assert "holds RecordIO" in cause_of_corrupt_records(error, channels=tmp_path)
     assert cause_of_corrupt_records(error, channels=tmp_path / "none") == ""

@@ -31,9 +31,9 @@ ENDS = {
     "killed": (
         "import os; os.kill(os.getpid(), 9)",
         "ExitCode -9",
-        "OutOfMemory: Process killed by SIGKILL (signal 9)",
+        'ErrorMessage "Process killed by SIGKILL (signal 9)"',
     ),
-    "137": ("import os; os._exit(137)", "ExitCode 137", "OutOfMemory: Process killed by SIGKILL (signal 9)"),
+    "137": ("import os; os._exit(137)", "ExitCode 137", 'ErrorMessage "Process killed by SIGKILL (signal 9)"'),
     "crash": ("import os; os.kill(os.getpid(), 11)", "ExitCode -11", "Process killed by SIGSEGV (signal 11)"),
 }
 

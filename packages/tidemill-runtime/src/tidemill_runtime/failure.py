@@ -25,7 +25,6 @@ __all__ = ["Problem", "compose", "describe_end", "read_report", "write"]
 MAX_CHARACTERS = 1024 - len("AlgorithmError: ")
 MAX_COMMAND_CHARACTERS = 320
 MAX_TAIL_LINES = 8
-OUT_OF_MEMORY = "OutOfMemory: Process killed by SIGKILL (signal 9)"
 SILENT_END = (
     "the script ended with exit code {exit_code} and wrote nothing to standard error: it called sys.exit({exit_code})"
     " or os._exit({exit_code}), or the program that it became did; its log has what it printed"
@@ -77,7 +76,7 @@ def read_report(directory: Path, *, pid: int) -> Problem | None:
     for path in (own, *others):
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         return Problem(report["type"], report["message"], tuple(report["frames"]), report["module"])
     return None
@@ -127,8 +126,9 @@ def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: s
 
 def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Problem:
     if exit_code in (137, -signal.SIGKILL):
+        # What sent the signal is known outside of the job: the shim adds whether the kernel did, for lack of memory.
         problem = _from_text(stderr_tail)
-        return Problem(message=_lines(OUT_OF_MEMORY, problem.message))
+        return Problem(message=_lines(_signal_text(signal.SIGKILL), problem.message))
     if exit_code < 0:
         problem = _from_text(stderr_tail)
         return Problem(problem.kind, _lines(_signal_text(-exit_code), problem.message), problem.frames)

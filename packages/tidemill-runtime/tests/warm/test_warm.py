@@ -369,4 +369,4 @@ def test_sigkill_to_a_warm_script_is_reported(warm_job):
     os.kill(int(process.stdout.readline()), signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "OutOfMemory" in warm_job.failure
+    assert "Process killed by SIGKILL" in warm_job.failure

@@ -19,32 +19,36 @@ def report(message: str) -> str:
 
 
 def test_a_short_report_stays_as_it_is():
-    assert str(algorithm_reason(report("ValueError: x"), peak_rss_bytes=0)) == "AlgorithmError: " + report(
-        "ValueError: x"
-    )
+    assert str(algorithm_reason(report("ValueError: x"))) == "AlgorithmError: " + report("ValueError: x")
 
 
 def test_of_a_long_report_the_message_is_cut_and_the_command_stays():
-    reason = str(algorithm_reason(report("x" * 5000), peak_rss_bytes=0))
+    reason = str(algorithm_reason(report("x" * 5000)))
     assert len(reason) == 1024
     assert reason.endswith('x..."\nCommand "python -- train.py"')
 
 
 def test_a_report_of_another_form_is_cut_at_its_end():
-    reason = str(algorithm_reason("y" * 5000, peak_rss_bytes=0))
+    reason = str(algorithm_reason("y" * 5000))
     assert len(reason) == 1024
     assert reason.endswith("y...")
 
 
 @pytest.mark.parametrize("code", [137, -9])
-def test_death_by_sigkill_is_named_with_the_peak_memory(code):
-    text = f'ExecuteUserScriptError:\nExitCode {code}\nErrorMessage ""\nCommand "python"'
-    assert str(algorithm_reason(text, peak_rss_bytes=300 << 20)).endswith("its peak memory was 300 MiB")
+def test_death_by_sigkill_is_called_out_of_memory_only_if_the_kernel_says_so(code):
+    text = report("Process killed by SIGKILL (signal 9)").replace("ExitCode 1", f"ExitCode {code}")
+    assert str(algorithm_reason(text)) == f"AlgorithmError: {text}"
+    named = text.replace("Process killed", "OutOfMemory: Process killed")
+    assert str(algorithm_reason(text, out_of_memory=True)) == f"AlgorithmError: {named}"
+    assert str(algorithm_reason(named, out_of_memory=True)) == f"AlgorithmError: {named}"
+    own = f"ExitCode {code}"
+    assert str(algorithm_reason(own, out_of_memory=True)).endswith(
+        "\nOutOfMemory: Process killed by SIGKILL (signal 9)"
+    )
 
 
-def test_a_note_that_is_there_already_is_not_doubled():
-    text = "ExecuteUserScriptError:\nExitCode 137\nOutOfMemory: Process killed by SIGKILL (signal 9)"
-    assert str(algorithm_reason(text, peak_rss_bytes=1)).count("OutOfMemory") == 1
+def test_another_end_is_not_called_out_of_memory_although_the_kernel_has_killed_a_child():
+    assert "OutOfMemory" not in str(algorithm_reason(report("ValueError: x"), out_of_memory=True))
 
 
 def test_a_process_without_a_report_is_described_by_the_end_of_its_output():

@@ -1,6 +1,7 @@
 """Limits of instances, with processes that exceed them."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -58,10 +59,47 @@ def test_a_job_with_too_large_files_is_killed_and_links_to_data_do_not_count(sta
     channel = stage.channel("training", x=os.urandom(8 * MIB))
     script = "import time; open('/opt/ml/output/data/x', 'wb').write(bytes([1]) * ({} << 20)); time.sleep({})"
     limits = InstanceLimits(disk_bytes=6 * MIB, source="settings")
-    _, ended = stage.run(script.format(4, 6), limits=limits, channels=(channel,))
+    _, ended = stage.run(script.format(4, 0), limits=limits, channels=(channel,))
     assert ended.outcome is Outcome.COMPLETED, ended.failure
     _, ended = stage.run(script.format(9, 60), limits=limits)
-    assert ended.failure.startswith("ClientError: no space left on device: the files of the instance take 9 MiB; their")
+    assert TOO_LARGE.match(ended.failure), ended.failure
+
+
+TOO_LARGE = re.compile(
+    r"ClientError: no space left on device: the files of the instance take \d+ MiB; their limit is 6 MiB \(settings\)"
+)
+ENDINGS = {
+    "just before its end": "open('/opt/ml/output/data/x', 'wb').write(bytes(9 << 20))",
+    "to a deleted file": (
+        "import os, time\nfile = open('/tmp/x', 'wb', buffering=0); os.unlink('/tmp/x')\n"
+        "file.write(bytes(9 << 20)); time.sleep(60)"
+    ),
+    "to a deleted file of a channel": (
+        "import os, time\nplace = '/opt/ml/input/data/training/x'\n"
+        "file = open(place, 'ab', buffering=0); os.unlink(place)\n"
+        "file.write(bytes(9 << 20)); time.sleep(60)"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_job_that_writes_too_much_is_killed(stage, how):
+    channel = stage.channel("training", x=b"x")
+    limits = InstanceLimits(disk_bytes=6 * MIB, source="settings")
+    _, ended = stage.run(ENDINGS[how], limits=limits, channels=(channel,))
+    assert TOO_LARGE.match(ended.failure), ended.failure
+
+
+def test_a_job_with_too_many_empty_files_is_killed(stage):
+    if not os.statvfs(stage.state_dir).f_files:
+        pytest.skip("this file system has no limit of inodes")
+    script = (
+        "import os, time\nos.chdir('/opt/ml/model')\nfor n in range(12000): open(str(n), 'w').close()\ntime.sleep(60)"
+    )
+    limits = InstanceLimits(disk_bytes=6 * MIB, source="settings")
+    _, ended = stage.run(script, limits=limits)
+    assert ended.failure.startswith("ClientError: no space left on device: the instance has 1"), ended.failure
+    assert "files and directories; its share of the file system is 10,000 (settings)" in ended.failure
 
 
 def test_a_job_that_installs_packages_first_is_limited_too(stage):

@@ -17,7 +17,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Cgroup", "CgroupUnavailable", "available_layout", "delegate"]
+__all__ = ["Cgroup", "CgroupUnavailable", "available_layout", "delegate", "oom_kills"]
 
 _SERVICE = "tidemill-service"
 _PREFIX = "tidemill-instance-"
@@ -80,8 +80,12 @@ class Cgroup:
         """
         if self.layout == 1:
             reached = int((self._directory / "memory.failcnt").read_text())
-            return reached > 0 and self._event("memory.oom_control", "oom_kill") > 0
-        return self._event("memory.events", "oom") > 0 and self._event("memory.events", "oom_kill") > 0
+            return reached > 0 and self.has_killed()
+        return _count(self._directory / "memory.events", "oom") > 0 and self.has_killed()
+
+    def has_killed(self) -> bool:
+        """Return whether the kernel has killed a process of the group for lack of memory, of the group or elsewhere."""
+        return _oom_kills(self._directory, self.layout) > 0
 
     def peak_bytes(self) -> int:
         """Return the peak of the group's memory; the limit if the kernel has no peak of a v2 group (before 5.19)."""
@@ -104,10 +108,6 @@ class Cgroup:
             path = self._directory / name
             if path.exists():  # absent in kernels without swap, and before 4.19
                 path.write_text(value)
-
-    def _event(self, file: str, name: str) -> int:
-        pairs = (line.split() for line in (self._directory / file).read_text().splitlines())
-        return next((int(count) for key, count in pairs if key == name), 0)
 
 
 def delegate() -> None:
@@ -132,6 +132,20 @@ def delegate() -> None:
         _remove_stale(own)
 
 
+def oom_kills() -> int:
+    """Return how many processes in the control group of this process the kernel has killed for lack of memory.
+
+    Return those of the whole machine if the group has no such count, e.g. because it is the topmost group.
+    """
+    layout, own = _own()
+    if own is not None:
+        with contextlib.suppress(OSError):
+            return _oom_kills(own, layout)
+    with contextlib.suppress(OSError):
+        return _count(Path("/proc/vmstat"), "oom_kill")
+    return 0
+
+
 def available_layout() -> int:
     """Return the layout, 1 or 2, of the control groups that a service started from here could use.
 
@@ -142,6 +156,16 @@ def available_layout() -> int:
     if not prepared and len((group / "cgroup.procs").read_text().split()) > 1:
         raise CgroupUnavailable(f"the group {group} contains other processes")
     return layout
+
+
+def _oom_kills(group: Path, layout: int) -> int:
+    return _count(group / ("memory.oom_control" if layout == 1 else "memory.events"), "oom_kill")
+
+
+def _count(file: Path, name: str) -> int:
+    """Return a number of a file with lines of a name and a number; 0 if the file does not have the name."""
+    pairs = (line.split() for line in file.read_text().splitlines())
+    return next((int(count) for key, count in pairs if key == name), 0)
 
 
 def _parent() -> tuple[int, Path]:

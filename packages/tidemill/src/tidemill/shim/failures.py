@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 _MAX_CHARACTERS = 1024
-_KILLED = (137, -9)
+_KILLED = re.compile(r"(?m)^ExitCode (137|-9)\b")
+_SIGKILL = "Process killed by SIGKILL (signal 9)"
+_OUT_OF_MEMORY = "OutOfMemory: "
 _MESSAGE = re.compile(r'(?s)(?P<head>.*?ErrorMessage ")(?P<message>.*)(?P<tail>"\s*\nCommand .*)')
 _CUT = "..."
 
@@ -63,14 +65,20 @@ def of_os_error(error: OSError, *, place: str) -> InstanceFailure:
     return InternalFailure(f"{place}: {error.strerror or error}")
 
 
-def algorithm_reason(report: str, *, peak_rss_bytes: int) -> AlgorithmFailure:
+def algorithm_reason(report: str, *, out_of_memory: bool = False) -> AlgorithmFailure:
     """Return the failure that the runtime or the script reported in ``output/failure``.
 
     If a report in the training toolkit's form is too long, its message is shortened and the command kept.
+
+    Args:
+        report: The report.
+        out_of_memory: Whether the kernel has killed a process of the instance for lack of memory. A report of an end by
+            SIGKILL then begins with OutOfMemory. Default: false; the script or another process sent the signal.
     """
     text = report.strip()
-    if re.search(r"(?m)^ExitCode (137|-9)\b", text) and "OutOfMemory" not in text:
-        text += f"\n{_killed_note(peak_rss_bytes)}"
+    if out_of_memory and _KILLED.search(text) and _OUT_OF_MEMORY not in text:
+        named = text.replace(_SIGKILL, _OUT_OF_MEMORY + _SIGKILL, 1)
+        text = named if named != text else f"{text}\n{_OUT_OF_MEMORY}{_SIGKILL}"
     room = _MAX_CHARACTERS - len("AlgorithmError: ")
     match = _MESSAGE.fullmatch(text)
     if len(text) > room and match:
@@ -80,7 +88,9 @@ def algorithm_reason(report: str, *, peak_rss_bytes: int) -> AlgorithmFailure:
     return AlgorithmFailure(text)
 
 
-def ended_reason(exit_code: int, *, stderr_tail: str, command: str, peak_rss_bytes: int) -> InstanceFailure:
+def ended_reason(
+    exit_code: int, *, stderr_tail: str, command: str, peak_rss_bytes: int, out_of_memory: bool = False
+) -> InstanceFailure:
     """Return the failure for a process that ended without a report.
 
     Args:
@@ -88,17 +98,16 @@ def ended_reason(exit_code: int, *, stderr_tail: str, command: str, peak_rss_byt
         stderr_tail: The last output on standard error.
         command: The command, for the message.
         peak_rss_bytes: Peak memory, for the message after SIGKILL.
+        out_of_memory: As for `algorithm_reason`.
     """
     last = stderr_tail.strip().splitlines()[-1:] or [""]
     if last[0].startswith(("bwrap: ", "tidemill-sandbox: ")):
         return InternalFailure(f"the sandbox could not be entered: {last[0]}")
-    message = _killed_note(peak_rss_bytes) if exit_code in _KILLED else stderr_tail.strip()
+    message = stderr_tail.strip()
+    if exit_code in (137, -9):
+        message = f"{_SIGKILL}; its peak memory was {peak_rss_bytes >> 20} MiB"
     report = f'ExecuteUserScriptError:\nExitCode {exit_code}\nErrorMessage "{message}"\nCommand "{command}"'
-    return algorithm_reason(report, peak_rss_bytes=peak_rss_bytes)
-
-
-def _killed_note(peak_rss_bytes: int) -> str:
-    return f"OutOfMemory: Process killed by SIGKILL (signal 9); its peak memory was {peak_rss_bytes >> 20} MiB"
+    return algorithm_reason(report, out_of_memory=out_of_memory)
 
 
 def _limit(text: str) -> str:

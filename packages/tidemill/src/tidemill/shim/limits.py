@@ -1,9 +1,9 @@
 """Enforce the limits of an instance: measure its processes and files while it runs, and kill it if it exceeds a limit.
 
 If the service may create control groups (`tidemill.shim.cgroup`), the kernel enforces the limit of memory. Else memory
-is measured, as processes and files always are. That needs no rights, and happens four times a second, so an instance
-may exceed a limit for a moment. Measured memory is the anonymous and shared memory of all processes: memory that
-several processes share counts once. The page cache is not counted.
+is measured four times a second. Processes and files (`tidemill.shim.disk_use`) are always measured, which needs no
+rights, so an instance may exceed these limits for a moment. Measured memory is the anonymous and shared memory of all
+processes: memory that several processes share counts once. The page cache is not counted.
 
 Resource limits (``setrlimit``) are no substitute: they apply to each process, not to an instance, and the limit of
 processes counts all processes of the user.
@@ -21,8 +21,8 @@ from tidemill.core.limits import InstanceLimits
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import descendants
 from tidemill.instance.spec import InstanceSpec
-from tidemill.sandbox import Overlay
-from tidemill.shim.cgroup import Cgroup, CgroupUnavailable
+from tidemill.shim.cgroup import Cgroup, CgroupUnavailable, oom_kills
+from tidemill.shim.disk_use import DiskLimit, DiskUse, Used
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InstanceFailure
 
 __all__ = ["LimitWatch", "chosen_cpus"]
@@ -30,9 +30,7 @@ __all__ = ["LimitWatch", "chosen_cpus"]
 _MEASURED_EVERY_S = 0.25
 _SEARCHED_EVERY_S = 1.0
 """Time between searches for new processes. A search reads a file per process of the machine."""
-_DISK_MEASURED_EVERY_S = 5.0
-_DISK_PAUSE_FACTOR = 20
-"""Minimum pause after measuring files, as a multiple of its duration, so that it takes a twentieth of a processor."""
+_WRITERS_SEARCHED_EVERY_S = 0.5
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MIB = 1 << 20
 _COUNTED_MEMORY = (b"Pss_Anon:", b"Pss_Shmem:")
@@ -49,6 +47,7 @@ class LimitWatch:
     Attributes:
         cgroup: The control group that the processes must enter when they start; None without one.
         failure: The failure for the first exceeded limit; None if no limit was exceeded.
+        out_of_memory: Whether the kernel has killed a process for lack of memory, at a limit or of the whole machine.
     """
 
     def __init__(self, limits: InstanceLimits, directory: InstanceDirectory, note: Callable[[str], None]) -> None:
@@ -59,19 +58,22 @@ class LimitWatch:
         self._ended = threading.Event()
         self._peak_bytes = 0
         self.failure: InstanceFailure | None = None
+        self.out_of_memory = False
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch during the context, and set ``failure`` if a limit is exceeded. May be entered again afterwards."""
         limits = self._limits
         self._ended.clear()
+        kills = oom_kills()
         if limits.memory_bytes is not None:
             self.cgroup = self._created_cgroup(limits.memory_bytes)
         threads: list[threading.Thread] = []
         if limits.memory_bytes is not None or limits.processes is not None:
             threads.append(threading.Thread(target=self._watch_processes, name="limits", daemon=True))
         if limits.disk_bytes is not None:
-            threads.append(threading.Thread(target=self._watch_disk, name="disk limit", daemon=True))
+            disk = threading.Thread(target=self._watch_disk, args=(limits.disk_bytes,), name="disk limit", daemon=True)
+            threads.append(disk)
         for thread in threads:
             thread.start()
         try:
@@ -83,8 +85,10 @@ class LimitWatch:
             if self.cgroup is not None:
                 # The script may have ended since the last measurement because the kernel killed a process.
                 self._check_cgroup(self.cgroup)
+                self.out_of_memory |= self.cgroup.has_killed()
                 self.cgroup.remove()
                 self.cgroup = None
+            self.out_of_memory |= oom_kills() > kills
 
     def _created_cgroup(self, memory_bytes: int) -> Cgroup | None:
         try:
@@ -141,20 +145,30 @@ class LimitWatch:
         self._peak_bytes = max(self._peak_bytes, used_bytes)
         return used_bytes > limit_bytes
 
-    def _watch_disk(self) -> None:
-        pause_s = _DISK_MEASURED_EVERY_S
-        while not self._ended.wait(pause_s):
-            begun_s = time.monotonic()
-            used_bytes = sum(map(_size_bytes, _written(self._directory)))
-            limit_bytes = self._limits.disk_bytes
-            if limit_bytes is not None and used_bytes > limit_bytes:
-                self._end(
-                    ClientFailure(
-                        f"no space left on device: the files of the instance take {used_bytes // _MIB} MiB; their limit"
-                        f" is {limit_bytes // _MIB} MiB ({self._limits.source}). Write less, or ask for a larger volume"
-                    )
-                )
-            pause_s = max(_DISK_MEASURED_EVERY_S, _DISK_PAUSE_FACTOR * (time.monotonic() - begun_s))
+    def _watch_disk(self, limit_bytes: int) -> None:
+        shim, limit = os.getpid(), DiskLimit.of(limit_bytes, self._directory.path)
+        disk = DiskUse(self._directory, limit)
+        pids: list[int] = []
+        search_s = 0.0
+        while not self._ended.wait(_MEASURED_EVERY_S):
+            if time.monotonic() >= search_s:
+                pids = descendants(shim)
+                search_s = time.monotonic() + _WRITERS_SEARCHED_EVERY_S
+            if disk.is_due((shim, *pids)):
+                self._check_disk(disk.measure(pids), limit)
+        if self.failure is None and disk.is_due((shim,)):  # what the script wrote just before its end
+            self._check_disk(disk.measure(()), limit)
+
+    def _check_disk(self, used: Used, limit: DiskLimit) -> None:
+        if not limit.exceeded_by(used):
+            return
+        if used.size_bytes > limit.size_bytes:
+            what = f"the files of the instance take {used.size_bytes // _MIB} MiB; their limit is"
+            what += f" {limit.size_bytes // _MIB} MiB ({self._limits.source}). Write less"
+        else:
+            what = f"the instance has {used.inodes:,} files and directories; its share of the file system is"
+            what += f" {limit.inodes:,} ({self._limits.source}). Write fewer files"
+        self._end(ClientFailure(f"no space left on device: {what}, or ask for a larger volume"))
 
     def _end(self, failure: InstanceFailure) -> None:
         self.failure = self.failure or failure
@@ -175,12 +189,6 @@ def chosen_cpus(spec: InstanceSpec) -> frozenset[int] | None:
     return frozenset((present[start:] + present[:start])[:limit])
 
 
-def _written(directory: InstanceDirectory) -> list[Path]:
-    """Return the directories with the files that an instance writes."""
-    views = directory.views.glob(f"*/{Overlay.WRITES}")
-    return [directory.ml, directory.home, directory.tmp, directory.mounted_checkpoints, *views]
-
-
 def _resident_bytes(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
@@ -194,19 +202,3 @@ def _counted_bytes(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_COUNTED_MEMORY))
-
-
-def _size_bytes(directory: Path) -> int:
-    """Return the disk space of all files below a directory. A script may change the directory meanwhile."""
-    total, waiting = 0, [str(directory)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
-        except OSError:
-            continue
-    return total

@@ -231,19 +231,24 @@ def has_report(ml: Path) -> bool:
     return bool(text and text.strip())
 
 
-def reported_failure(ml: Path, ended: Ended, *, command: str) -> InstanceFailure:
+def reported_failure(ml: Path, ended: Ended, *, command: str, out_of_memory: bool = False) -> InstanceFailure:
     """Return the failure that the runtime or the script reported, else one derived from the exit status.
 
     Args:
         ml: The directory whose ``output/failure`` may have a report.
         ended: The ended command.
         command: The command, for the message.
+        out_of_memory: Whether the kernel has killed a process of the instance for lack of memory. Default: false.
     """
     text = read_beneath(ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
     if text:
-        return algorithm_reason(text.decode(errors="replace"), peak_rss_bytes=ended.peak_rss_bytes)
+        return algorithm_reason(text.decode(errors="replace"), out_of_memory=out_of_memory)
     return ended_reason(
-        ended.exit_code, stderr_tail=ended.stderr_tail, command=command, peak_rss_bytes=ended.peak_rss_bytes
+        ended.exit_code,
+        stderr_tail=ended.stderr_tail,
+        command=command,
+        peak_rss_bytes=ended.peak_rss_bytes,
+        out_of_memory=out_of_memory,
     )
 
 

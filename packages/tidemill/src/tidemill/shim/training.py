@@ -220,7 +220,12 @@ class _Run:
             outcome, failure = Outcome.FAILED, self._watch.failure
         elif failure is not None or ended.exit_code or self._reports_failure_alone():
             outcome = Outcome.FAILED
-            failure = failure or reported_failure(self._session.directory.ml, ended, command=" ".join(self.command[1:]))
+            failure = failure or reported_failure(
+                self._session.directory.ml,
+                ended,
+                command=" ".join(self.command[1:]),
+                out_of_memory=self._watch.out_of_memory,
+            )
             failure = self._fast_files.cause_of(failure)
         return _Trained(
             outcome=outcome,
