@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built
 
 __all__ = ["Overlay", "Overlays"]
@@ -94,7 +95,7 @@ class Overlays:
 def _digest(directory: Path) -> str:
     """Return a digest of the names and contents of all files and links below a directory."""
     digest = hashlib.sha256()
-    for path in sorted(directory.rglob("*")):
+    for path in (directory / entry.path for entry in walk(directory)):
         if path.is_symlink():
             content = hashlib.sha256(os.fsencode(path.readlink())).digest()
         elif path.is_file():

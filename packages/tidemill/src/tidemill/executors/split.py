@@ -81,7 +81,8 @@ class SplitExecutor:
         return self._of(ref).publication(ref, name)
 
     def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
-        return all([executor.reap(job_id, keep_files=keep_files) for executor in (self._cluster, self._local)])
+        ended = self._cluster.reap(job_id, keep_files=keep_files)
+        return self._local.reap(job_id, keep_files=keep_files) and ended
 
     def _of(self, ref: InstanceRef) -> Executor:
         return self._cluster if self._cluster.instances.knows(ref) else self._local

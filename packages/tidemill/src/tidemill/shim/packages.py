@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidemill.environments.build_lock import remove_tree
+from tidemill._shared.trees import remove_tree
 from tidemill.environments.builder import Environment
 from tidemill.environments.overlays import Overlay, Overlays
 from tidemill.environments.requirements import Requirements
