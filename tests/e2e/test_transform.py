@@ -187,7 +187,7 @@ def test_a_saved_model_transforms_every_object_below_a_prefix(transforms: Transf
 
 
 def test_compressed_tf_records_are_sent_one_by_one(transforms: Transforms) -> None:
-    results = transforms.completed(
+    name = transforms.create(
         "scripted",
         {"x": gzip.compress(_tf_record(b"abcde", b"fg"))},
         TransformInput={
@@ -195,10 +195,15 @@ def test_compressed_tf_records_are_sent_one_by_one(transforms: Transforms) -> No
             "SplitType": "TFRecord",
             "CompressionType": "Gzip",
         },
-        TransformOutput={"Accept": "application/x-reversed", "AssembleWith": "Line"},
+        TransformOutput={"Accept": "application/x-reversed", "AssembleWith": "Line", "KmsKeyId": "1234abcd"},
         BatchStrategy="SingleRecord",
     )
-    assert results == {"x.out": b"edcba\ngf\n"}
+    job = transforms.wait(name)
+    assert (job["TransformJobStatus"], job["TransformOutput"]["KmsKeyId"]) == ("Completed", "1234abcd")
+    assert transforms.results(name) == {"x.out": b"edcba\ngf\n"}
+    stored = transforms.s3.head_object(Bucket=BUCKET, Key=f"{name}/out/x.out")
+    assert stored["SSEKMSKeyId"] == "arn:aws:kms:us-west-2:000000000000:key/1234abcd"
+    assert [line for line in transforms.log(name) if "nothing is encrypted with TransformOutput.KmsKeyId" in line]
 
 
 def test_records_are_filtered_and_joined(transforms: Transforms) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import tarfile
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from separate_executor import SeparateExecutor
 
 from tidemill.control.job_archive import JobArchive
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import instances_of
 from tidemill.control.publish import ArtifactLost, Publisher
 from tidemill.core.clock import SystemClock
@@ -21,10 +23,16 @@ from tidemill.instance.status import InstanceExit
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.logs.sink import SegmentSink
+from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.store import SqlRecordStore
 
 SCRIPT = "import os, pathlib; (pathlib.Path(os.environ['SAGEMAKER_BASE_DIR']) / 'model/m').write_text('trained')"
-REQUEST = {"OutputDataConfig": {"S3OutputPath": "s3://bucket/out"}, "AlgorithmSpecification": {}}
+REQUEST = {
+    "TrainingJobName": "digits",
+    "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+    "AlgorithmSpecification": {},
+}
 
 
 def instance_of(job: TrainingJob) -> InstanceRef:
@@ -36,12 +44,13 @@ def instance_of(job: TrainingJob) -> InstanceRef:
 class Stage:
     """One job that has ended, its instance, and its publisher."""
 
-    def __init__(self, root: Path, objects: ObjectStore) -> None:
+    def __init__(self, root: Path, objects: ObjectStore, keys: KmsKeys) -> None:
         self.objects = objects
+        self.keys = keys
         self.jobs = root / "jobs"
         self.archive = JobArchive(self.jobs)
         self.executor = SeparateExecutor(root / "elsewhere", objects=objects, logs=SegmentSink(root / "logs"))
-        self.publisher = Publisher(objects, self.executor, archive=self.archive, logs=root / "logs")
+        self.publisher = Publisher(objects, self.executor, archive=self.archive, logs=root / "logs", keys=keys)
         job = TrainingJob(name="digits", arn="a", job_id="aa", request=REQUEST, created_ms=1, log_streams=("s",))
         self.job = job.enter(SecondaryStatus.COMPLETED, at_ms=2, message="")
 
@@ -66,7 +75,10 @@ class Stage:
 def stage(tmp_path: Path) -> Iterator[Stage]:
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
         objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
-        stage = Stage(tmp_path, objects)
+        records = SqlRecordStore(database, clock=SystemClock())
+        keys = KmsKeys(records, region="us-west-2", clock=SystemClock())
+        run(keys.name("alias/team"))
+        stage = Stage(tmp_path, objects, keys)
         yield stage
         stage.executor.reap(stage.job.job_id)
         stage.executor.close()
@@ -92,6 +104,21 @@ def test_a_model_is_an_object_of_the_bucket_and_publishing_it_again_changes_noth
     assert uri == "s3://bucket/out/digits/output/model.tar.gz"
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         assert members.getnames() == ["m"]
+
+
+@pytest.mark.parametrize("key", ["alias/team", "1234abcd"])
+def test_an_artifact_shows_the_key_that_its_job_named(stage: Stage, key: str) -> None:
+    output = {**REQUEST["OutputDataConfig"], "KmsKeyId": key}
+    stage.job = replace(stage.job, request={**REQUEST, "OutputDataConfig": output})
+
+    async def publish() -> ObjectInfo:
+        await stage.objects.ensure_bucket("bucket")
+        await stage.publisher.publish(stage.job, await stage.run_instance())
+        return stage.objects.require("bucket", "out/digits/output/model.tar.gz")
+
+    arn = run(stage.keys.name(key))
+    assert ":key/" in arn
+    assert run(publish()).headers == {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": arn}
 
 
 def test_an_artifact_without_file_or_bucket_is_lost_with_a_reason(stage: Stage) -> None:

@@ -175,6 +175,9 @@ def test_a_job_describes_itself_and_reads_its_own_log() -> None:
     assert may("sagemaker:ListTags", job, own)
     assert may("logs:GetLogEvents", f"{streams}job-1/algo-1-1", own)
     assert may("logs:DescribeLogStreams", f"{streams}job-1/", own)
+    assert may("kms:DescribeKey", "arn:aws:kms:us-west-2:000000000000:key/k", own)
+    assert may("kms:ListAliases", "*", own)
+    assert not may("kms:CreateKey", "*", own)
     for other in (f"{job}0", job[:-1], f"{job}/x", job.replace("training-job", "model"), f"{job}:training-job/job-2"):
         assert not may("sagemaker:DescribeTrainingJob", other, own)
     for stream in ("", "job-1", "job-10/algo-1-1", "job", "JOB-1/algo-1-1"):

@@ -82,3 +82,16 @@ def test_a_setting_refuses_requests_to_encrypt(sagemaker: Any, stage: Any, door:
     plain = {**JOB, "OutputDataConfig": {"S3OutputPath": "s3://data/out"}, "ResourceConfig": {**JOB["ResourceConfig"]}}
     del plain["ResourceConfig"]["VolumeKmsKeyId"]
     sagemaker.create_training_job(TrainingJobName="plain", **plain)
+
+
+def test_the_policy_of_a_key_is_recorded(kms: Any, refusal: Any) -> None:
+    key = kms.create_key()["KeyMetadata"]["KeyId"]
+    first = kms.get_key_policy(KeyId=key, PolicyName="default")
+    assert first["PolicyName"] == "default"
+    assert json.loads(first["Policy"])["Statement"][0]["Principal"] == {"AWS": "arn:aws:iam::000000000000:root"}
+    kms.put_key_policy(KeyId=key, PolicyName="default", Policy='{"Statement": []}')
+    assert kms.get_key_policy(KeyId=key)["Policy"] == '{"Statement": []}'
+    assert kms.describe_key(KeyId=key)["KeyMetadata"]["Enabled"] is True
+    malformed = refusal(kms.put_key_policy, KeyId=key, Policy="no JSON")
+    assert malformed[:2] == (400, "MalformedPolicyDocumentException")
+    assert refusal(kms.get_key_policy, KeyId="absent")[1] == "NotFoundException"

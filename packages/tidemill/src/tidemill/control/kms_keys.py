@@ -5,7 +5,7 @@ Such a key exists from its first use on, so that clients can look up what they n
 """
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidemill.control.resources import page_of
@@ -28,12 +28,14 @@ class KmsKey:
     Attributes:
         arn: As the client named it, if the client gave an ARN.
         description: Of CreateKey.
+        policy: The JSON of its policy, which has no effect; empty for AWS's default.
         managed: Whether it stands behind an alias of AWS, e.g. ``alias/aws/s3``.
         created_ms: Milliseconds since the epoch.
     """
 
     arn: str
     description: str = ""
+    policy: str = ""
     managed: bool = False
     created_ms: int
 
@@ -96,6 +98,17 @@ class KmsKeys:
         await self._records.change(work, grows=True)
         return key_arn
 
+    def members_of(self, text: str | None) -> dict[str, Any]:
+        """Return what S3 shows of an object that a job stores with a key: nothing without one.
+
+        Args:
+            text: The job's KmsKeyId; may be empty.
+        """
+        if not text:
+            return {}
+        found = self._find(self._arn(text))
+        return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": found.arn if found else self._arn(text)}
+
     async def get(self, text: str) -> KmsKey:
         """Return a key. Keys behind aliases of AWS, e.g. ``alias/aws/s3``, always exist.
 
@@ -113,11 +126,25 @@ class KmsKeys:
             raise _not_found(arn)
         return found
 
-    async def create(self, *, description: str) -> KmsKey:
+    async def create(self, *, description: str, policy: str) -> KmsKey:
         """Create a key with a random id."""
-        key = KmsKey(arn=self._arn(str(uuid.uuid4())), description=description, created_ms=self._clock.now_ms())
+        arn, now_ms = self._arn(str(uuid.uuid4())), self._clock.now_ms()
+        key = KmsKey(arn=arn, description=description, policy=policy, created_ms=now_ms)
         await self._records.insert(_key_record(key))
         return key
+
+    async def set_policy(self, text: str, policy: str) -> None:
+        """Replace the policy of a key.
+
+        Args:
+            text: Id or ARN of the key.
+            policy: JSON.
+
+        Raises:
+            AwsError: NotFoundException.
+        """
+        key = replace(await self.get(text), policy=policy)
+        await self._records.update(_KEY, key.arn, lambda record: _key_record(key))
 
     async def create_alias(self, name: str, *, target: str) -> None:
         """Give a key a further name.
@@ -196,7 +223,8 @@ def _by_name(after: str | None, limit: int) -> Query:
 
 
 def _key_record(key: KmsKey) -> Record:
-    return _record(_KEY, key.arn, key.created_ms, document={"description": key.description, "managed": key.managed})
+    document = {"description": key.description, "policy": key.policy, "managed": key.managed}
+    return _record(_KEY, key.arn, key.created_ms, document=document)
 
 
 def _alias_record(alias: KmsAlias) -> Record:

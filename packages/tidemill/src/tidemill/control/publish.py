@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tidemill.control.final_metrics import FoundMetrics, find_metrics, latest
 from tidemill.control.job_archive import JobArchive
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import TRAINING_LOG_GROUP, instances_of
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
@@ -29,13 +30,17 @@ class Publisher:
         executor: Provides the artifacts, and removes the files of a job.
         archive: Stores the record of each job.
         logs: Root directory of the log segments.
+        keys: Finds the KMS key of the artifacts, which S3 shows.
     """
 
-    def __init__(self, objects: ObjectStore, executor: Executor, *, archive: JobArchive, logs: Path) -> None:
+    def __init__(
+        self, objects: ObjectStore, executor: Executor, *, archive: JobArchive, logs: Path, keys: KmsKeys
+    ) -> None:
         self._objects = objects
         self._executor = executor
         self._archive = archive
         self._logs = logs
+        self._keys = keys
 
     async def publish(self, job: TrainingJob, ended: InstanceExit) -> str:
         """Store model.tar.gz and output.tar.gz. Repeating it changes nothing.
@@ -86,6 +91,7 @@ class Publisher:
             sha256=artifact.sha256,
             md5=artifact.md5,
             size_bytes=artifact.size_bytes,
+            headers=self._keys.members_of(job.request["OutputDataConfig"].get("KmsKeyId")),
             publisher=JobScope.of_request(job.request).publisher,
         )
 

@@ -41,7 +41,7 @@ _SAGEMAKER = (
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
 _IAM = ("CreateAccessKey", "DeleteAccessKey", "GetRole", "ListAccessKeys", "ListUsers", "PassRole")
-_KMS = ("CreateAlias", "CreateKey", "DescribeKey", "ListAliases", "ListKeys")
+_KMS = ("CreateAlias", "CreateKey", "DescribeKey", "GetKeyPolicy", "ListAliases", "ListKeys", "PutKeyPolicy")
 _STS = ("GetCallerIdentity",)
 
 ACTIONS = frozenset(

@@ -38,13 +38,14 @@ BUILT_IN = Policy(
             ("logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"),
             ("arn:aws:logs:*:*:${job.log}*",),
         ),
+        _allow(("kms:DescribeKey", "kms:ListAliases"), ("*",)),
     ),
     keeps_published=True,
 )
 """Policy of roles that the settings do not name: what AWS's usual execution role gives a script in S3.
 
 Read all buckets; write in buckets whose names contain ``sagemaker`` and below the prefixes of the job's own request,
-without replacing what other jobs published; describe the job and read its log.
+without replacing what other jobs published; describe the job and read its log; describe KMS keys.
 """
 
 

@@ -172,9 +172,10 @@ class Application:
         credentials = Credentials(user, records, clock=clock)
         denials = Denials(records, clock=clock)
         service_variables = {"AWS_ENDPOINT_URL": self._url()}
+        kms = KmsKeys(records, region=settings.region, clock=clock)
         keys = ServerKeys(credentials, service_variables=service_variables)
         archive = JobArchive(state.jobs)
-        publisher = Publisher(objects, executor, archive=archive, logs=state.logs)
+        publisher = Publisher(objects, executor, archive=archive, logs=state.logs, keys=kms)
         slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
         roles = Roles(settings.roles)
         jobs = TrainingDriver(
@@ -210,6 +211,7 @@ class Application:
             roles=roles,
             keys=keys,
             denials=denials,
+            kms=kms,
             remotes=settings.remote_s3,
             logs=state.logs,
             clock=clock,
@@ -239,10 +241,9 @@ class Application:
         _background(stack, _remove_unused(local), "removal of links")
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
-        keys = KmsKeys(records, region=settings.region, clock=clock)
         gateway = Gateway(
             {
-                "sagemaker": SageMakerService(training, hosting, transform_jobs, tags, keys),
+                "sagemaker": SageMakerService(training, hosting, transform_jobs, tags, kms),
                 "sagemaker-runtime": RuntimeService(
                     hosting, endpoints, queue, region=settings.region, timeout_s=settings.invoke_timeout_s
                 ),
@@ -250,8 +251,8 @@ class Application:
                 "cloudwatch": CloudWatchService(TrainingMetrics(records, logs=state.logs), clock=clock),
                 "sts": StsService(),
                 "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
-                "kms": KmsService(keys),
-                "s3": S3Service(objects, keys, region=settings.region),
+                "kms": KmsService(kms),
+                "s3": S3Service(objects, kms, region=settings.region),
                 **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
             credentials,

@@ -70,6 +70,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {"KeyId": "arn:aws:kms:eu-west-1:1:key/k"},
         [("kms:DescribeKey", "arn:aws:kms:eu-west-1:1:key/k")],
     ),
+    ("kms", "GetKeyPolicy", {"KeyId": "k"}, [("kms:GetKeyPolicy", f"{KMS}key/k")]),
+    ("kms", "PutKeyPolicy", {"KeyId": "k"}, [("kms:PutKeyPolicy", f"{KMS}key/k")]),
     ("kms", "ListAliases", {}, [("kms:ListAliases", "*")]),
     ("kms", "ListKeys", {}, [("kms:ListKeys", "*")]),
     (

@@ -19,6 +19,7 @@ from tidemill.control.denials import Denials, denial_lines, forget_denials, with
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRANSFORM, Jobs
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
@@ -77,6 +78,7 @@ class TransformDriver(JobDriver[TransformJob]):
         roles: The policies of roles.
         keys: Issues the keys of the jobs' servers.
         denials: Keeps what was denied to these keys.
+        kms: Finds the KMS key of the results, which S3 shows.
         remotes: Remote S3 stores by bucket name or pattern.
         logs: Root directory of the log segments.
         clock: Provides the current time.
@@ -94,6 +96,7 @@ class TransformDriver(JobDriver[TransformJob]):
         roles: Roles,
         keys: ServerKeys,
         denials: Denials,
+        kms: KmsKeys,
         remotes: Mapping[str, RemoteS3],
         logs: Path,
         clock: Clock,
@@ -107,6 +110,7 @@ class TransformDriver(JobDriver[TransformJob]):
         self._roles = roles
         self._keys = keys
         self._denials = denials
+        self._kms = kms
         self._remotes = remotes
         self._logs = logs
         self._clock = clock
@@ -196,6 +200,7 @@ class TransformDriver(JobDriver[TransformJob]):
                 objects=self._objects,
                 remotes=self._remotes,
                 log=log,
+                headers=self._kms.members_of(job.request["TransformOutput"].get("KmsKeyId")),
             )
             try:
                 await self._watched(job, self._wait_until_healthy(job, servers))

@@ -8,7 +8,7 @@ import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 from tidemill.control.channels import Listing
 from tidemill.control.remotes import RemoteFault, Remotes
@@ -59,6 +59,7 @@ class TransformRun:
         objects: Holds objects of the service's own S3, and stores the results.
         remotes: Remote S3 stores by bucket name or pattern.
         log: The job's log, with one line per object.
+        headers: Members about storage that S3 shows of the results.
     """
 
     job: TransformJob
@@ -69,6 +70,7 @@ class TransformRun:
     objects: ObjectStore
     remotes: Mapping[str, RemoteS3]
     log: SegmentWriter
+    headers: Mapping[str, Any] = field(default_factory=dict)
     transformed: Transformed = field(default_factory=Transformed)
 
     async def run(self) -> Transformed:
@@ -134,6 +136,7 @@ class TransformRun:
                 attributes = ObjectAttributes(
                     content_type=transform.content_type or "application/octet-stream",
                     metadata={_MARK: self.job.job_id},
+                    headers=self.headers,
                 )
                 publisher = JobScope.of_transform(self.job.request).publisher
                 await self.objects.publish(

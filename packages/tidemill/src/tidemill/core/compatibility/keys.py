@@ -7,12 +7,14 @@ from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows
 __all__ = ["OPERATIONS"]
 
 _NO_STORE = Refused("there are no key stores: keys are only names here; leave it out")
+_NO_EFFECT = Recorded("policies of keys have no effect, because nothing is encrypted")
+_POLICY_NAME = Honoured(only=("default",), instead="leave it out")
 _NO_GRANTS = Recorded("nothing is granted for a key, because nothing is encrypted with it")
 
 OPERATIONS: Mapping[str, Rows] = {
     "CreateAlias": {"AliasName": Honoured("`alias/aws/` is reserved"), "TargetKeyId": Honoured()},
     "CreateKey": {
-        "Policy": Recorded("policies of keys have no effect, because nothing is encrypted"),
+        "Policy": _NO_EFFECT,
         "Description": Honoured(),
         "KeyUsage": Honoured(only=("ENCRYPT_DECRYPT",), instead="leave it out"),
         "CustomerMasterKeySpec": Honoured(only=("SYMMETRIC_DEFAULT",), instead="leave it out"),
@@ -20,7 +22,7 @@ OPERATIONS: Mapping[str, Rows] = {
         "Origin": Honoured(only=("AWS_KMS",), instead="leave it out"),
         "CustomKeyStoreId": _NO_STORE,
         "XksKeyId": _NO_STORE,
-        "BypassPolicyLockoutSafetyCheck": Recorded("policies of keys have no effect"),
+        "BypassPolicyLockoutSafetyCheck": _NO_EFFECT,
         "Tags": Recorded("no operation shows the tags of keys"),
         "MultiRegion": Refused("there is one region; leave it out"),
     },
@@ -28,10 +30,17 @@ OPERATIONS: Mapping[str, Rows] = {
         "KeyId": Honoured("a key that CreateKey made, or that a request for S3 or SageMaker has named"),
         "GrantTokens": _NO_GRANTS,
     },
+    "GetKeyPolicy": {"KeyId": Honoured(), "PolicyName": _POLICY_NAME},
     "ListAliases": {"KeyId": Honoured(), "Limit": Honoured(), "Marker": Honoured()},
     "ListKeys": {
         "Limit": Honoured(),
         "Marker": Honoured(),
         "ResourceOwners": Recorded("there is one account, whose keys are listed"),
+    },
+    "PutKeyPolicy": {
+        "KeyId": Honoured(),
+        "PolicyName": _POLICY_NAME,
+        "Policy": _NO_EFFECT,
+        "BypassPolicyLockoutSafetyCheck": _NO_EFFECT,
     },
 }

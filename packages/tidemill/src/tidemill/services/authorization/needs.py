@@ -64,8 +64,10 @@ KMS: Mapping[str, Rule] = {
     "CreateAlias": _kms("CreateAlias", "AliasName", "TargetKeyId"),
     "CreateKey": _kms("CreateKey"),
     "DescribeKey": _kms("DescribeKey", "KeyId"),
+    "GetKeyPolicy": _kms("GetKeyPolicy", "KeyId"),
     "ListAliases": _kms("ListAliases"),
     "ListKeys": _kms("ListKeys"),
+    "PutKeyPolicy": _kms("PutKeyPolicy", "KeyId"),
 }
 
 INSTANCES: Mapping[str, Rule] = {

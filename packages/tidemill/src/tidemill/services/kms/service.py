@@ -1,18 +1,34 @@
-"""KMS: CreateKey, CreateAlias, DescribeKey, ListKeys and ListAliases.
+"""KMS: CreateKey, CreateAlias, DescribeKey, ListKeys and ListAliases, and the recorded policy of a key.
 
 A key is a name here. There is no operation that encrypts or decrypts, so no client can take a name for protection.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.kms_keys import KmsKey, KmsKeys
 from tidemill.core.names import ACCOUNT_ID
+from tidemill.errors import AwsError
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["KmsService"]
 
+_DEFAULT_POLICY = {
+    "Version": "2012-10-17",
+    "Id": "key-default-1",
+    "Statement": [
+        {
+            "Sid": "Enable IAM User Permissions",
+            "Effect": "Allow",
+            "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT_ID}:root"},
+            "Action": "kms:*",
+            "Resource": "*",
+        }
+    ],
+}
+"""The policy of a key that was created without one, as on AWS."""
 _KEYS_PAGE, _ALIASES_PAGE = 100, 50
 
 
@@ -32,8 +48,10 @@ class KmsService:
             "CreateAlias": self.create_alias,
             "CreateKey": self.create_key,
             "DescribeKey": self.describe_key,
+            "GetKeyPolicy": self.get_policy,
             "ListAliases": self.list_aliases,
             "ListKeys": self.list_keys,
+            "PutKeyPolicy": self.put_policy,
         }
 
     async def create_alias(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -41,10 +59,21 @@ class KmsService:
         return {}
 
     async def create_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return {"KeyMetadata": _metadata(await self._keys.create(description=request.get("Description", "")))}
+        key = await self._keys.create(
+            description=request.get("Description", ""), policy=_checked(request.get("Policy", ""))
+        )
+        return {"KeyMetadata": _metadata(key)}
 
     async def describe_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"KeyMetadata": _metadata(await self._keys.get(request["KeyId"]))}
+
+    async def get_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        key = await self._keys.get(request["KeyId"])
+        return {"Policy": key.policy or json.dumps(_DEFAULT_POLICY), "PolicyName": "default"}
+
+    async def put_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._keys.set_policy(request["KeyId"], _checked(request["Policy"]))
+        return {}
 
     async def list_aliases(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found, marker = await self._keys.aliases(
@@ -65,6 +94,22 @@ class KmsService:
     async def list_keys(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found, marker = await self._keys.keys(after=request.get("Marker"), limit=request.get("Limit", _KEYS_PAGE))
         return {"Keys": [{"KeyId": key.key_id, "KeyArn": key.arn} for key in found], **_page(marker)}
+
+
+def _checked(policy: str) -> str:
+    """Return a policy that is JSON, as AWS requires.
+
+    Raises:
+        AwsError: MalformedPolicyDocumentException (400).
+    """
+    try:
+        if policy:
+            json.loads(policy)
+    except (ValueError, RecursionError) as error:
+        raise AwsError(
+            f"The policy is not JSON: {error}", code="MalformedPolicyDocumentException", status=400
+        ) from error
+    return policy
 
 
 def _page(marker: str | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ incomplete object is never visible, and an acknowledged object is never lost. Th
 `tidemill.services.s3` and the control plane use it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -300,6 +300,7 @@ class ObjectStore:
         md5: str,
         size_bytes: int,
         content_type: str = "application/x-gzip",
+        headers: Mapping[str, Any] | None = None,
         publisher: str = "",
     ) -> ObjectInfo:
         """Store a file or a stream as an object. A file is hard-linked if possible, else copied, and then removed.
@@ -315,6 +316,7 @@ class ObjectStore:
             md5: Expected MD5 in hexadecimal.
             size_bytes: Expected length.
             content_type: Media type of the object. Default: ``application/x-gzip``.
+            headers: As in `ObjectAttributes`. Default: none.
             publisher: The job that publishes the object. Default: none.
 
         Raises:
@@ -342,7 +344,7 @@ class ObjectStore:
                     )
                 # Allowed even while the disk is full: the bytes are stored already, and the job that ends with this
                 # step frees much more space.
-                attributes = ObjectAttributes(content_type=content_type)
+                attributes = ObjectAttributes(content_type=content_type, headers=headers or {})
                 info = await self.publish(bucket, key, content, attributes=attributes, publisher=publisher, grows=False)
         if isinstance(source, Path):
             source.unlink(missing_ok=True)
