@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import ranks
+from smdistributed.modelparallel.tensorflow.memory import available_bytes
 
 NAPS_S = (0.015, 0.005, 0.005, 0.005)
 
@@ -34,7 +35,7 @@ def profile_and_train() -> Any:
             time.sleep(seconds)
             return value
 
-        result = tf.numpy_function(sleep, [x], x.dtype)
+        result = tf.numpy_function(sleep, [x], x.dtype, stateful=False)  # so that it may run more often
         result.set_shape(x.shape)
         return result
 
@@ -74,7 +75,7 @@ def profile_and_train() -> Any:
             message = ""
         except SMPUsageError as error:
             message = str(error)
-        slowest = max(times.forward_us + times.backward_us for times in engine().times.values())
+        slowest = max(times.forward_us + (times.backward_us or 0.0) for times in engine().times.values())
         decided = places(engine().decisions)
     estimated = places(dict(zip([unit.name for unit in paper.graph.units], paper.assignment, strict=True)))
     return slowest, estimated, decided, message
@@ -203,20 +204,16 @@ def train_with_failing_measurement() -> dict[str, Any]:
     return {"warnings": warnings, "measured": measured, "parts": parts, "asked": asked}
 
 
-def test_layers_with_effects_outside_the_graph_are_measured_only_on_request() -> None:
-    (calls_before, quiet, calls_after, asked) = ranks.run(1, measure_layers_that_reach_out, config={"partitions": 1})[0]
-    assert calls_before == 0 and quiet == {"plain"}
-    assert calls_after > 0 and asked >= {"plain", "calling", "looping"}
+def test_layers_with_effects_and_what_depends_on_them_are_not_run_to_measure_them() -> None:
+    calls, measured = ranks.run(1, measure_layers_that_reach_out, config={"partitions": 1})[0]
+    assert calls == 0
+    assert measured == {"plain", "printing", "checking"}, "a print or an assertion is left out, and the rest measured"
 
 
-def measure_layers_that_reach_out() -> tuple[int, set[str], int, set[str]]:
-    """Return how often Python was called, and which layers have times: measured by default, and on request."""
+def measure_layers_that_reach_out() -> tuple[int, set[str]]:
+    """Return how often Python was called, and which layers have times."""
     import keras
     import tensorflow as tf
-
-    import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow import planning
-    from smdistributed.modelparallel.tensorflow.engine.profile import measure
 
     calls: list[int] = []
 
@@ -234,21 +231,267 @@ def measure_layers_that_reach_out() -> tuple[int, set[str], int, set[str]]:
         def call(self, x: Any) -> Any:
             return tf.while_loop(lambda count, _: count < 2, lambda count, x: (count + 1, Calling()(x)), (0, x))[1]
 
+    class Printing(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            tf.py_function(calls.append, [1], [])
+            tf.print("this is not printed")
+            return x * 2.0
+
+    class Checking(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            tf.debugging.assert_less(x, 1000.0)
+            return x + 1.0
+
+    names = ("plain", "printing", "checking", "calling", "looping", "after")
+    kinds = (keras.layers.Dense, Printing, Checking, Calling, Looping, keras.layers.Dense)
+    measured = times_of_layers(
+        [
+            kind(4, name=name) if kind is keras.layers.Dense else kind(name=name)
+            for kind, name in zip(kinds, names, strict=True)
+        ],
+        tf.ones([4, 4]),
+    )
+    return len(calls), measured.keys() & set(names)
+
+
+def times_of_layers(body: list[Any], x: Any) -> dict[str, Any]:
+    """Return the measured times of layers that are called in turn, by name."""
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow import planning
+    from smdistributed.modelparallel.tensorflow.engine.profile import measure
+    from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of
+    from smdistributed.modelparallel.tensorflow.variables import Deferred
+
     class Net(smp.DistributedModel):
         def __init__(self) -> None:
             super().__init__(name="net")
-            self.plain = keras.layers.Dense(4, name="plain")
-            self.calling, self.looping = Calling(name="calling"), Looping(name="looping")
+            self.body = body
 
         def call(self, x: Any) -> Any:
-            return self.looping(self.calling(self.plain(x)))
+            for layer in self.body:
+                x = layer(x)
+            return x
 
-    traced = planning.trace_model(Net(), (tf.ones([4, 4]),), 1)
-    layers = {"plain", "calling", "looping"}
-    quiet = {name.rsplit("/", 1)[-1] for name in measure(traced, reaching_out=False)} & layers
-    before = len(calls)
-    asked = {name.rsplit("/", 1)[-1] for name in measure(traced)} & layers
-    return before, quiet, len(calls), asked
+    deferred = Deferred()
+    traced = planning.trace_model(Net(), (x,), 1, deferred=deferred)
+    times = measure(traced, inputs_of(traced, [x], deferred.values()))
+    return {name.rsplit("/", 1)[-1]: found for name, found in times.items()}
+
+
+STATEFUL_STEPS = 3
+
+
+def test_measuring_changes_no_state_of_the_script_and_runs_layers_only_on_the_batch() -> None:
+    config = {"auto_partition": True, "optimize": "speed", "measure_layers": True}
+    expected, *found = ranks.run(2, train_stateful_layers, config=config)[0]
+    for name, how in zip(("smp.step in a tf.function", "smp.step called eagerly"), found, strict=True):
+        assert how["measured"] >= {"doubling", "dense_0", "dense_1"}, name
+        assert not how["measured"] & {"calling", "counted_loop"}, name
+        assert how["losses"] == expected["losses"], name
+        assert how["calls"] == expected["calls"] == STATEFUL_STEPS, name
+
+
+def train_stateful_layers() -> list[dict[str, Any]]:
+    """Train layers with counters, generators, Python and loops: by plain Keras, and with measured layers."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.tensorflow.engine.engine import engine
+
+    counts = {"calls": 0}
+
+    def seen(x: Any) -> Any:
+        counts["calls"] += 1
+        return x
+
+    def drawn(shape: Any, dtype: Any = None) -> Any:
+        return np.random.normal(size=shape)
+
+    class Counting(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+        def call(self, x: Any) -> Any:
+            self.count.assign_add(1.0)
+            return x / self.count
+
+    class Drawing(keras.layers.Layer):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.seeds = keras.random.SeedGenerator(3)
+
+        def call(self, x: Any) -> Any:
+            return x + keras.random.normal(tf.shape(x), seed=self.seeds)
+
+    class Doubling(keras.layers.Layer):
+        """Its loop never ends on zeros."""
+
+        def call(self, x: Any) -> Any:
+            return tf.while_loop(lambda y: tf.reduce_max(abs(y)) < 100.0, lambda y: (2.0 * y,), (x,))[0] / 100.0
+
+    class CountedLoop(Counting):
+        def call(self, x: Any) -> Any:
+            self.count.assign_add(1.0)
+            limit = tf.convert_to_tensor(self.count)
+            return tf.while_loop(lambda n, _: n < limit, lambda n, y: (n + 1.0, 0.5 * y), (0.0, x))[1]
+
+    class Calling(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            @tf.custom_gradient
+            def called(x: Any) -> Any:
+                result = tf.numpy_function(seen, [x], tf.float32)
+                result.set_shape(x.shape)
+                return result, lambda upstream: upstream
+
+            return called(x)
+
+    def make(kind: type) -> Any:
+        class Net(kind):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__(name="stateful")
+                self.body = [
+                    keras.layers.Dense(6, kernel_initializer=drawn, name="dense_0"),
+                    Doubling(name="doubling"),
+                    Counting(name="counting"),
+                    Drawing(name="drawing"),
+                    CountedLoop(name="counted_loop"),
+                    keras.layers.Dense(6, kernel_initializer=keras.initializers.Identity(), name="dense_1"),
+                    Calling(name="calling"),
+                    keras.layers.Dense(models.CLASSES, kernel_initializer=keras.initializers.Ones(), name="last"),
+                ]
+
+            def call(self, x: Any) -> Any:
+                for layer in self.body:
+                    x = layer(x)
+                return x
+
+        np.random.seed(5)
+        counts.update(calls=0)
+        return Net()
+
+    data = models.batches(STATEFUL_STEPS, 8)
+    found = [{"losses": models.plain_steps(make(keras.Model), keras.optimizers.SGD(0.1), data), **counts}]
+    for steps in (models.smp_steps, eager_steps):
+        engine().times.clear()
+        losses = steps(make(smp.DistributedModel), keras.optimizers.SGD(0.1), data)
+        # Each rank that holds a layer counts the calls of Python.
+        totals = {name: sum(engine().session.world_group.allgather_objects(count)) for name, count in counts.items()}
+        measured = {unit.rsplit("/", 1)[-1] for unit in engine().times}
+        found.append({"losses": losses, "measured": measured, **totals})
+    return found
+
+
+def test_without_values_or_memory_a_step_runs_on_estimates_and_takes_no_element_from_an_iterator() -> None:
+    config = {"auto_partition": True, "optimize": "speed", "measure_layers": True}
+    seen, measured, warnings, refused = ranks.run(2, train_without_values, config=config)[0]
+    assert seen == [1.0, 2.0, 3.0], "each element once"
+    assert measured == {"iterator": False, "little memory": False, "both": True}
+    assert len(warnings) == 1 and "one process would need" in warnings[0]
+    assert "smp.plan(measured=True): layers are measured on the batch, but it has a tf.TensorSpec" in refused
+
+
+def train_without_values() -> tuple[list[float], dict[str, bool], list[str], str]:
+    """Train on an iterator inside the function, with little memory, and on a batch. Return what was seen and measured.
+
+    Also return the warnings, and the error of `smp.plan` for a batch without values.
+    """
+    import logging
+    from unittest import mock
+
+    import keras
+    import tensorflow as tf
+
+    import smdistributed.modelparallel.tensorflow as smp
+    from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+    from smdistributed.modelparallel.tensorflow.engine import engine as engines
+
+    class Net(smp.DistributedModel):
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.body = [keras.layers.Dense(4, name="first"), keras.layers.Dense(4, name="second")]
+
+        def call(self, x: Any) -> Any:
+            for layer in self.body:
+                x = layer(x)
+            return x
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warnings.append(record.getMessage())
+
+    warnings: list[str] = []
+    handler = Lines(logging.WARNING)
+    log = logging.getLogger("smdistributed.modelparallel")
+    log.addHandler(handler)
+    measured: dict[str, bool] = {}
+
+    def train(name: str, take: Any, source: Any, *, steps: int = 1) -> list[float]:
+        engines.engine().times.clear()
+        net = Net()
+
+        @smp.step
+        def step(x: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(net(x))
+            return tape.gradient(loss, net.trainable_variables), tf.reduce_mean(x)
+
+        function = tf.function(lambda source: step(take(source))[1].reduce_mean())
+        means = [float(function(source)) for _ in range(steps)]
+        measured[name] = any("first" in unit for unit in engines.engine().times)
+        return means
+
+    try:
+        elements = iter(tf.data.Dataset.range(1, 10).map(lambda n: tf.fill([2, 4], tf.cast(n, tf.float32))))
+        seen = train("iterator", next, elements, steps=3)
+        with mock.patch.object(engines, "available_bytes", return_value=10):
+            train("little memory", tf.identity, tf.ones([2, 4]))
+        train("both", lambda x: tf.concat([x[:1], x[1:] * 2.0], 0), tf.ones([2, 4]))
+    finally:
+        log.removeHandler(handler)
+    try:
+        smp.plan(Net(), tf.TensorSpec([2, 4]), measured=True)
+        refused = "nothing was raised"
+    except SMPUsageError as error:
+        refused = str(error)
+    return seen, measured, warnings, refused
+
+
+def test_the_memory_left_is_that_of_the_machine_or_of_the_control_group(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    assert available_bytes(proc=proc, cgroups=groups) is None
+    (proc / "self").mkdir(parents=True)
+    (groups / "job").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 5 kB\n")
+    (proc / "self/cgroup").write_text("0::/job\n")
+    (groups / "job/memory.max").write_text("max\n")
+    (groups / "job/memory.current").write_text("1000\n")
+    assert available_bytes(proc=proc, cgroups=groups) == 5 * 1024
+    (groups / "job/memory.max").write_text("4000\n")
+    assert available_bytes(proc=proc, cgroups=groups) == 3000
+
+
+def eager_steps(model: Any, optimizer: Any, data: Any) -> list[float]:
+    """Train by a step that is called outside of every `tf.function`."""
+    import tensorflow as tf
+
+    import models
+    import smdistributed.modelparallel.tensorflow as smp
+
+    @smp.step
+    def forward_backward(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = models.loss_of(model, x, y)
+        return tape.gradient(loss, models.trained(model)), loss
+
+    losses = []
+    for x, y in data:
+        grads, loss = forward_backward(tf.constant(x), tf.constant(y))
+        optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], models.trained(model), strict=True))
+        losses.append(float(loss.reduce_mean()))
+    return losses
 
 
 def test_every_kind_of_layer_is_measured() -> None:
@@ -264,15 +507,19 @@ def measure_all() -> tuple[list[str], dict[str, bool]]:
     import models
     from smdistributed.modelparallel.tensorflow import planning
     from smdistributed.modelparallel.tensorflow.engine.profile import measure
+    from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of
     from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
+    from smdistributed.modelparallel.tensorflow.variables import Deferred
 
     found: dict[str, bool] = {}
     units: list[str] = []
     for kind in (models.Language, models.Recurrent, models.Mixed, models.Branches):
         net = models.distributed(kind)(1)
-        traced = planning.trace_model(net, (tf.zeros([8, models.FEATURES]),), 2, training=True)
+        x, deferred = tf.random.uniform([8, models.FEATURES]), Deferred()
+        traced = planning.trace_model(net, (x,), 2, deferred=deferred, training=True)
         units += [unit.name for unit in unit_graph(traced, []).units if unit.layer_path]
-        found |= {unit: times.forward_us > 0.0 for unit, times in measure(traced).items()}
+        times = measure(traced, inputs_of(traced, [x[:4]], deferred.values()))
+        found |= {unit: each.forward_us > 0.0 for unit, each in times.items()}
     return units, found
 
 

@@ -162,3 +162,58 @@ def test_graphs_and_compiled_code_of_deleted_models_are_freed_and_stay_in_the_re
     assert ended.returncode == 0, ended.stderr
     # What belongs to a model is freed when the next one begins to train.
     assert json.loads(ended.stdout) == {"alive": [False, False, True], "steps": [32, 32, 32]}
+
+
+STATEFUL = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+import tidemill_tensorflow
+if sys.argv[1] == "compiled":
+    tidemill_tensorflow.compile_training()
+import keras
+import tensorflow as tf
+
+weight, count, optimizer = tf.Variable(2.0), tf.Variable(0.0), keras.optimizers.SGD(0.01)
+generator, calls = tf.random.Generator.from_seed(7), []
+
+@tf.function(input_signature=[tf.TensorSpec([None])])
+def train_step(values):
+    count.assign_add(1.0)
+    grown = tf.while_loop(lambda x: tf.reduce_max(abs(x)) < 100.0, lambda x: (2.0 * x,), (values,))[0]  # not on zeros
+    noise = generator.uniform(())
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight * grown) / count + noise
+    optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+    tf.py_function(lambda at: calls.append(float(at)), [count], [])
+    tf.print("step", count, output_stream=sys.stderr)
+    return loss
+
+losses = []
+for step in range(60):
+    losses.append(float(train_step(tf.fill([4], 1.0 + step))))
+    if sys.argv[1] == "compiled":
+        from tidemill_tensorflow import compiler
+        compiler._sessions[0].wait_for_background()
+found = compiler._sessions[0].as_dict()["functions"] if sys.argv[1] == "compiled" else []
+state = [int(each) for each in generator.state.numpy()]
+print(json.dumps({"losses": losses, "calls": calls, "state": state, "count": float(count), "functions": found}))
+"""
+
+
+def test_a_variants_first_run_has_the_arguments_of_a_step_and_no_effect() -> None:
+    both = []
+    for how in ("plain", "compiled"):
+        ended = subprocess.run([sys.executable, "-c", STATEFUL, how], capture_output=True, text=True, timeout=240)
+        assert ended.returncode == 0, ended.stderr
+        found = json.loads(ended.stdout)
+        assert [line for line in ended.stderr.splitlines() if line.startswith("step ")] == [
+            f"step {number}" for number in range(1, 61)
+        ]
+        both.append(found)
+    plain, compiled = both
+    (function,) = compiled["functions"]
+    assert function["shapes"][0]["steps_by_variant"].keys() & {"xla", "fused"}, "a variant was compiled"
+    assert compiled["losses"] == pytest.approx(plain["losses"], rel=1e-5)
+    assert (compiled["calls"], compiled["state"], compiled["count"]) == (plain["calls"], plain["state"], 60.0)
+    assert plain["calls"] == [float(number) for number in range(1, 61)]

@@ -38,6 +38,8 @@ __all__ = [
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
+_OUTSIDE_WORLD = frozenset({"XlaCallModule", "XlaRecv", "XlaSend"})
+"""Ops that XLA compiles, but that may have effects outside of the graph: a compiled step first runs on copies."""
 _PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
 _COPIES = frozenset({"ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape"})
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
@@ -204,7 +206,7 @@ def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
         return "Const of strings"
     if node.op in _PLAIN_INPUTS or node.op in REPLACED:
         return None
-    if node.op in _EFFECTS or not _has_xla_kernel(node.op):
+    if node.op in _EFFECTS | _OUTSIDE_WORLD or not _has_xla_kernel(node.op):
         return str(node.op)
     for key in _FUNCTIONAL:
         if key not in node.attr:

@@ -122,7 +122,8 @@ class Config:
     partition_file: _Text | None = None
     """File to which the partitioning is saved or, if `load_partition` is True, from which it is loaded."""
     measure_layers: _Flag = True
-    """Whether automatic partitioning briefly runs each layer to measure its time; if False, it uses estimates."""
+    """Whether automatic partitioning measures the time of each layer on the first microbatch, if its values are known
+    before the first step; if False, it uses estimates."""
     load_partition: _Flag = False
     """Whether to load the partitioning from `partition_file` instead of searching for one."""
     recompute: tuple[int, ...] = ()

@@ -20,6 +20,7 @@ from smdistributed.modelparallel.tensorflow.clipping import install_warning
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.cores import take_cores
 from smdistributed.modelparallel.tensorflow.devices import take_gpu
+from smdistributed.modelparallel.tensorflow.engine import real_inputs
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.hybrid import require_horovod, start_horovod
 from smdistributed.modelparallel.tensorflow.optimizers import installation as optimizers
@@ -70,6 +71,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     legacy_keras.install()
     optimizers.install(_is_distributed)
     install_warning()
+    real_inputs.install()
     if parameters.horovod:
         start_horovod(session.current())
     _warn_of_lone_replicas(session.current())

@@ -195,8 +195,10 @@ class DistributedModel(Model):  # type: ignore[misc]
     def profile(self, *batch: Any, **kwargs: Any) -> None:
         """Measure the time of each layer, so that automatic partitioning need not estimate it.
 
-        Collective; call it before the first step. Several calls keep the shortest times. Rank 0 briefly runs each
-        layer forward and backward on zeros while the other ranks wait, then sends them the times.
+        Collective; call it before the first step. Several calls keep the shortest times. Rank 0 runs the model and then
+        each layer, forward and backward, on the first microbatch of the batch and on copies of the variables, while the
+        other ranks wait; then it sends them the times. Layers with stateful ops are estimated: those that call Python,
+        print, write or draw random numbers from an op's own state, and those that depend on their results.
 
         Args:
             *batch: The inputs of one whole batch: arrays or tensors.

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
-from smdistributed.modelparallel.tensorflow.engine.profile import Times
-from smdistributed.modelparallel.tensorflow.engine.profile import measure as profiled_times
+from smdistributed.modelparallel.tensorflow.engine.profile import Times, measure
+from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.partitioning.automatic import cut_options
@@ -35,8 +35,8 @@ def plan(
     """Return how the library would partition a model, without starting ranks.
 
     The model is traced forward and backward for one microbatch, and is not run unless `measured` is True. Its variables
-    take no memory, unless it was built before. If `smp.init()` has not been called, the variables that the trace
-    creates never get values: use a new model for training.
+    then have no values and take no memory, unless it was built before. If `smp.init()` has not been called, the
+    variables that the trace creates never get values: use a new model for training.
 
     Args:
         model: A `DistributedModel`.
@@ -45,21 +45,24 @@ def plan(
         microbatches: Number of microbatches. Default: that of `smp.init` if it was called, else 1.
         optimize: `memory` or `speed`. Default: that of `smp.init` if it was called, else `memory`.
         loss: Function from the model's outputs to a scalar. Default: the mean of their squares.
-        measured: Whether to briefly run each layer to measure its time instead of estimating it; the shapes of the
-            batch must be known.
+        measured: Whether to run each layer on the first microbatch to measure its time instead of estimating it; the
+            batch must then consist of values. Layers with stateful ops are estimated.
         **kwargs: Further arguments of the model, such as `training=True`.
 
     Returns:
         The report; print it to read it.
 
     Raises:
-        SMPUsageError: If `partitions` is missing and `smp.init` has not been called.
+        SMPUsageError: If `partitions` is missing and `smp.init` has not been called, or if `measured` is True and the
+            batch has a `tf.TensorSpec`.
         SMPConfigurationError: If `partitions`, `microbatches` or `optimize` is not allowed.
         SMPPartitionError: If the model cannot be divided into that many partitions.
     """
     config = _config(partitions, microbatches, optimize)
-    traced = trace_model(model, batch, config.microbatches, loss=loss, **kwargs)
-    times = profiled_times(traced) if measured else _known_times()
+    leaves = _microbatch(batch, config.microbatches) if measured else []
+    deferred = _deferred()
+    traced = trace_model(model, batch, config.microbatches, loss=loss, deferred=deferred, **kwargs)
+    times = measure(traced, inputs_of(traced, leaves, deferred.values())) if measured else _known_times()
     graph = unit_graph(traced, variables_of(traced.tracer.models), times)
     options = cut_options(config)
     return report(graph, cut(graph, options).assignment, options)
@@ -74,15 +77,33 @@ def profile(model: Any, *batch: Any, loss: Callable[[Any], Any] | None = None, *
         raise SMPUsageError(f"model.profile: the model {model.name!r} is cut already; call it before the first step")
     session = here.session
     traced = trace_model(model, batch, session.config.microbatches, loss=loss, **kwargs)
-    times = profiled_times(traced) if session.placement.rank == 0 else {}
+    times: dict[str, Times] = {}
+    if session.placement.rank == 0:
+        graph = unit_graph(traced, variables_of(traced.tracer.models))
+        times = here.measure(traced, graph, _microbatch(batch, session.config.microbatches))
     first = session.world_group.allgather_objects(times, what="profile")[0]
     here.times |= {unit: found.least(here.times.get(unit)) for unit, found in first.items()}
 
 
 def trace_model(
-    model: Any, batch: Any, microbatches: int, *, loss: Callable[[Any], Any] | None = None, **kwargs: Any
+    model: Any,
+    batch: Any,
+    microbatches: int,
+    *,
+    loss: Callable[[Any], Any] | None = None,
+    deferred: Deferred | None = None,
+    **kwargs: Any,
 ) -> Trace:
-    """Trace a model for one microbatch, forward and backward, with layers as units."""
+    """Trace a model for one microbatch, forward and backward, with layers as units.
+
+    Args:
+        model: The model.
+        batch: The inputs of a whole batch.
+        microbatches: Number of microbatches.
+        loss: Function from the model's outputs to a scalar. Default: the mean of their squares.
+        deferred: Collects the variables that the trace creates. Default: that of the engine, if there is one.
+        **kwargs: Further arguments of the model.
+    """
     specs = [_piece(part, microbatches) for part in tf.nest.flatten(list(batch))]
 
     def body(*parts: Any) -> Any:
@@ -96,7 +117,7 @@ def trace_model(
     # `save_model` uses the inputs of the last step; the inputs of this trace must not replace them.
     inputs = model.__dict__.get("_smp_inputs")
     try:
-        with _deferred().collecting():
+        with (deferred or _deferred()).collecting():
             return trace(body, specs, call=call, automatic=True)
     finally:
         model.__dict__["_smp_inputs"] = inputs
@@ -139,6 +160,18 @@ def _piece(part: Any, microbatches: int) -> tf.TensorSpec:
     if shape and shape[0] is not None:
         shape[0] = max(1, shape[0] // microbatches)
     return tf.TensorSpec(shape, spec.dtype)
+
+
+def _microbatch(batch: Any, microbatches: int) -> list[Any]:
+    """Return the values of the first microbatch, in the order of the trace's inputs."""
+    leaves = tf.nest.flatten(list(batch))
+    if any(isinstance(leaf, tf.TensorSpec) for leaf in leaves):
+        raise SMPUsageError(
+            "smp.plan(measured=True): layers are measured on the batch, but it has a tf.TensorSpec; give arrays or "
+            "tensors, or leave measured=True out"
+        )
+    tensors = [tf.convert_to_tensor(leaf) for leaf in leaves]
+    return [tensor[: max(1, tensor.shape[0] // microbatches)] if tensor.shape.rank else tensor for tensor in tensors]
 
 
 def _mean_of_squares(outputs: Any) -> Any:

@@ -201,6 +201,21 @@ class Deferred:
         with creating_without_memory(lambda variable, initial: self.waiting.append((variable, initial))):
             yield
 
+    def values(self) -> dict[int, Any]:
+        """Compute the initial values, once and in the order of creation, and return them by the id of the handle.
+
+        The variables remain without values. An initializer may draw numbers from a state of its own, so that
+        `initialize` uses these values.
+        """
+        found = {}
+        with tf.init_scope():
+            for place, (variable, initial) in enumerate(self.waiting):
+                inner = tensorflow_variable(variable)
+                value = tf.cast(initial(), inner.dtype)
+                self.waiting[place] = (variable, lambda value=value: value)
+                found[id(inner.handle)] = value
+        return found
+
     def initialize(self, is_here: Callable[[Any], bool]) -> None:
         """Initialize the variables for which `is_here` returns True, in the order of their creation."""
         waiting = self.waiting.copy()

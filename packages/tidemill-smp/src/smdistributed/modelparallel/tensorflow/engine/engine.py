@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,11 @@ from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
 from smdistributed.modelparallel.tensorflow.engine.profile import Times, measure
+from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of, values_of
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
 from smdistributed.modelparallel.tensorflow.engine.untracked import untracked_variables
+from smdistributed.modelparallel.tensorflow.memory import available_bytes
 from smdistributed.modelparallel.tensorflow.optimizers.slots import release_remote_slots
 from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decision, cut_options, decide, follow
 from smdistributed.modelparallel.tensorflow.partitioning.context import partition_of
@@ -106,6 +109,7 @@ class Engine:
         *,
         num_microbatches: int,
         batch: Batch,
+        leaves: Sequence[Any],
     ) -> Plan:
         """Trace a step and plan it; collective over the replica.
 
@@ -115,6 +119,7 @@ class Engine:
             call: See `trace`.
             num_microbatches: B.
             batch: How the leaves were split from a batch.
+            leaves: The tensors of the first microbatch, on which layers are measured if their values are known.
 
         Raises:
             SMPPlanMismatchError: If another rank traced a different step.
@@ -125,7 +130,7 @@ class Engine:
         kept = variables_of(traced.tracer.models)
         ids = set(map(id, kept))
         variables = [*kept, *(one for one in self._untracked if id(one) not in ids)]  # a later model may track one
-        assignment = self._assign(traced, variables)
+        assignment = self._assign(traced, variables, leaves)
         untracked = untracked_variables(traced, assignment, variables)
         self._untracked += untracked
         variables += untracked
@@ -151,7 +156,7 @@ class Engine:
         with tf.init_scope(), dropping_remote_values():
             hook()
 
-    def _assign(self, traced: Trace, variables: Sequence[Any]) -> Assignment:
+    def _assign(self, traced: Trace, variables: Sequence[Any], leaves: Sequence[Any]) -> Assignment:
         by_handle = {id(variable.handle): variable for variable in variables}
         placed = {
             output: self.owners[id(by_handle[id(external)])]
@@ -161,7 +166,7 @@ class Engine:
         return assign(
             traced.nodes,
             units=traced.tracer.units,
-            partitions=self._partitions(traced, variables),
+            partitions=self._partitions(traced, variables, leaves),
             gradients={name: _output(traced, handle) for name, handle in traced.tracer.gradients.items()},
             placed=placed,
         )
@@ -181,7 +186,7 @@ class Engine:
                     assignment.handles[output],
                 )
 
-    def _partitions(self, traced: Trace, variables: Sequence[Any]) -> Mapping[str, int]:
+    def _partitions(self, traced: Trace, variables: Sequence[Any], leaves: Sequence[Any]) -> Mapping[str, int]:
         config = self.session.config
         manual = {unit: partition_of(unit) for unit in traced.tracer.scopes if unit.startswith("partition:")}
         for model in traced.tracer.models:
@@ -190,18 +195,20 @@ class Engine:
             self._decided[id(model)] = model
             graph = unit_graph(traced, variables, self.times)
             if model._smp_rules is None:
-                self.decisions |= self._decide(traced, variables, graph)
+                self.decisions |= self._decide(traced, variables, graph, leaves)
             else:
                 self.decisions |= follow(graph, config, model._smp_rules)
         return manual | self.decisions
 
-    def _decide(self, traced: Trace, variables: Sequence[Any], graph: UnitGraph) -> dict[str, int]:
+    def _decide(
+        self, traced: Trace, variables: Sequence[Any], graph: UnitGraph, leaves: Sequence[Any]
+    ) -> dict[str, int]:
         """Place units by what rank 0 knows (a checkpoint's placement, or measured times), so that replicas agree."""
         config, rank = self.session.config, self.session.placement.rank
         kept = None
         if config.partitions > 1 and not config.load_partition:
             with tf.init_scope():
-                found = self._kept_cut_and_times(traced, graph) if rank == 0 else None
+                found = self._kept_cut_and_times(traced, graph, leaves) if rank == 0 else None
                 kept, times = self.session.world_group.allgather_objects(found, what="the automatic cut")[0]
             if times:
                 self.times |= times
@@ -210,13 +217,58 @@ class Engine:
         self.cuts.append(decision)
         return {unit.name: part for unit, part in zip(graph.units, decision.assignment, strict=True)}
 
-    def _kept_cut_and_times(self, traced: Trace, graph: UnitGraph) -> tuple[Decision | None, dict[str, Times]]:
+    def _kept_cut_and_times(
+        self, traced: Trace, graph: UnitGraph, leaves: Sequence[Any]
+    ) -> tuple[Decision | None, dict[str, Times]]:
         options = cut_options(self.session.config)
         kept = next((one for one in self.kept_cuts if one.fits(graph, options)), None)
         known = any(unit.name in self.times for unit in graph.units)  # from `model.profile`, or from another model
         if kept is not None or known or not self.session.config.measure_layers:
             return kept, {}
-        return None, _measured(traced)
+        return None, self._measured(traced, graph, leaves)
+
+    def _measured(self, traced: Trace, graph: UnitGraph, leaves: Sequence[Any]) -> dict[str, Times]:
+        """Measure the layers on the library's own initiative, so that a failure must not end the job."""
+        try:
+            values = values_of(leaves)
+            if values is None:
+                log.info(
+                    "smp: automatic partitioning uses estimated times: the first batch has no values while the step is "
+                    "traced (it comes from an iterator inside a tf.function); model.profile(batch) measures them"
+                )
+                return {}
+            return self.measure(traced, graph, values, budget_s=_MEASURING_S)
+        except Exception as error:  # noqa: BLE001 - a layer's graph may be refused in any way; the estimate serves all
+            log.warning(
+                "smp: the layers could not be measured (%s: %s); automatic partitioning uses estimated times",
+                type(error).__name__,
+                # without the lines before it, a traceback into tf.function
+                str(error).strip().rpartition("\n")[2].strip(),
+            )
+            return {}
+
+    def measure(
+        self, traced: Trace, graph: UnitGraph, leaves: Sequence[Any], *, budget_s: float = math.inf
+    ) -> dict[str, Times]:
+        """Measure the units of a trace on a microbatch and copies of the variables, if this process can hold both.
+
+        Args:
+            traced: The trace.
+            graph: Its units, with their sizes.
+            leaves: The values of the microbatch's tensors.
+            budget_s: Time limit in seconds.
+        """
+        needed = sum(unit.parameter_bytes + 2 * unit.activation_bytes for unit in graph.units)
+        available = available_bytes()
+        if available is not None and needed > available // 2:
+            log.warning(
+                "smp: automatic partitioning uses estimated times: one process would need %.1f GB to measure the whole "
+                "model on a microbatch, and %.1f GB are available",
+                needed / 1e9,
+                available / 1e9,
+            )
+            return {}
+        return measure(traced, inputs_of(traced, leaves, self.deferred.values()), budget_s=budget_s)
 
     def _compare(self, plan: Plan) -> None:
         """Raise `SMPPlanMismatchError` if the ranks of the replica have different plans."""
@@ -284,19 +336,6 @@ def engine() -> Engine:
 
 
 _engine: Engine | None = None
-
-
-def _measured(traced: Trace) -> dict[str, Times]:
-    """Measure the layers on the library's own initiative, so that a failure must not end the job."""
-    try:
-        return measure(traced, budget_s=_MEASURING_S, reaching_out=False)
-    except Exception as error:  # noqa: BLE001 - a layer's graph may be refused in any way; the estimate serves all
-        log.warning(
-            "smp: the layers could not be measured (%s: %s); automatic partitioning uses estimated times",
-            type(error).__name__,
-            str(error).strip().rpartition("\n")[2].strip(),  # without the lines before it, a traceback into tf.function
-        )
-        return {}
 
 
 def _output(traced: Trace, tensor: Any) -> Output:

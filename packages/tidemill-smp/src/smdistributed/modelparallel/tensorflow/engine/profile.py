@@ -1,26 +1,27 @@
 """Measures the times of the units of a trace one by one; units with equal ops and shapes are measured once.
 
-The ops of each unit are run as a separate function on zeros of the right shapes, once forward alone and once forward
-and backward. No variable of the model is read: ops on resources get temporary ones. So a model can be measured before
-it is partitioned, by a process that could not hold it.
+User code runs only on the script's own input: the trace runs once on copies of a real microbatch and of the variables,
+which yields the inputs of every unit; then the ops of each unit run as a separate function on these, once forward alone
+and once forward and backward. Stateful ops never run, except on the copies of variables: neither Python nor prints,
+writes, random ops with a state of their own, nor messages. What depends on their results is not measured.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
-from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from smdistributed.modelparallel.tensorflow.graph_names import MEASURED
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
-from tensorflow.python.framework import importer
+from tensorflow.python.framework import importer, op_def_registry
 from tensorflow.python.ops import handle_data_util
 
 __all__ = ["LOSS", "Times", "measure", "scaled"]
@@ -31,8 +32,12 @@ _REPEATS = 5
 _CALLS_S = 0.01
 """Least duration of the calls of one measurement, so that clock resolution and scheduling hardly matter."""
 _LEAST_US = 0.1
-_REACHING_OUT = ("PyFunc", "EagerPyFunc", "Print", "Write", "Save", "Collective", "Horovod", "Send", "Recv", "Xla")
-"""Parts of the types of ops with effects outside the graph, which run only if the script requests profiling."""
+Pair = tuple[float, float]
+_REACHING_OUT = ("Print", "Write", "Save", "Collective", "Horovod", "Send", "Recv", "Xla")
+"""First parts of the types of ops with effects outside the graph, which not all of them declare."""
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
+_LOOPS = frozenset({"While", "StatelessWhile", "For"})
+_PASSED_ON = frozenset({"Identity", "NoOp"})
 
 
 @dataclass(frozen=True)
@@ -40,77 +45,126 @@ class Times:
     """Times of one unit for one microbatch, in microseconds."""
 
     forward_us: float
-    backward_us: float
+    backward_us: float | None
+    """None if only the forward pass was measured."""
 
     def least(self, other: Times | None) -> Times:
         """Return the shorter of two measurements: the longer one was disturbed."""
         if other is None:
             return self
-        return Times(min(self.forward_us, other.forward_us), min(self.backward_us, other.backward_us))
+        backward = [each for each in (self.backward_us, other.backward_us) if each is not None]
+        return Times(min(self.forward_us, other.forward_us), min(backward, default=None))
 
 
-def measure(trace: Trace, *, budget_s: float = math.inf, reaching_out: bool = True) -> dict[str, Times]:
+def measure(trace: Trace, given: Mapping[Output, Any], *, budget_s: float = math.inf) -> dict[str, Times]:
     """Measure the units of a trace, and the ops outside all units as `LOSS`.
 
-    Units whose inputs cannot be fabricated, such as strings, and units that fail on zeros are omitted.
+    Units with stateful ops, and units whose inputs depend on such ops or on unknown values, are omitted. If only the
+    backward pass depends on them, as before a layer that calls Python, the forward pass alone is measured.
 
     Args:
-        trace: A step traced with automatic partitioning and its gradients, with static shapes.
+        trace: A step traced with automatic partitioning and its gradients.
+        given: Values of the trace's placeholders, and copies of its variables: see `inputs_of`.
         budget_s: Time limit in seconds; units that are not reached in time are omitted.
-        reaching_out: Whether to run units that call Python, print or write.
     """
     members: dict[str, list[int]] = {}
     for node in trace.nodes:
         unit = trace.tracer.units.get(node.name)
         if node.type != "Placeholder":
             members.setdefault(LOSS if unit in (None, REPLICATED) else str(unit), []).append(node.index)
-    probe = _Probe(trace)
-    call_us = probe.call_us()
     end_s = time.monotonic() + budget_s
-    kinds = {unit: probe.kind(nodes) for unit, nodes in members.items()}
+    probe = _Probe(trace, given)
+    whole = {unit for unit, nodes in members.items() if probe.measurable(nodes)}
+    members = {unit: nodes if unit in whole else probe.forward(nodes) for unit, nodes in members.items()}
+    members = {unit: probe.measurable(nodes) for unit, nodes in members.items()}
+    members = {unit: nodes for unit, nodes in members.items() if nodes and (unit in whole or unit != LOSS)}
+    probe.record(members.values())
+    call_us = probe.call_us()
+    kinds = {unit: (unit in whole, probe.kind(nodes)) for unit, nodes in members.items()}
     alike: dict[Hashable, Times | None] = {}
     for unit, nodes in members.items():
         if time.monotonic() > end_s:
             break
-        if kinds[unit] not in alike and (reaching_out or not probe.reaches_out(nodes)):
-            alike[kinds[unit]] = _times(probe, nodes, call_us)
+        if kinds[unit] not in alike:
+            alike[kinds[unit]] = _times(probe, nodes, call_us, is_whole=unit in whole)
     found = {unit: alike.get(kind) for unit, kind in kinds.items()}
     return {unit: times for unit, times in found.items() if times is not None}
 
 
-def _times(probe: _Probe, nodes: Sequence[int], call_us: float) -> Times | None:
-    try:
-        forward = probe.microseconds([index for index in nodes if not is_backward(probe.trace.nodes[index])])
-        whole = probe.microseconds(nodes)
-    except tf.errors.OpError:  # an assertion that zeros do not satisfy
-        return None
-    if forward is None or whole is None:
-        return None
-    return Times(max(forward - call_us, _LEAST_US), max(whole - max(forward, call_us), 0.0))
+def _times(probe: _Probe, nodes: Sequence[int], call_us: float, *, is_whole: bool) -> Times:
+    forward = probe.microseconds(probe.forward(nodes))
+    backward = max(probe.microseconds(nodes) - max(forward, call_us), 0.0) if is_whole else None
+    return Times(max(forward - call_us, _LEAST_US), backward)
 
 
 class _Probe:
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, given: Mapping[Output, Any]) -> None:
         self.trace = trace
+        self._values = dict(given)
+        """Known values of tensors; a tf.Variable in place of a handle."""
         self._graph = WholeGraph(trace.graph)
-        self._reaching_out = _functions_reaching_out(self._graph.definition.library)
+        self._definitions = {node.name: node for node in self._graph.definition.node}
+        self._forbidden = _functions_with(self._graph.definition.library, _is_forbidden)
+        writing = _functions_with(self._graph.definition.library, _writes)
+        looping = _functions_with(self._graph.definition.library, _loops)
+        self._runs: set[int] = set()
         self._constants: set[int] = set()
         """Nodes without inputs, such as the axes that a gradient sums over, which are copied to their users."""
+        written: set[Output] = set()
         for node in trace.nodes:
-            free = not (node.stateful or node.handles or node.type == "Placeholder")
-            if free and all(source in self._constants for source, _ in node.inputs):
-                self._constants.add(node.index)
+            if self._can_run(node):
+                self._runs.add(node.index)
+                free = not (node.stateful or node.handles or node.type == "Placeholder")
+                if free and all(source in self._constants for source, _ in node.inputs):
+                    self._constants.add(node.index)
+            if _writes(self._definitions[node.name], writing):
+                written.update(node.handles)
+        self._written = written
+        self._loops = {node.index for node in trace.nodes if _loops(self._definitions[node.name], looping)}
+        self._unused = _unused(trace)
+
+    def _can_run(self, node: Node) -> bool:
+        """Return whether a node and all on which it depends run without effects on anything but copies."""
+        if node.type == "Placeholder":
+            return (node.index, 0) in self._values
+        if any(handle not in self._values for handle in node.handles):
+            return False
+        if any(source not in self._runs for source, _ in node.inputs):
+            return False
+        return not _is_forbidden(self._definitions[node.name], self._forbidden)
+
+    def measurable(self, nodes: Sequence[int]) -> list[int]:
+        """Return the nodes of a unit to run; none if they are not all that matters for its time.
+
+        A unit with a loop is not measured if it uses variables that the step changes: repetitions of the unit would
+        change them further than any step does, and with them how often the loop runs, or whether it ends.
+        """
+        runs = [index for index in nodes if index in self._runs]
+        left_out = [index for index in nodes if index not in self._runs and index not in self._unused]
+        handles = {handle for index in nodes for handle in self.trace.nodes[index].handles}
+        if left_out or (not self._loops.isdisjoint(nodes) and not self._written.isdisjoint(handles)):
+            return []
+        return runs
+
+    def record(self, units: Iterable[Sequence[int]]) -> None:
+        """Run what runs of the trace once, and keep the values that the units take from each other."""
+        wanted: set[Output] = set()
+        for nodes in units:
+            wanted |= {*self._taken(nodes)[1], *self._taken(self.forward(nodes))[1]}
+        wanted -= set(self._values)
+        nodes = sorted(index for index in self._runs if self.trace.nodes[index].type != "Placeholder")
+        if not wanted:
+            return
+        inputs = sorted({o for i in nodes for o in self.trace.nodes[i].inputs if o in self._values})
+        outputs = sorted(wanted)
+        function = self._function(nodes, inputs, [self._name(output) for output in outputs])
+        self._values |= dict(zip(outputs, function(*self._arguments(inputs)), strict=True))
 
     def call_us(self) -> float:
         """Return the time of calling an empty function."""
         nothing = tf.function(tf.identity, autograph=False).get_concrete_function(tf.TensorSpec([], tf.float32))
         value = tf.zeros([])
         return _least_us(lambda: nothing(value))
-
-    def reaches_out(self, nodes: Sequence[int]) -> bool:
-        """Return whether an op of `nodes`, or a function that it calls, has an effect outside the graph."""
-        operations = (self.trace.graph.get_operation_by_name(self.trace.nodes[index].name) for index in nodes)
-        return any(_calls(operation.node_def, self._reaching_out) for operation in operations)
 
     def kind(self, nodes: Sequence[int]) -> Hashable:
         """Return a key of everything the time of `nodes` depends on: ops, connections, and shapes of inputs."""
@@ -127,55 +181,60 @@ class _Probe:
         )
 
     def _attributes(self, index: int) -> Hashable:
-        definition = self.trace.graph.get_operation_by_name(self.trace.nodes[index].name).node_def
+        definition = self._definitions[self.trace.nodes[index].name]
         own = {name: value for name, value in definition.attr.items() if not name.startswith("_")}
         return definition.op, tuple((name, own[name].SerializeToString(deterministic=True)) for name in sorted(own))
 
     def _form(self, output: Output) -> Hashable:
         if output[0] in self._constants:
             return self._attributes(output[0])
-        tensor = self._tensor(output)
-        if tensor.dtype != tf.resource:
-            return tensor.dtype.name, str(tensor.shape)
-        data = handle_data_util.get_resource_handle_data(tensor)
-        return "resource", b"" if data is None else data.SerializeToString(deterministic=True)
+        value = self._values[output]
+        return isinstance(value, tf.Variable), value.dtype.name, str(value.shape)
 
-    def microseconds(self, nodes: Sequence[int]) -> float | None:
-        """Return the time of `nodes` including the call; None if an input cannot be fabricated."""
+    def microseconds(self, nodes: Sequence[int]) -> float:
+        """Return the time of `nodes` including the call."""
+        mine, inputs = self._taken(nodes)
+        results, effects = self._results(mine)
+        function, values = self._function(mine, inputs, results + effects), self._arguments(inputs)
+        return _least_us(lambda: function(*values))
+
+    def forward(self, nodes: Sequence[int]) -> list[int]:
+        """Return the nodes that do not belong to the backward pass."""
+        return [index for index in nodes if not is_backward(self.trace.nodes[index])]
+
+    def _taken(self, nodes: Sequence[int]) -> tuple[list[int], list[Output]]:
+        """Return `nodes` with the constants that they use, and the tensors that they take from others."""
         mine, work = set(nodes), list(nodes)
         taken: set[Output] = set()
         while work:
             for output in self.trace.nodes[work.pop()].inputs:
                 taken.add(output)
-                if output[0] not in mine and (output[0] in self._constants or self._must_run(output)):
+                if output[0] not in mine and output[0] in self._constants:
                     mine.add(output[0])
                     work.append(output[0])
-        inputs = sorted(output for output in taken if output[0] not in mine)
-        kept: list[Any] = []
-        values = [_fabricated(self._tensor(output), kept) for output in inputs]
-        if any(value is None for value in values):
-            return None
-        function = self._function(sorted(mine), inputs, values)
-        return _least_us(lambda: function(*values))
+        return sorted(mine), sorted(output for output in taken if output[0] not in mine)
 
-    def _must_run(self, output: Output) -> bool:
-        """Return whether a tensor's op must run: it is in no unit, and its result cannot be fabricated (loop lists)."""
-        unit = self.trace.tracer.units.get(self.trace.nodes[output[0]].name)
-        return unit in (None, REPLICATED) and self._tensor(output).dtype == tf.variant
+    def _arguments(self, inputs: Sequence[Output]) -> list[Any]:
+        values = [self._values[output] for output in inputs]
+        return [value.handle if isinstance(value, tf.Variable) else value for value in values]
 
-    def _function(self, nodes: Sequence[int], inputs: Sequence[Output], values: Sequence[Any]) -> Any:
-        trace = self.trace
-        part = self._graph.part([trace.nodes[index].name for index in nodes])
-        results, effects = self._results(nodes)
+    def _function(self, nodes: Sequence[int], inputs: Sequence[Output], wanted: Sequence[str]) -> Any:
+        """Return a function of `inputs` that runs `nodes`; `wanted` names its results, and ops without results."""
+        part = self._graph.part([self.trace.nodes[index].name for index in nodes])
+        results, effects = [name for name in wanted if ":" in name], [name for name in wanted if ":" not in name]
+        sources = [self._tensor(output) for output in inputs]
 
         def body(*tensors: Any) -> Any:
+            for source, tensor in zip(sources, tensors, strict=True):
+                if source.dtype in (tf.resource, tf.variant):
+                    handle_data_util.copy_handle_data(source, tensor)
             known = {self._name(output): tensor for output, tensor in zip(inputs, tensors, strict=True)}
             found = importer.import_graph_def(part, input_map=known, return_elements=results + effects, name="")
             with tf.control_dependencies(found[len(results) :]):
                 return [tf.identity(tensor) for tensor in found[: len(results)]]
 
         body.__name__ = MEASURED
-        specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
+        specs = [tf.TensorSpec(value.shape, value.dtype) for value in self._arguments(inputs)]
         return tf.function(body, autograph=False).get_concrete_function(*specs)
 
     def _results(self, nodes: Sequence[int]) -> tuple[list[str], list[str]]:
@@ -201,40 +260,71 @@ class _Probe:
         return self.trace.graph.get_tensor_by_name(self._name(output))
 
 
-def _functions_reaching_out(library: Any) -> set[str]:
-    """Return the functions with an effect outside the graph, directly or through functions that they call."""
+def _unused(trace: Trace) -> set[int]:
+    """Return the nodes whose values nothing uses, such as assertions and prints."""
+    results = {output[0] for result in trace.results for output in result.outputs}
+    users: dict[int, list[Node]] = {}
+    found: set[int] = set()
+    for node in reversed(trace.nodes):
+        # The result of an assertion in a branch is passed on, but only as a control dependency.
+        if node.index not in results and all(
+            user.index in found and user.type in _PASSED_ON for user in users.get(node.index, ())
+        ):
+            found.add(node.index)
+        for source, _ in node.inputs:
+            users.setdefault(source, []).append(node)
+    return found
+
+
+def _functions_with(library: Any, has: Callable[[Any, set[str]], bool]) -> set[str]:
+    """Return the functions with a node for which `has` is true, directly or through functions that they call."""
     found: set[str] = set()
     while True:
         more = {
             function.signature.name
             for function in library.function
-            if function.signature.name not in found and any(_calls(node, found) for node in function.node_def)
+            if function.signature.name not in found and any(has(node, found) for node in function.node_def)
         }
         if not more:
             return found
         found |= more
 
 
-def _calls(node: Any, functions: set[str]) -> bool:
-    """Return whether a node has an effect outside the graph, or calls one of `functions`."""
-    called = {node.op}
+def _is_forbidden(node: Any, functions: set[str]) -> bool:
+    """Return whether a node has a state or an effect beyond its variables, or calls one of `functions`."""
+    called = _called(node)
+    if node.op.startswith(_REACHING_OUT) or not called.isdisjoint(functions):
+        return True
+    definition = op_def_registry.get(node.op)
+    if definition is None:
+        return True
+    return definition.is_stateful and not called and not _has_resource(definition)
+
+
+def _writes(node: Any, functions: set[str]) -> bool:
+    """Return whether a node may change a variable, or calls one of `functions`."""
+    called = _called(node)
+    if called:
+        return not called.isdisjoint(functions)
+    definition = op_def_registry.get(node.op)
+    return definition is None or (_has_resource(definition) and node.op not in _READS | _PASSED_ON)
+
+
+def _loops(node: Any, functions: set[str]) -> bool:
+    """Return whether a node is a loop, or calls one of `functions`."""
+    return node.op in _LOOPS or not _called(node).isdisjoint(functions)
+
+
+def _called(node: Any) -> set[str]:
+    """Return the functions that a node calls."""
+    called = set()
     for value in node.attr.values():
         called |= {value.func.name, *(function.name for function in value.list.func)}
-    return node.op.startswith(_REACHING_OUT) or not called.isdisjoint(functions)
+    return called - {""}
 
 
-def _fabricated(tensor: Any, kept: list[Any]) -> Any:
-    """Fabricate a value for `tensor`; None if impossible. `kept` keeps its resources alive."""
-    if tensor.dtype == tf.resource:
-        data = handle_data_util.get_resource_handle_data(tensor)
-        shapes = data.shape_and_type if data is not None and data.is_set else ()
-        if len(shapes) != 1 or not tf.TensorShape(shapes[0].shape).is_fully_defined():
-            return None
-        kept.append(tf.Variable(tf.zeros(tf.TensorShape(shapes[0].shape), tf.as_dtype(shapes[0].dtype))))
-        return kept[-1].handle
-    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.dtype.is_complex):
-        return None
-    return tf.zeros(tensor.shape, tensor.dtype) if tensor.shape.is_fully_defined() else None
+def _has_resource(definition: Any) -> bool:
+    return any(argument.type == tf.resource.as_datatype_enum for argument in definition.input_arg)
 
 
 def _least_us(call: Callable[[], Any]) -> float:
@@ -253,11 +343,23 @@ def _reading_us(call: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - begin) / calls * 1e6
 
 
-def scaled(times: Mapping[str, Times], estimates: Mapping[str, Times]) -> tuple[dict[str, Times], float]:
-    """Return times for all units, measured or else estimated times a ratio, and that ratio (measured / estimated)."""
-    known = [unit for unit in estimates if unit in times]
-    measured = sum(times[unit].forward_us + times[unit].backward_us for unit in known)
-    estimated = sum(estimates[unit].forward_us + estimates[unit].backward_us for unit in known)
-    ratio = measured / estimated if estimated > 0 else 1.0
-    guesses = {unit: Times(guess.forward_us * ratio, guess.backward_us * ratio) for unit, guess in estimates.items()}
-    return guesses | {unit: times[unit] for unit in known}, ratio
+def scaled(times: Mapping[str, Times], estimates: Mapping[str, Pair]) -> tuple[dict[str, Pair], float]:
+    """Return times for all units, measured or else estimated times a ratio, and that ratio (measured / estimated).
+
+    Args:
+        times: Measured times.
+        estimates: Estimated times of the forward and of the backward pass of all units.
+    """
+    both = [(times[unit], guess) for unit, guess in estimates.items() if unit in times]
+    pairs = [pair for each, guess in both for pair in ((each.forward_us, guess[0]), (each.backward_us, guess[1]))]
+    known = [(measured, guess) for measured, guess in pairs if measured is not None]
+    estimated = sum(guess for _, guess in known)
+    ratio = sum(measured for measured, _ in known) / estimated if estimated > 0 else 1.0
+    found = {unit: (forward * ratio, backward * ratio) for unit, (forward, backward) in estimates.items()}
+    for unit in estimates.keys() & times.keys():
+        forward, backward = times[unit].forward_us, times[unit].backward_us
+        if backward is None:  # as much longer than its estimate as the forward pass
+            guess = estimates[unit]
+            backward = guess[1] * (forward / guess[0] if guess[0] > 0 else ratio)
+        found[unit] = forward, backward
+    return found, ratio

@@ -46,14 +46,14 @@ def unit_graph(trace: Trace, variables: Sequence[Any], times: Mapping[str, Times
 
 
 def _with_times(estimated: graph.UnitGraph, times: Mapping[str, Times]) -> graph.UnitGraph:
-    guesses = {unit.name: Times(unit.forward_us, unit.backward_us) for unit in estimated.units}
+    guesses = {unit.name: (unit.forward_us, unit.backward_us) for unit in estimated.units}
     known, ratio = scaled(times, guesses)
     units = [
-        dataclasses.replace(unit, forward_us=known[unit.name].forward_us, backward_us=known[unit.name].backward_us)
+        dataclasses.replace(unit, forward_us=known[unit.name][0], backward_us=known[unit.name][1])
         for unit in estimated.units
     ]
     loss = times.get(LOSS)
-    loss_us = estimated.loss_us * ratio if loss is None else loss.forward_us + loss.backward_us
+    loss_us = estimated.loss_us * ratio if loss is None else loss.forward_us + (loss.backward_us or 0.0)
     return dataclasses.replace(estimated, units=tuple(units), loss_us=loss_us)
 
 

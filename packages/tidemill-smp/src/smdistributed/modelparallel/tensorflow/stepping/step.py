@@ -211,7 +211,8 @@ class StepFunction:
         flat = [spec for part in specs for spec in part]
         feeds = [_feed(leaf) for leaf, part in zip(split.leaves, specs, strict=True) for _ in part]
         batch = Batch(feeds, split.num_microbatches * current().dp_group.size)
-        plan = engine().plan(self._body, flat, call, num_microbatches=num_microbatches, batch=batch)
+        leaves = _flat(split, microbatch)
+        plan = engine().plan(self._body, flat, call, num_microbatches=num_microbatches, batch=batch, leaves=leaves)
         if all(isinstance(tensor, tf.__internal__.EagerTensor) for tensor in plan.trace.captures.values()):
             # A plan that captures tensors of the caller's graph cannot be reused in another graph.
             self._plans[key] = plan

@@ -1,0 +1,187 @@
+"""Finds the values of a step's inputs while the step is traced, so that layers are measured on the script's own data.
+
+A step is usually traced inside a `tf.function` of the script, where its inputs are symbolic. The values of the
+function's arguments are known all the same: TensorFlow traces it because the script has called it with them. An input
+that follows from such arguments by stateless ops is computed. Others, such as an iterator's next element, have no value
+before the step runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
+from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from smdistributed.modelparallel.tensorflow.graph_names import MEASURED
+from tensorflow.core.function.polymorphism import function_type
+from tensorflow.python.eager.polymorphic_function import tracing_compilation
+from tensorflow.python.framework import importer, ops
+from tensorflow.python.ops import handle_data_util
+
+__all__ = ["inputs_of", "install", "values_of"]
+
+_local = threading.local()
+
+
+def install() -> None:
+    """Record the arguments of each `tf.function` while it is traced. Later calls have no effect."""
+    if getattr(tracing_compilation.trace_function, "_smp_records", False):
+        return
+    trace_function, placeholders = tracing_compilation.trace_function, function_type.FunctionType.placeholder_arguments
+
+    @functools.wraps(trace_function)
+    def trace(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
+        with _calling(args or (), kwargs or {}):
+            return trace_function(args, kwargs, tracing_options)
+
+    @functools.wraps(placeholders)
+    def recording(self: Any, placeholder_context: Any) -> Any:
+        bound = placeholders(self, placeholder_context)
+        _record(self, bound)
+        return bound
+
+    trace._smp_records = True  # type: ignore[attr-defined]
+    tracing_compilation.trace_function = trace
+    function_type.FunctionType.placeholder_arguments = recording
+
+
+class _Call:
+    """A call of a `tf.function` in progress: its arguments and, once they exist, their placeholders."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.values: dict[int, tuple[Any, Any]] = {}
+        """id of a placeholder -> the placeholder, and the tensor that the caller gave."""
+
+
+def _calls() -> list[_Call]:
+    if not hasattr(_local, "calls"):
+        _local.calls = []
+    calls: list[_Call] = _local.calls
+    return calls
+
+
+@contextmanager
+def _calling(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    calls = _calls()
+    calls.append(_Call(args, kwargs))
+    try:
+        yield
+    finally:
+        calls.pop()
+
+
+def _record(kind: Any, placeholders: Any) -> None:
+    calls = _calls()
+    if not calls or calls[-1].values:
+        return
+    try:
+        given = kind.unpack_inputs(kind.bind(*calls[-1].args, **calls[-1].kwargs))
+    except Exception:  # noqa: BLE001 - traced by an input signature alone: there are no values
+        return
+    own = kind.unpack_inputs(placeholders)
+    if len(own) == len(given):
+        pairs = zip(own, given, strict=True)
+        calls[-1].values = {id(own): (own, tensor) for own, tensor in pairs if tf.is_tensor(tensor)}
+
+
+def inputs_of(trace: Trace, leaves: Sequence[Any] | None, initial: Mapping[int, Any]) -> dict[Output, Any]:
+    """Return the values of the placeholders of a trace as far as they are known, with copies of variables.
+
+    Args:
+        trace: The trace.
+        leaves: The tensors of a microbatch, by their place among the trace's inputs; None if they are not known.
+        initial: id of the handle of a variable that has no value yet -> the variable's initial value.
+
+    Returns:
+        A tensor, or a new tf.Variable in place of a variable, for each placeholder with a known value.
+    """
+    found: dict[Output, Any] = {}
+    if leaves is not None:
+        found |= {output: leaves[place] for output, place in trace.inputs.items()}
+    for output, external in trace.captures.items():
+        if external.dtype == tf.resource:
+            value = initial.get(id(external))
+            value = _read(external) if value is None else value
+            found |= {} if value is None else {output: tf.Variable(value, trainable=False)}
+        else:
+            values = values_of([external])
+            found |= {} if values is None else {output: values[0]}
+    return found
+
+
+def _read(handle: Any) -> Any:
+    """Return the value of a variable; None if the resource is not a variable, or a variable of another rank."""
+    data = handle_data_util.get_handle_data(handle) if isinstance(handle, ops.EagerTensor) else None
+    if data is None or len(data.shape_and_type) != 1:
+        return None
+    try:
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(data.shape_and_type[0].dtype))
+    except tf.errors.OpError:
+        return None
+
+
+def values_of(tensors: Sequence[Any]) -> list[Any] | None:
+    """Return the values of tensors; None if one depends on anything but arguments of the calls being traced.
+
+    Nothing stateful runs: no iterator is asked for an element, and no random numbers are drawn.
+    """
+    with tf.init_scope():
+        found = [_value(tensor, len(_calls())) for tensor in tensors]
+    return None if any(value is None for value in found) else found
+
+
+def _value(tensor: Any, depth: int) -> Any:
+    """Compute a tensor of a graph that is being traced, by the innermost `depth` calls and those around them."""
+    if isinstance(tensor, ops.EagerTensor):
+        return None if tensor.dtype in (tf.resource, tf.variant) else tensor
+    needed = _slice(tensor.op)
+    if needed is None:
+        return None
+    outer = {internal.name: external for external, internal in tensor.graph.captures}
+    given: dict[str, Any] = {}
+    for op in needed:
+        if op.type != "Placeholder":
+            continue
+        (own,) = op.outputs
+        number, source = next(
+            ((n, call.values[id(own)][1]) for n, call in enumerate(_calls()[:depth]) if id(own) in call.values),
+            (depth, outer.get(own.name)),
+        )
+        value = None if source is None else _value(source, number)
+        if value is None:
+            return None
+        given[own.name] = value
+    return given[tensor.name] if tensor.name in given else _computed(tensor, needed, given)
+
+
+def _slice(op: Any) -> list[Any] | None:
+    """Return the ops on which an op depends, itself included; None if one is stateful."""
+    found: dict[str, Any] = {}
+    work = [op]
+    while work:
+        one = work.pop()
+        if one.name in found:
+            continue
+        if one.op_def.is_stateful:
+            return None
+        found[one.name] = one
+        work += [tensor.op for tensor in one.inputs]
+    return list(found.values())
+
+
+def _computed(tensor: Any, needed: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    part = WholeGraph(tensor.graph).part([op.name for op in needed if op.type != "Placeholder"])
+
+    def body(*values: Any) -> Any:
+        known = dict(zip(given, values, strict=True))
+        return importer.import_graph_def(part, input_map=known, return_elements=[tensor.name], name="")[0]
+
+    body.__name__ = MEASURED
+    return tf.function(body, autograph=False)(*given.values())
