@@ -418,6 +418,26 @@ def test_a_job_whose_shim_is_lost_starts_again_until_its_attempts_are_used_up(
     assert job.transitions[2].message == f"Starting attempt 2 of {attempts}"
 
 
+def test_a_job_that_lost_its_network_starts_again_like_one_that_lost_an_instance(make_stage: MakeStage) -> None:
+    gone = "InternalServerError: the network of the job is gone: its process 7 was killed by SIGKILL"
+
+    async def run() -> TrainingJob:
+        stage = make_stage()
+        first, second = await stage.create_gang(2)
+        for ref in (first, second):
+            await stage.until(lambda ref=ref: ref in stage.executor.launches)  # type: ignore[misc]
+            stage.executor.end(ref, Outcome.FAILED, gone, lost=True)
+            stage.wake(ref)
+        for ref in (replace(first, attempt=2), replace(second, attempt=2)):
+            await stage.until(lambda ref=ref: ref in stage.executor.launches)  # type: ignore[misc]
+            stage.executor.end(ref, Outcome.COMPLETED)
+            stage.wake(ref)
+        return await stage.reaches(SecondaryStatus.COMPLETED, "gang")
+
+    job = asyncio.run(run())
+    assert job.transitions[1].message.startswith(f"Attempt 1 has ended: algo-1, algo-2 was lost: {gone}")
+
+
 def test_internal_errors_are_retried_only_with_a_retry_strategy(make_stage: MakeStage) -> None:
     async def run(members: dict[str, Any], failure: str) -> int:
         stage = make_stage()

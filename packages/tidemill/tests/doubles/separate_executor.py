@@ -182,10 +182,16 @@ class SeparateExecutor:
         _write(self._directory(ref) / "phases.json", phases)
 
     def end(
-        self, ref: InstanceRef, outcome: Outcome = Outcome.COMPLETED, failure: str = "", *, ended_ms: int = 3
+        self,
+        ref: InstanceRef,
+        outcome: Outcome = Outcome.COMPLETED,
+        failure: str = "",
+        *,
+        ended_ms: int = 3,
+        lost: bool = False,
     ) -> None:
         """Simulate that an instance has ended."""
-        ended = {"outcome": outcome.value, "failure": failure, "ended_ms": ended_ms, "artifacts": {}}
+        ended = {"outcome": outcome.value, "failure": failure, "ended_ms": ended_ms, "lost": lost, "artifacts": {}}
         _write(self._directory(ref) / "exit.json", ended)
 
     def lose(self, ref: InstanceRef) -> None:
@@ -294,6 +300,7 @@ def _exit(value: dict[str, Any]) -> InstanceExit:
         outcome=Outcome(value["outcome"]),
         failure=value["failure"],
         ended_ms=value["ended_ms"],
+        lost=value.get("lost", False),
         artifacts=artifacts,
     )
 

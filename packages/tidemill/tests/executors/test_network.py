@@ -1,18 +1,24 @@
 """Isolation mode ``full``: what a job can reach from its own network, tested from inside, and what is left of it."""
 
+import errno
 import http.server
 import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors.networks import JobNetworks
+from tidemill.instance.process_tree import marked
 from tidemill.instance.spec import InstanceRef, StreamName
 from tidemill.instance.status import Outcome
 from tidemill.sandbox import detect
@@ -222,10 +228,45 @@ def test_the_end_of_the_holder_ends_the_instance_and_leaves_nothing(stage):
     holder = holder_of(stage, ref).holder
     os.kill(holder.pid, signal.SIGKILL)
     ended = stage.ended(ref)
-    assert ended.outcome is Outcome.FAILED
-    assert "the network of the job is gone" in ended.failure
+    assert ended.outcome is Outcome.FAILED and ended.lost
+    assert f"the network of the job is gone: its process {holder.pid} " in ended.failure
+    assert "SIGKILL" in ended.failure
+    assert any(line.startswith("tidemill: the network of the job is gone") for line in stage.lines(ref))
     stage.executor.reap(ref.job_id)
     assert no_process_is_left(stage, ref)
+
+
+def test_a_holder_ignores_signals_of_terminals_and_others_find_their_sender_in_the_log_of_the_job(stage):
+    ref = stage.start("import time; print('up', flush=True); time.sleep(600)")
+    stage.wait_for_line(ref, "up")
+    holder = holder_of(stage, ref).holder
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        os.kill(holder.pid, number)
+    ended = stage.ended(ref)
+    assert ended.lost
+    assert f"ended by SIGTERM of process {os.getpid()} (" in ended.failure
+    assert any(f"ended by SIGTERM of process {os.getpid()} (" in line for line in stage.lines(ref))
+
+
+def test_a_network_is_kept_if_its_holder_cannot_be_looked_at(stage, monkeypatch):
+    """A process with too many open files must not take a live holder for one that has ended, and end it."""
+    networks, spec = JobNetworks(stage.state_dir), stage.spec("", hosts=("algo-1",))
+    file = networks.ensure(spec)
+    holder = holder_of(stage, spec.ref).holder
+    read = Path.read_text
+
+    def too_many(self, *arguments, **named):
+        if self.name == "stat" and self.is_relative_to("/proc"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(self))
+        return read(self, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", too_many)
+        assert holder.alive
+        assert networks.ensure(spec) == file
+    assert holder.alive
+    networks.end(spec.ref.job_id)
+    assert not holder.alive
 
 
 def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
@@ -280,6 +321,60 @@ def test_a_network_of_a_service_that_was_killed_while_making_it_is_found(stage):
     file.write_text('{"version": 1}')
     networks.end(spec.ref.job_id)
     assert not found.alive
+
+
+@pytest.fixture
+def wait_until():
+    """Return a function that waits for a condition of which the kernel notifies only other processes."""
+
+    def wait_until(condition):
+        deadline_s = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+
+    return wait_until
+
+
+TRIAL = "from tidemill.sandbox.network import network_failure; print(network_failure())"
+
+
+def trials_of(pid: int) -> list[int]:
+    """Return the live processes of the trial network that a process has made."""
+    return [each for each, mark in marked("trial/network/") if mark.split("/")[3] == str(pid) and ProcessId.of(each)]
+
+
+@pytest.mark.parametrize("where", ["when the network is made", "at the first process", "while it is entered"])
+def test_the_trial_network_of_a_killed_start_ends_with_it(where, wait_until):
+    faults = {"TIDEMILL_FAULTS": "sandbox.trial.made:exit"} if where == "when the network is made" else {}
+    start = subprocess.Popen([sys.executable, "-c", TRIAL], env={**os.environ, **faults}, stdout=subprocess.DEVNULL)
+    if where == "at the first process":
+        wait_until(lambda: trials_of(start.pid) or start.poll() is not None)
+        start.kill()
+    elif where == "while it is entered":
+        wait_until(lambda: len(trials_of(start.pid)) > 1 or start.poll() is not None)
+        start.kill()
+    start.wait()
+    wait_until(lambda: not trials_of(start.pid))
+
+
+def test_a_start_removes_the_trial_network_that_an_earlier_one_left(wait_until, tmp_path):
+    go, hits = tmp_path / "go", tmp_path / "hits"
+    start = subprocess.Popen(
+        [sys.executable, "-c", TRIAL],
+        env={**os.environ, "TIDEMILL_FAULTS": f"sandbox.trial.made:wait={go}", "TIDEMILL_FAULTS_LOG": str(hits)},
+        stdout=subprocess.DEVNULL,
+    )
+    wait_until(hits.exists)
+    [holder] = trials_of(start.pid)
+    assert network_failure() is None
+    assert trials_of(start.pid) == [holder], "its owner lives"
+    os.kill(holder, signal.SIGSTOP)  # it cannot end by itself
+    start.kill()
+    start.wait()
+    assert trials_of(start.pid) == [holder]
+    assert network_failure() is None
+    wait_until(lambda: not trials_of(start.pid))
 
 
 def test_isolation_full_can_be_requested_and_is_logged():

@@ -437,7 +437,8 @@ def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:
     if job.interrupted and gang.was_cut_short:
         return "the instances were interrupted"
     if gang.lost:
-        return f"{', '.join(gang.lost)} was lost"
+        why = f": {ended.failure[:200]}" if ended is not None and ended.lost else ""
+        return f"{', '.join(gang.lost)} was lost{why}"
     if "RetryStrategy" in job.request and ended is not None and ended.failure.startswith(_OURS):
         return ended.failure[:200]
     return ""

@@ -56,9 +56,13 @@ class Gang:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Names of the instances that ended without a report, e.g. since they were killed from outside."""
+        """Names of the instances that were lost.
+
+        They ended without a report, e.g. since they were killed from outside, or reported that they lost what they
+        need, such as the network of the job.
+        """
         pairs = zip(self.hosts, self.statuses, strict=True)
-        return tuple(host for host, status in pairs if status.exit is None and not status.running)
+        return tuple(host for host, status in pairs if _is_lost(status))
 
     @property
     def was_cut_short(self) -> bool:
@@ -126,3 +130,7 @@ class Gang:
             return reason
         where = f", instance: {self.hosts[index]}"
         return reason[: _REASON_LIMIT - len(where)] + where
+
+
+def _is_lost(status: InstanceStatus) -> bool:
+    return not status.running if status.exit is None else status.exit.lost

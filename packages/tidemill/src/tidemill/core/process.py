@@ -1,5 +1,6 @@
 """The identity of a process, safe against reused pids: boot id, pid and start time."""
 
+import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,14 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """Return the identity of the live process ``pid``; None if it has ended or is a zombie."""
+        """Return the identity of the live process ``pid``; None if it has ended or is a zombie.
+
+        Raises:
+            OSError: The identity cannot be read now, e.g. because this process has too many open files.
+        """
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return None
         # The command name may contain spaces and parentheses, so count fields from its closing parenthesis.
         fields = stat.rpartition(")")[2].split()
@@ -44,8 +49,11 @@ class ProcessId:
 
     @property
     def alive(self) -> bool:
-        """Whether this process is still running."""
-        return ProcessId.of(self.pid) == self
+        """Whether this process is still running; also true if nothing but its number can be found out now."""
+        try:
+            return ProcessId.of(self.pid) == self
+        except OSError:
+            return _exists(self.pid)
 
     @property
     def has_ended_here(self) -> bool:
@@ -53,5 +61,17 @@ class ProcessId:
         return self.boot_id == _boot_id() and not self.alive
 
 
+def _exists(pid: int) -> bool:
+    """Return whether a process has this number, without opening a file."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@functools.cache
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -17,7 +17,7 @@ from tidemill.errors import LaunchError
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.instance.process_tree import MARK, kill_marked
 from tidemill.instance.spec import InstanceRef, InstanceSpec
-from tidemill.sandbox.network import JobNetwork, make_network
+from tidemill.sandbox.network import JobNetwork, make_network, network_log
 
 __all__ = ["JobNetworks"]
 
@@ -45,16 +45,22 @@ class JobNetworks:
             LaunchError: The network cannot be made.
         """
         file = self.file(spec.ref)
-        if _held(file):
-            return file
         try:
+            if _held(file):
+                return file
             self._end(file)
             file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
             write_json(file, {"version": 1})
             faults.point("executor.network.before")
             service = None if spec.closed else _address(self.service_url)
             variables = {"LANG": "C.UTF-8", MARK: _mark(file)}
-            network = make_network(spec.ref.job_id, instances=len(spec.hosts), service=service, variables=variables)
+            network = make_network(
+                spec.ref.job_id,
+                instances=len(spec.hosts),
+                service=service,
+                variables=variables,
+                log=network_log(file),
+            )
             faults.point("executor.network.made")
             write_json(file, {"version": 1, "network": network.to_json()})
         except OSError as error:
@@ -81,8 +87,9 @@ class JobNetworks:
             await_end(network.holder)
         else:
             kill_marked(_mark(file))
-        with contextlib.suppress(FileNotFoundError):
-            file.unlink()
+        for each in (network_log(file), file):
+            with contextlib.suppress(FileNotFoundError):
+                each.unlink()
 
 
 def _held(file: Path) -> JobNetwork | None:

@@ -8,11 +8,12 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidemill._shared.descendants import descendants
 
-__all__ = ["MARK", "kill_marked", "namespace_init"]
+__all__ = ["MARK", "kill_marked", "marked", "namespace_init"]
 
 MARK = "TIDEMILL_INSTANCE"
 
@@ -32,6 +33,15 @@ def kill_marked(mark: str) -> None:
         time.sleep(_ROUND_S)
 
 
+def marked(start: str) -> Iterator[tuple[int, str]]:
+    """Yield the id and the mark of each process whose mark has this start."""
+    wanted = f"{MARK}={start}".encode()
+    for pid in _all_pids():
+        for variable in _environment(pid):
+            if variable.startswith(wanted):
+                yield pid, variable.partition(b"=")[2].decode(errors="replace")
+
+
 def namespace_init(root: int) -> int | None:
     """Return process 1 of the pid namespace that a process below ``root`` created; None if none did."""
     for pid in descendants(root):
@@ -47,10 +57,15 @@ def _all_pids() -> list[int]:
 
 
 def _is_marked(pid: int, wanted: bytes) -> bool:
+    return wanted in _environment(pid)
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Return the variables with which a process was started; none if it has exited, or belongs to another user."""
     try:
-        return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False  # the process has exited, or belongs to another user
+        return []
 
 
 def _kill(pid: int) -> None:

@@ -59,6 +59,8 @@ class Site:
         warm_socket: Socket of a process that forks scripts with TensorFlow imported; None starts them cold.
         network: File that describes the job's network; None uses the machine's network.
         hidden: Directory around ``state_dir`` that jobs do not see; None hides only ``state_dir``.
+        private: Further files and directories that jobs do not see, such as credentials.
+        readable: Paths that jobs may read although they would be hidden.
         agent: File with the process id of the agent without which the instance must end; None without an agent.
         fast_file_cache_max_bytes: Maximum size of the cache of a channel in FastFile mode.
     """
@@ -69,6 +71,8 @@ class Site:
     warm_socket: Path | None = None
     network: Path | None = None
     hidden: Path | None = None
+    private: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
     agent: Path | None = None
     fast_file_cache_max_bytes: int = FAST_FILE_CACHE_MAX_BYTES
 
@@ -114,7 +118,11 @@ class SpecRecord:
             "fast_files": list(self.fast_files),
             "shared": dict(self.shared),
             "devices": self.devices,
-            "site": {name: str(value) for name, value in asdict(self.site).items() if value is not None},
+            "site": {
+                name: [*map(str, value)] if isinstance(value, tuple) else str(value)
+                for name, value in asdict(self.site).items()
+                if value is not None
+            },
         }
 
     @classmethod
@@ -142,6 +150,8 @@ class SpecRecord:
                 warm_socket=Path(site["warm_socket"]) if "warm_socket" in site else None,
                 network=Path(site["network"]) if "network" in site else None,
                 hidden=Path(site["hidden"]) if "hidden" in site else None,
+                private=tuple(map(Path, site.get("private", ()))),
+                readable=tuple(map(Path, site.get("readable", ()))),
                 agent=Path(site["agent"]) if "agent" in site else None,
                 # Missing in specs of earlier versions.
                 fast_file_cache_max_bytes=int(site.get("fast_file_cache_max_bytes", FAST_FILE_CACHE_MAX_BYTES)),
@@ -262,6 +272,7 @@ def exit_to_json(value: InstanceExit) -> dict[str, Any]:
         "outcome": value.outcome.value,
         "failure": value.failure,
         "ended_ms": value.ended_ms,
+        "lost": value.lost,
         "training_started_ms": value.training_started_ms,
         "training_ended_ms": value.training_ended_ms,
         "artifacts": {
@@ -277,6 +288,7 @@ def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
         outcome=Outcome(value["outcome"]),
         failure=value["failure"],
         ended_ms=value["ended_ms"],
+        lost=value.get("lost", False),
         training_started_ms=value.get("training_started_ms"),
         training_ended_ms=value.get("training_ended_ms"),
         artifacts={

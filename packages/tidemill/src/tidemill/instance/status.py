@@ -56,12 +56,15 @@ class InstanceExit:
         failure: FailureReason text of at most 1,024 characters; empty unless failed.
         artifacts: ``model`` and ``output``, if they are not empty.
         record: Facts needed to repeat the run: environment key and lock digest, command, code digest.
+        lost: Whether the instance lost what it needs outside of itself, such as the job's network: it counts as a lost
+            instance, and the job may start again.
         training_started_ms: Start of the script in milliseconds since the epoch; None if it was not started.
     """
 
     outcome: Outcome
     failure: str
     ended_ms: int
+    lost: bool = False
     training_started_ms: int | None = None
     training_ended_ms: int | None = None
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)

@@ -54,8 +54,9 @@ class View:
         ml: Becomes ``/opt/ml``.
         home: Becomes the user's HOME; the real content of HOME is hidden.
         tmp: Contains the private temporary directories.
-        hidden: Further directories to hide.
+        hidden: Further files and directories to hide.
         read_only: Paths that stay visible although they are in a hidden directory.
+        readable: Paths of the machine that would be hidden, and that the settings make readable.
         writable: Writable paths in addition to ``/opt/ml``, HOME and the temporary directories.
         overlays: Overlays below ``ml``; only sandboxes of the isolation ``mount`` support them.
         fuse: FUSE mounts below ``ml``; like overlays, only sandboxes of the isolation ``mount`` support them.
@@ -70,6 +71,7 @@ class View:
     tmp: Path
     hidden: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     overlays: tuple[Overlay, ...] = ()
     fuse: tuple[FuseMount, ...] = ()
@@ -131,5 +133,12 @@ def secret_file(data: bytes) -> int:
 
 
 def existing(paths: Iterable[Path]) -> list[Path]:
-    """Return the existing paths among ``paths``, each resolved once, in order."""
-    return list(dict.fromkeys(path.resolve() for path in paths if path.exists()))
+    """Return the existing paths among ``paths``, each resolved once, in order. What cannot be reached is left out."""
+    return list(dict.fromkeys(path.resolve() for path in paths if _exists(path)))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False  # in a directory that this user may not enter

@@ -6,10 +6,12 @@ is gone. The only way out is one port on the loopback of each instance, which le
 it.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,14 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidemill.core import faults
 from tidemill.core.process import ProcessId
+from tidemill.instance.process_tree import MARK, marked
 
-__all__ = ["INTERFACE", "JobNetwork", "enter", "make_network", "network_failure"]
+__all__ = ["INTERFACE", "JobNetwork", "enter", "make_network", "network_end", "network_failure", "network_log"]
 
 INTERFACE = "eth0"
 """Name of the interface inside an instance."""
 
 _TIMEOUT_S = 60
+_TRIAL = "trial/network/"
+"""Start of the mark of a trial network; the identity of the process that tries it follows."""
+_WORDS_BYTES = 2000
 _MOST_INSTANCES = 65_000
 _NEW_MOUNT = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 16384, 1 << 18
@@ -86,7 +93,13 @@ class JobNetwork:
 
 
 def make_network(
-    name: str, *, instances: int, service: tuple[str, int] | None, variables: Mapping[str, str]
+    name: str,
+    *,
+    instances: int,
+    service: tuple[str, int] | None,
+    variables: Mapping[str, str],
+    log: Path | None = None,
+    lifeline: int | None = None,
 ) -> JobNetwork:
     """Create a network, and leave a process behind that holds it.
 
@@ -97,14 +110,19 @@ def make_network(
         service: Loopback address and port of the service, which instances reach under the same address; None: no
             access.
         variables: The environment of the holder.
+        log: File for the holder's standard error, with its last words. Default: none.
+        lifeline: Read end of a pipe: the holder ends when no process has the write end. Default: the holder outlives
+            this process.
 
     Raises:
         OSError: The network cannot be created; the message says why.
     """
     if not 1 <= instances <= _MOST_INSTANCES:
         raise OSError(f"a network of {instances} instances cannot be made: allowed are 1 to {_MOST_INSTANCES}")
-    plan = {"addresses": [_address(name, index) for index in range(instances)], "service": service}
+    plan: dict[str, Any] = {"addresses": [_address(name, index) for index in range(instances)], "service": service}
     script = str(Path(__file__).with_name("network_holder.py"))
+    log_fd = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    plan |= {"log": log_fd, "lifeline": lifeline}
     try:
         made = subprocess.run(
             [sys.executable, "-I", "-S", script, json.dumps(plan)],
@@ -113,11 +131,14 @@ def make_network(
             capture_output=True,
             cwd="/",
             start_new_session=True,
+            pass_fds=(log_fd,) if lifeline is None else (log_fd, lifeline),
             timeout=_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise OSError(f"the network of the job was not made within {_TIMEOUT_S} s") from error
+    finally:
+        os.close(log_fd)
     if made.returncode:
         text = (made.stdout or made.stderr).decode(errors="replace").strip()
         raise OSError(text or f"exit status {made.returncode}")
@@ -131,12 +152,17 @@ def make_network(
 
 
 def network_failure() -> str | None:
-    """Create a network, enter it and remove it. Return None if that works, else the reason why it does not."""
+    """Create a network, enter it and remove it. Return None if that works, else the reason why it does not.
+
+    The network ends with this process, however that ends. What a process that has ended left behind is removed.
+    """
+    _end_left_trials()
+    lifeline, own_end = os.pipe()
+    own = ProcessId.own()
+    variables = {"LANG": "C.UTF-8", MARK: f"{_TRIAL}{own.boot_id}/{own.pid}/{own.start_ticks}"}
     try:
-        network = make_network("trial", instances=1, service=None, variables={"LANG": "C.UTF-8"})
-    except OSError as error:
-        return str(error)
-    try:
+        network = make_network("trial", instances=1, service=None, variables=variables, lifeline=lifeline)
+        faults.point("sandbox.trial.made")
         namespaces = network.open(0)
         try:
             tried = subprocess.run(
@@ -150,12 +176,49 @@ def network_failure() -> str | None:
         finally:
             for fd in namespaces:
                 os.close(fd)
-        return f"exit status {tried.returncode} inside" if tried.returncode else None
+        return f"it cannot be entered: exit status {tried.returncode} inside" if tried.returncode else None
     except (OSError, subprocess.SubprocessError) as error:
-        return f"it cannot be entered: {error}"
+        return str(error)
     finally:
-        if network.holder.alive:
-            os.kill(network.holder.pid, 9)
+        os.close(lifeline)
+        os.close(own_end)  # ends the holder
+
+
+def network_log(file: Path) -> Path:
+    """Return the file for the last words of the process that holds the network which ``file`` describes."""
+    return file.with_suffix(".log")
+
+
+def network_end(network: JobNetwork, *, log: Path) -> str:
+    """Return a sentence that says how the process that held a network has ended, with its last words."""
+    text = f"the network of the job is gone: its process {network.holder.pid} {_end_of(network.holder.pid)}"
+    try:
+        words = log.read_bytes()[-_WORDS_BYTES:].decode(errors="replace").strip()
+    except OSError:
+        words = ""
+    return f"{text}; its last words: {' | '.join(words.splitlines()[-5:])}" if words else f"{text} without a word"
+
+
+def _end_of(pid: int) -> str:
+    """Return how a process has ended, if it can still be found out: init may have reaped it."""
+    status = None
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        status = int(fields[49]) if fields[0] == "Z" else None
+    if status is None:
+        return "has ended, most likely by SIGKILL: of other signals it leaves a word"
+    if os.WIFSIGNALED(status):
+        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"has ended with exit status {os.WEXITSTATUS(status)}"
+
+
+def _end_left_trials() -> None:
+    """Kill the holders of trial networks whose trying process has ended."""
+    for pid, mark in marked(_TRIAL):
+        boot_id, tried_by, start_ticks = mark.removeprefix(_TRIAL).split("/")
+        if ProcessId(boot_id, int(tried_by), int(start_ticks)).has_ended_here:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def enter(namespaces: tuple[int, ...]) -> None:

@@ -6,6 +6,9 @@ veth pair. The remaining process is outside all of these and only holds their de
 is left in the namespaces, the kernel removes them with all interfaces. Other processes enter through its
 ``/proc/PID/fd``.
 
+The process outlives the one that asked for the network, unless it was given a lifeline. Of signals that end a process
+it writes what it knows to its log, since the service is not its parent and does not see how it ends.
+
 It also forwards the one port that leads out of the job's network to the service. The port is open on the loopback of
 each instance at the service's own address, so that no URL and no signature has to change.
 
@@ -16,10 +19,14 @@ import contextlib
 import ctypes
 import json
 import os
+import signal
 import socket
 import struct
 import sys
 import threading
+import time
+import traceback
+from pathlib import Path
 from typing import Any
 
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
@@ -32,6 +39,10 @@ _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _PREFIX_BITS = 16
 _CHUNK_BYTES = 1 << 18
 _BACKLOG = 128
+_PAUSE_S = 0.1
+
+_OF_TERMINALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -117,33 +128,59 @@ def main(arguments: list[str]) -> int:
 
 def _hold(plan: dict[str, Any], answer_fd: int) -> None:
     """Run as the process that holds the network. Never returns."""
-    status = 1
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
+        for fd, source in ((0, null), (1, null), (2, plan["log"])):
+            os.dup2(source, fd)
+        os.close(plan["log"])
         os.chdir("/")
+        for number in _OF_TERMINALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         maker = os.fork()
         if maker == 0:
             here.close()
             _make(plan, there)
         there.close()
+        if plan["lifeline"] is not None:
+            threading.Thread(target=_end_with, args=(plan["lifeline"],), daemon=True).start()
         held = _received(here)
         os.waitpid(maker, 0)
-        instances = [[address, fds[0]] for address, fds in zip(plan["addresses"], held[1:], strict=True)]
-        os.write(answer_fd, json.dumps({"pid": os.getpid(), "user_fd": held[0][0], "instances": instances}).encode())
-        os.close(answer_fd)
         for fds in held[1:]:
             for fd in fds[1:]:
                 threading.Thread(target=_accept, args=(socket.socket(fileno=fd), plan["service"]), daemon=True).start()
-        threading.Event().wait()
-    except OSError as error:
+        instances = [[address, fds[0]] for address, fds in zip(plan["addresses"], held[1:], strict=True)]
+        os.write(answer_fd, json.dumps({"pid": os.getpid(), "user_fd": held[0][0], "instances": instances}).encode())
+        os.close(answer_fd)
+        found = signal.sigwaitinfo(_ENDING)
+        _log(f"ended by {signal.Signals(found.si_signo).name} of {_name(found.si_pid)}, user {found.si_uid}")
+        os._exit(128 + found.si_signo)
+    except BaseException as error:  # noqa: BLE001 - whatever ends this process must be found in its log
+        _log("".join(traceback.format_exception(error)))
         with contextlib.suppress(OSError):
-            os.write(answer_fd, str(error).encode())
+            os.write(answer_fd, (str(error) or type(error).__name__).encode())
     finally:
-        os._exit(status)
+        os._exit(1)
+
+
+def _end_with(lifeline: int) -> None:
+    """Wait until no process has the other end of the pipe, then end this process. Never returns."""
+    while os.read(lifeline, 1):
+        pass
+    os._exit(0)
+
+
+def _log(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text.rstrip()}\n".encode())
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    return f"process {pid}"
 
 
 def _received(connection: socket.socket) -> list[list[int]]:
@@ -208,15 +245,20 @@ def _accept(listener: socket.socket, service: list[Any]) -> None:
         try:
             inner, _ = listener.accept()
         except OSError:  # too many descriptors, or the client has left
+            time.sleep(_PAUSE_S)
             continue
+        ends = [inner]
         try:
-            outer = socket.create_connection((service[0], service[1]))
-        except OSError:  # the service is down: the client sees a closed connection, and retries
-            inner.close()
-            continue
-        for source, target in ((inner, outer), (outer, inner)):
-            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_carry, args=(source, target), daemon=True).start()
+            ends.append(socket.create_connection((service[0], service[1])))
+            for source, target in (ends, reversed(ends)):
+                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=_carry, args=(source, target), daemon=True).start()
+        except (OSError, RuntimeError):
+            # The service is down, or no thread can be started: the client sees a closed connection, and retries.
+            for end in ends:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:

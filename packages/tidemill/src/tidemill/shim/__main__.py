@@ -19,9 +19,9 @@ from tidemill.instance.notify import notify
 from tidemill.instance.records import SpecRecord
 from tidemill.instance.status import InstanceExit, Outcome, StopReason
 from tidemill.sandbox import sandbox_named
-from tidemill.sandbox.network import JobNetwork
+from tidemill.sandbox.network import JobNetwork, network_end, network_log
 from tidemill.shim.endpoint import run_endpoint
-from tidemill.shim.failures import InstanceFailure, InternalFailure, of_os_error
+from tidemill.shim.failures import InstanceFailure, InstanceLost, InternalFailure, of_os_error
 from tidemill.shim.report import JobLog, Reporter
 from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped, StopSignal
@@ -109,7 +109,12 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, cl
     finally:
         if log:
             log.close()
-    return InstanceExit(outcome=Outcome.FAILED, failure=str(reason), ended_ms=clock.now_ms())
+    return InstanceExit(
+        outcome=Outcome.FAILED,
+        failure=str(reason),
+        ended_ms=clock.now_ms(),
+        lost=isinstance(reason, InstanceLost),
+    )
 
 
 def _network(task: SpecRecord) -> JobNetwork | None:
@@ -121,7 +126,7 @@ def _network(task: SpecRecord) -> JobNetwork | None:
     except (ValueError, KeyError, TypeError) as error:
         raise InternalFailure(f"the network of the job cannot be found: {type(error).__name__}: {error}") from error
     if not network.holder.alive:
-        raise InternalFailure("the network of the job is gone: the process that held it has ended")
+        raise InstanceLost(network_end(network, log=network_log(task.site.network)))
     return network
 
 

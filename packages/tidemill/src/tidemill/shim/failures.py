@@ -11,6 +11,7 @@ __all__ = [
     "AlgorithmFailure",
     "ClientFailure",
     "InstanceFailure",
+    "InstanceLost",
     "InternalFailure",
     "algorithm_reason",
     "ended_reason",
@@ -56,6 +57,10 @@ class ClientFailure(InstanceFailure):
 
 class InternalFailure(InstanceFailure):
     """The service caused the failure."""
+
+
+class InstanceLost(InternalFailure):
+    """The instance lost what it needs outside of itself, such as the network of the job."""
 
 
 def of_os_error(error: OSError, *, place: str) -> InstanceFailure:

@@ -13,6 +13,7 @@ from tidemill.core.clock import Clock
 from tidemill.core.container_credentials import located
 from tidemill.core.files import read_json, write_json
 from tidemill.core.process import ProcessId
+from tidemill.core.state_directories import known_state_directories
 from tidemill.environments.builder import Environment, Environments
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 from tidemill.instance.directory import InstanceDirectory
@@ -20,9 +21,9 @@ from tidemill.instance.process_tree import MARK
 from tidemill.instance.records import SpecRecord
 from tidemill.instance.spec import InstanceSpec, Isolation, ObjectFile
 from tidemill.sandbox import Launch, Sandbox, View, secret_file
-from tidemill.sandbox.network import INTERFACE, JobNetwork
+from tidemill.sandbox.network import INTERFACE, JobNetwork, network_end, network_log
 from tidemill.shim.addresses import interface_of
-from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
+from tidemill.shim.failures import ClientFailure, InstanceLost, InternalFailure, of_os_error
 from tidemill.shim.gpus import visible_gpus
 from tidemill.shim.objects import copy_object, is_segment
 from tidemill.shim.report import Log, Reporter
@@ -113,14 +114,19 @@ class Session:
 
     def view(self, environment: Environment | None) -> View:
         """Return the file system view of a command of this instance."""
-        directory = self.directory
+        directory, site = self.directory, self.task.site
         return View(
             host_name=self.spec.hosts[self.spec.ref.instance_index],
             hosts_file=directory.hosts_file,
             ml=directory.ml,
             home=directory.home,
             tmp=directory.tmp,
-            hidden=(self.task.site.hidden or self.task.site.state_dir,),
+            hidden=(
+                site.hidden or site.state_dir,
+                *(path for path in known_state_directories(site.environments_dir) if path != site.state_dir),
+                *site.private,
+            ),
+            readable=site.readable,
             mounted=tuple(
                 (directory.root_of(each) / each.path, each.mounted_at) for each in self.spec.synced if each.mounted_at
             ),
@@ -212,7 +218,8 @@ class Session:
 
         Raises:
             ClientFailure: The operating system does not allow the name or value of a variable.
-            InternalFailure: The sandbox cannot be prepared, or the job's network is gone.
+            InstanceLost: The job's network is gone.
+            InternalFailure: The sandbox cannot be prepared.
         """
         _check(variables)
         try:
@@ -221,6 +228,8 @@ class Session:
                 return launch
             return replace(launch, namespaces=self.network.open(self.spec.ref.instance_index))
         except OSError as error:
+            if self.network and not self.network.holder.alive:
+                raise InstanceLost(self.end_of_needed_process()) from error
             raise InternalFailure(f"the sandbox {self.sandbox.name} cannot be prepared: {error}") from error
 
     def compiler_cache(self) -> Path | None:
@@ -243,17 +252,27 @@ class Session:
         The process is the holder of the job's network, or the agent that keeps the instance's lease.
 
         Raises:
-            OSError: The process has ended.
+            InstanceLost: The process has ended.
+            OSError: The agent has ended.
         """
         process = self.network.holder if self.network else self._agent()
         if process is None:
             yield None
             return
-        fd = os.pidfd_open(process.pid)
+        try:
+            fd = os.pidfd_open(process.pid)
+        except ProcessLookupError as error:
+            raise InstanceLost(self.end_of_needed_process()) from error
         try:
             yield fd
         finally:
             os.close(fd)
+
+    def end_of_needed_process(self) -> str:
+        """Return a sentence that says which needed process has ended, and what is known about its end."""
+        if self.network is None or self.task.site.network is None:
+            return "the agent of the instance is gone: its process was killed"
+        return network_end(self.network, log=network_log(self.task.site.network))
 
     def _agent(self) -> ProcessId | None:
         if self.task.site.agent is None:

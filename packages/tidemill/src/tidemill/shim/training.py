@@ -11,6 +11,7 @@ from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
     ClientFailure,
     InstanceFailure,
+    InstanceLost,
     InternalFailure,
     of_os_error,
 )
@@ -84,6 +85,7 @@ def run_training(session: Session) -> InstanceExit:
     return InstanceExit(
         outcome=Outcome.FAILED if failure else trained.outcome,
         failure=str(failure or ""),
+        lost=isinstance(failure, InstanceLost),
         ended_ms=session.clock.now_ms(),
         training_started_ms=trained.started_ms,
         training_ended_ms=trained.ended_ms,
@@ -214,8 +216,8 @@ class _Run:
             outcome, failure = _OUTCOMES[ended.stop], None
         elif ended.lost:
             outcome = Outcome.FAILED
-            what = "network of the job" if self._session.network else "agent of the instance"
-            failure = InternalFailure(f"the {what} is gone: its process was killed")
+            failure = InstanceLost(self._session.end_of_needed_process())
+            self._session.log.note(f"tidemill: {failure.reason}")
         elif self._watch.failure is not None:
             outcome, failure = Outcome.FAILED, self._watch.failure
         elif failure is not None or ended.exit_code or self._reports_failure_alone():
