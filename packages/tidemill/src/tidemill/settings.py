@@ -7,9 +7,9 @@ The file is ``$TIDEMILL_CONFIG``, else ``~/.config/tidemill/config.toml``. Nothi
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, SecretStr
+from pydantic import AfterValidator, Field, PlainValidator, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from tidemill.core.frameworks import MappedImage
@@ -31,6 +31,15 @@ _Policies = Annotated[dict[str, Annotated[Policy, PlainValidator(read_policy)]],
 
 def _xdg(variable: str, fallback: str) -> Path:
     return Path(os.environ.get(variable) or Path.home() / fallback) / "tidemill"
+
+
+def _check_absolute(value: Path) -> Path:
+    if not value.is_absolute():
+        raise ValueError(f"{str(value)!r} is not an absolute path")
+    return value
+
+
+_Absolute = Annotated[Path, AfterValidator(_check_absolute)]
 
 
 def _check_object_store(value: str | None) -> str | None:
@@ -101,6 +110,10 @@ class Settings(BaseSettings):
     reach its instances and the service, but not the internet. ``mount`` uses the machine's network. ``plain`` isolates
     nothing. ``auto`` uses the best mode that works, and gives separate networks only to jobs of several instances and
     to jobs with EnableNetworkIsolation; other scripts may download data, as on SageMaker."""
+    readable_paths: tuple[_Absolute, ...] = ()
+    """Absolute paths of this machine that jobs may read although they are hidden in modes ``full`` and ``mount``: files
+    and directories in the user's home directory, and the credentials and keys that ``SECURITY.md`` lists. Jobs on other
+    machines of a cluster do not see them."""
     executor: Literal["local", "ray"] = "local"
     """Where training jobs run: ``local`` on this machine, ``ray`` on the machines of a Ray cluster. Endpoints and batch
     transform jobs always run on this machine."""
@@ -172,6 +185,17 @@ class Settings(BaseSettings):
     entry the tag's TensorFlow version and Python select it. Images are never run."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity of events in the service's log: debug, info, warning or error."""
+
+    @model_validator(mode="after")
+    def _keep_state_hidden(self) -> Self:
+        state = self.state_dir.absolute()
+        for path in self.readable_paths:
+            if state.is_relative_to(path) or path.is_relative_to(state):
+                raise ValueError(
+                    f"readable_paths: {str(path)!r} would show jobs the state directory {str(state)!r}, with the"
+                    " service's keys; name paths that neither contain it nor are in it"
+                )
+        return self
 
     @property
     def named_endpoint(self) -> NamedEndpoint | None:

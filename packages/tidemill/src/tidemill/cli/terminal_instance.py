@@ -129,6 +129,7 @@ def terminal_session(
         ConfigurationError: The configured isolation mode does not work on this machine.
     """
     from tidemill.sandbox import detect
+    from tidemill.sandbox.private_files import credential_files
     from tidemill.shim.supervision import adopt_orphans
 
     sandbox = detect(settings.isolation).sandbox
@@ -141,6 +142,8 @@ def terminal_session(
             state_dir=settings.state_dir.absolute(),
             environments_dir=settings.environments_dir.absolute(),
             backend=sandbox.name,
+            private=tuple(credential_files(os.environ)),
+            readable=settings.readable_paths,
         )
         spec = InstanceSpec(
             ref=ref,

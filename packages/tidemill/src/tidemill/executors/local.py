@@ -23,6 +23,7 @@ from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.core.segments import stream_directory
+from tidemill.core.state_directories import register_state_directory
 from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance
@@ -76,6 +77,8 @@ class LocalExecutor:
         logs: Root directory of the log segments.
         service_url: URL of the service for jobs in separate networks.
         hidden: A parent directory of ``state_dir`` to hide from jobs; default: ``state_dir`` alone.
+        private: Further files and directories to hide from jobs. Default: none.
+        readable: Paths that jobs may read although they would be hidden. Default: none.
         agent: File that names a process; instances end when that process ends. None: they outlive this process.
         gpus: GPUs for instances, in the format of CUDA_VISIBLE_DEVICES; None takes the GPUs that nvidia-smi lists.
         share_gpus: Let several instances use the same GPU.
@@ -99,6 +102,8 @@ class LocalExecutor:
         logs: Path,
         service_url: str | None = None,
         hidden: Path | None = None,
+        private: tuple[Path, ...] = (),
+        readable: tuple[Path, ...] = (),
         agent: Path | None = None,
         gpus: tuple[str, ...] | None = None,
         share_gpus: bool = False,
@@ -116,6 +121,11 @@ class LocalExecutor:
         self._remotes = remotes or {}
         self._logs = logs
         self._hidden = hidden
+        self._private, self._readable = private, readable
+        try:
+            register_state_directory(hidden or self._state_dir, environments_dir=self._environments_dir)
+        except OSError as error:
+            _log.warning("state_directory.unregistered", directory=str(self._environments_dir), reason=str(error))
         self._fast_file_cache_max_bytes = fast_file_cache_max_bytes
         self._agent = agent
         self._networks = JobNetworks(self._state_dir, service_url)
@@ -429,6 +439,8 @@ class LocalExecutor:
                 else None,
                 network=self._networks.ensure(spec) if full else None,
                 hidden=self._hidden,
+                private=self._private,
+                readable=self._readable,
                 agent=self._agent,
                 fast_file_cache_max_bytes=self._fast_file_cache_max_bytes,
             ),

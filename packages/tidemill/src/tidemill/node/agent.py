@@ -8,6 +8,7 @@ service then counts the instance as lost.
 
 import asyncio
 import contextlib
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from tidemill.instance.remote_s3 import UploadRefused
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
 from tidemill.node.log_reader import LogReader
 from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, Service, ServiceAway
+from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
 
 __all__ = ["Agent"]
@@ -83,6 +85,7 @@ class Agent:
             content_file=lambda name: directory / "content" / name,
             logs=directory / "logs",
             hidden=directory.parent,
+            private=tuple(credential_files(os.environ)),
             agent=directory / PROCESS_FILE,
         )
         log = self._spec.log

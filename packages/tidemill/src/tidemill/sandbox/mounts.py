@@ -1,8 +1,8 @@
 """The list of mounts for a job's view of the machine, which both mount backends share.
 
-The order matters: first everything read-only, then hidden directories, then private and writable ones, and last the
-paths that must stay visible although they are in a hidden directory (a Python under HOME, an environment under the
-state directory).
+The order matters: first everything read-only, then hidden files and directories, then private and writable ones, and
+last the paths that must stay visible although they are in a hidden directory (a Python under HOME, an environment under
+the state directory).
 """
 
 import os
@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tidemill.sandbox.base import View, existing
+from tidemill.sandbox.private_files import system_secrets
 
 __all__ = ["DEVICES", "PROC_COVERED", "Mount", "MountKind", "job_home", "mounts_of", "new_in_root"]
 
@@ -59,8 +60,7 @@ def mounts_of(view: View) -> list[Mount]:
     """Return the mounts above a read-only root, without ``/proc`` and ``/dev``."""
     temporary, shared, home = view.tmp / "tmp", view.tmp / "var", str(job_home())
     mounts = [mount for above in sorted({above for _, above in _missing(view)}) for mount in _renewed(above)]
-    mounts += [Mount(MountKind.EMPTY, str(path)) for path in _hidden(view)]
-    mounts += _opt(view)
+    mounts += [*_opt(view), *_hidden(view)]
     mounts += [Mount(MountKind.READ_ONLY, f"/opt/ml/{below}", str(source)) for source, below in view.covers]
     mounts.append(Mount(MountKind.WRITABLE, "/tmp", str(temporary)))  # noqa: S108
     if Path("/var/tmp").is_dir() and Path("/var/tmp").resolve() != Path("/tmp").resolve():  # noqa: S108
@@ -68,7 +68,7 @@ def mounts_of(view: View) -> list[Mount]:
     mounts.append(Mount(MountKind.WRITABLE, home, str(view.home)))
     mounts += [Mount(MountKind.WRITABLE, str(Path(at).resolve()), str(source)) for source, at in view.mounted]
     mounts += _resolver()
-    for path in existing(view.read_only):
+    for path in existing((*view.read_only, *view.readable)):
         mounts.append(Mount(MountKind.READ_ONLY, str(path), str(path)))
     for path in existing(view.writable):
         mounts.append(Mount(MountKind.WRITABLE, str(path), str(path)))
@@ -106,11 +106,25 @@ def _renewed(directory: Path) -> list[Mount]:
     ]
 
 
-def _hidden(view: View) -> list[Path]:
-    """Return the directories to hide. ``/run`` contains sockets of the machine's services, which obey their owner."""
+def _hidden(view: View) -> list[Mount]:
+    """Return the mounts that hide files and directories, each once.
+
+    ``/run`` contains sockets of the machine's services, which obey their owner.
+    """
     entry = Path(pwd.getpwuid(os.getuid()).pw_dir) if _has_entry() else Path("/")
-    wanted = existing([*view.hidden, entry, Path("/run")])
-    return [path for path in wanted if path.is_dir() and str(path) not in _SYSTEM and path != job_home()]
+    wanted = existing([*view.hidden, entry, Path("/run"), *system_secrets()])
+    shown = set(existing(view.readable))
+    wanted = [path for path in wanted if path.is_dir() or path.is_file()]  # not the null device
+    wanted = [path for path in wanted if str(path) not in _SYSTEM and path != job_home() and path not in shown]
+    # HOME and the temporary directories are replaced as a whole, and so are directories that are hidden themselves.
+    covers = {*wanted, job_home(), *(Path(name).resolve() for name in ("/tmp", "/var/tmp"))}  # noqa: S108
+    return [_hiding(path) for path in wanted if covers.isdisjoint(path.parents)]
+
+
+def _hiding(path: Path) -> Mount:
+    if path.is_dir():
+        return Mount(MountKind.EMPTY, str(path))
+    return Mount(MountKind.READ_ONLY, str(path), os.devnull)  # without devices on the mount, it cannot be opened
 
 
 def _has_entry() -> bool:

@@ -1,9 +1,11 @@
 """The composition root: creates every part once, and passes each part what it needs."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -39,6 +41,7 @@ from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.local import LocalExecutor
 from tidemill.executors.split import SplitExecutor
 from tidemill.instance.spec import Isolation
+from tidemill.sandbox.private_files import credential_files
 from tidemill.server.database import open_postgresql, open_sqlite
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
@@ -65,7 +68,7 @@ from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.gateway import BodyLimits, Gateway
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Application"]
+__all__ = ["Application", "private_paths"]
 
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
@@ -141,6 +144,8 @@ class Application:
             gpus=settings.gpus,
             share_gpus=settings.share_gpus,
             fast_file_cache_max_bytes=settings.fast_file_cache_max_bytes,
+            private=private_paths(settings),
+            readable=settings.readable_paths,
         )
         stack.callback(local.close)
         if settings.warm:
@@ -409,3 +414,9 @@ def _report(task: asyncio.Task[None]) -> None:
 async def _cancelled(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def private_paths(settings: Settings) -> tuple[Path, ...]:
+    """Return the files with secrets of the service and of its user that the settings and the environment name."""
+    tls_key = () if settings.tls_key is None else (settings.tls_key.absolute(),)
+    return (*tls_key, *credential_files(os.environ))
