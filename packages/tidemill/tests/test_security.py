@@ -51,11 +51,11 @@ PROMISES = {
         f"{STACK}/executors/test_sandbox.py::test_a_job_cannot_read_another_job",
         "tests/contract/test_bad_inputs.py::test_a_job_sees_its_own_keys_and_nothing_of_the_service",
     ],
-    "In these modes a job does not see these files either, unless the setting `readable_paths` names them: the user's home"
-    " directory (`~/.config`, `~/.netrc`, `~/.kube`, `~/.docker` and all else); the state directories of this user's other"
-    " services that share its environments; files that credential variables such as `AWS_SHARED_CREDENTIALS_FILE` name to"
-    " the service, and its `tls_key`; and the machine's passwords and keys (`/etc/shadow`, `/etc/ssh/*_key` and others,"
-    " listed in `tidemill/sandbox/private_files.py`).": [
+    "In these modes a job does not see these files either, unless the setting `readable_paths` names them: the"
+    " user's home directory (`~/.config`, `~/.netrc`, `~/.kube`, `~/.docker` and all else); the state directories"
+    " of this user's other services that share its environments; files that credential variables such as"
+    " `AWS_SHARED_CREDENTIALS_FILE` name to the service, and its `tls_key`; and the machine's passwords and keys"
+    " (`/etc/shadow`, `/etc/ssh/*_key` and others, listed in `tidemill/sandbox/private_files.py`).": [
         f"{STACK}/executors/test_sandbox.py::test_the_state_directory_and_the_users_keys_are_out_of_sight",
         f"{STACK}/executors/test_private_files.py"
         "::test_a_job_reads_no_credentials_and_no_other_services_files_except_what_a_setting_names",
