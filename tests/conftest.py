@@ -212,7 +212,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a model.tar.gz with a SavedModel that computes x / 2 + 2."""
+    """Return a model.tar.gz with a SavedModel that computes x / 2 + 2, unless a server runs its other signature."""
     import subprocess
 
     directory = tmp_path_factory.mktemp("saved-model")
@@ -224,12 +224,20 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
             import tensorflow as tf
 
             class Half(tf.Module):
+                def __init__(self):
+                    self.offset = tf.Variable(2.0)
+
                 @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
                 def __call__(self, x):
-                    return {"y": x * 0.5 + 2.0}
+                    return {"y": x * 0.5 + self.offset}
+
+                @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+                def shift(self, x):
+                    return {"offset": self.offset.assign_add(1.0)}
 
             model = Half()
-            tf.saved_model.save(model, sys.argv[1] + "/1", signatures=model.__call__)
+            signatures = {"serving_default": model.__call__, "shift": model.shift}
+            tf.saved_model.save(model, sys.argv[1] + "/1", signatures=signatures)
             with tarfile.open(sys.argv[1] + "/model.tar.gz", "w:gz") as tar:
                 tar.add(sys.argv[1] + "/1", arcname="1")
             """

@@ -20,8 +20,18 @@ from tidemill.settings import Settings
 
 MAKE = """
 import keras
+import tensorflow as tf
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
-model.export("saved", verbose=False)
+
+def train(x):
+    model.weights[0].assign_add(tf.ones((2, 1)))
+    return {"rows": tf.shape(x)[:1]}
+
+archive = keras.export.ExportArchive()
+archive.track(model)
+for name, function in (("serve", model.call), ("train", train)):
+    archive.add_endpoint(name, function, input_signature=[tf.TensorSpec([None, 2], tf.float32)])
+archive.write_out("saved", verbose=False)
 model.save("model.keras")
 model.save("model.h5")
 """
@@ -73,7 +83,7 @@ class Serving:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a model that adds two numbers, in all supported formats."""
+    """Write a model that adds two numbers, in all supported formats; the signature `train` would change its weights."""
     directory = tmp_path_factory.mktemp("models")
     environment = Environments(Settings().environments_dir).ensure("tf-2.21", log=print)
     subprocess.run([environment.python, "-c", MAKE], cwd=directory, check=True, capture_output=True)

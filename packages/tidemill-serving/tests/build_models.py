@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from exported_models import save_exported
+from kept_models import save_kept_models
 from typed_models import Mixed, save_examples, save_types, save_unusable
 
 v1 = tf.compat.v1
@@ -190,6 +191,7 @@ def main(directory: Path) -> None:
     save_classifier(directory / "classifier")
     save_regressor(directory / "regressor")
     save_exported(directory, words)
+    save_kept_models(directory)
     words.unlink()  # the SavedModel has its own copy
 
 

@@ -11,7 +11,8 @@ from tidemill_serving.batch_queue import BatchingParameters, BatchQueue
 from tidemill_serving.batching import BatchThreads, Job
 from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
-from tidemill_serving.errors import RequestError
+from tidemill_serving.engine.traits import Traits
+from tidemill_serving.errors import RequestError, invalid
 from tidemill_serving.metrics import Metrics
 
 DEADLINE_S = 20
@@ -21,17 +22,23 @@ NEVER_S = 3600.0
 class SummingModel:
     """Sums each row."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_effects: bool = False) -> None:
         rows = TensorSpec("x:0", np.dtype("float32"), "float", (-1, -1))
         sums = TensorSpec("y:0", np.dtype("float32"), "float", (-1,))
-        self.signatures: Mapping[str, Signature] = {"s": Signature("s", "predict", {"x": rows}, {"y": sums})}
+        self.signatures: Mapping[str, Signature] = {
+            "s": Signature("s", "predict", {"x": rows}, {"y": sums}, Traits(has_effects=has_effects))
+        }
         self.unusable: Mapping[str, str] = {}
         self.signature_defs: Mapping[str, Any] = {}
-        self.has_loops = False
         self.runs: list[tuple[int, ...]] = []
+
+    def prepare(self, signature: Signature) -> None:
+        pass
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         self.runs.append(feeds[0].shape)
+        if (feeds[0] < 0).any():
+            raise invalid("negative")
         return [feeds[0].sum(axis=1)]
 
     def close(self) -> None:
@@ -39,16 +46,16 @@ class SummingModel:
 
 
 def answers(
-    feeds: Sequence[Any], *, metrics: Metrics | None = None, **parameters: Any
+    feeds: Sequence[Any], *, metrics: Metrics | None = None, has_effects: bool = False, **parameters: Any
 ) -> tuple[list[list[float] | str], list[tuple[int, ...]]]:
     """Submit all feeds in one turn of the loop; return the answers, and the shapes of the runs."""
-    model = SummingModel()
+    model = SummingModel(has_effects=has_effects)
     settings = {"max_batch_size": 4, "timeout_s": 0.0, "max_enqueued_batches": 9, "threads": 1, **parameters}
 
     async def main() -> list[list[float] | str]:
         loop = asyncio.get_running_loop()
         threads = BatchThreads(slots=1)
-        placement = Placement(on_loop=True, pooled=False, one_row_s=1e-5)
+        placement = Placement(on_loop=True, pooled=False)
         queue = BatchQueue(
             model,
             model.signatures["s"],
@@ -109,6 +116,13 @@ def test_inputs_of_other_lengths_share_a_run_if_they_may_be_filled_up() -> None:
     feeds = [[[0, 1, 2]], [[5]]]
     assert answers(feeds, timeout_s=0.01)[1] == [(1, 3), (1, 1)]
     assert answers(feeds, timeout_s=0.01, pad_variable_length=True) == ([[3], [15]], [(2, 3)])
+
+
+def test_a_failed_batch_is_repeated_row_by_row_unless_its_run_has_effects() -> None:
+    feeds = [[[1]], [[-1]]]
+    failed = "INVALID_ARGUMENT: negative"
+    assert answers(feeds, timeout_s=0.01) == ([[1], failed], [(2, 1), (1, 1), (1, 1)])
+    assert answers(feeds, timeout_s=0.01, has_effects=True) == ([failed, failed], [(2, 1)])
 
 
 def test_metrics_have_the_waits_of_requests_and_the_runs() -> None:

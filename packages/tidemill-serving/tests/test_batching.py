@@ -11,24 +11,34 @@ import numpy as np
 from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
 from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
+from tidemill_serving.engine.traits import Traits
 from tidemill_serving.errors import Code, RequestError, invalid
 
 FLOATS = TensorSpec("x:0", np.dtype("float32"), "float", (-1,))
-ON_LOOP = Placement(on_loop=True, pooled=False, one_row_s=1e-5)
-ON_THREAD = Placement(on_loop=False, pooled=False, one_row_s=1e-2)
+ON_LOOP = Placement(on_loop=True, pooled=False)
+ON_THREAD = Placement(on_loop=False, pooled=False)
 DEADLINE_S = 20
 
 
 class CountingModel:
     """Doubles its input, and records the number of rows of each run."""
 
-    def __init__(self, shape: tuple[int, ...] = (-1,), *, answer: Callable[[Array], Array] = lambda x: x * 2) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...] = (-1,),
+        *,
+        answer: Callable[[Array], Array] = lambda x: x * 2,
+        has_effects: bool = False,
+    ) -> None:
         spec = TensorSpec("x:0", np.dtype("float32"), "float", shape)
-        self.signatures: Mapping[str, Signature] = {"s": Signature("s", "predict", {"x": spec}, {"y": spec})}
+        traits = Traits(has_effects=has_effects)
+        self.signatures: Mapping[str, Signature] = {"s": Signature("s", "predict", {"x": spec}, {"y": spec}, traits)}
         self.signature_defs: Mapping[str, Any] = {}
-        self.has_loops = False
         self.runs: list[int] = []
         self._answer = answer
+
+    def prepare(self, signature: Signature) -> None:
+        pass
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         self.runs.append(feeds[0].size)
@@ -49,6 +59,7 @@ def answers(
     placement: Placement,
     max_rows: int = 32,
     unshared: Callable[[str], None] = report_nothing,
+    **settings: Any,
 ) -> list[list[float] | str]:
     """Submit all feeds in one turn of the loop, and return the answers."""
 
@@ -63,6 +74,7 @@ def answers(
             loop=loop,
             max_rows=max_rows,
             unshared=unshared,
+            **settings,
         )
         futures: list[asyncio.Future[list[Array] | RequestError]] = []
         for feed in feeds:
@@ -131,7 +143,7 @@ def test_a_model_whose_shared_runs_always_fail_is_reported_once() -> None:
         return x
 
     for answer, reason in (
-        (refuse_many, "RequestError: one row only"),
+        (refuse_many, "one row only"),
         (lambda x: x.mean(keepdims=True), "the output y has the shape [1] for 2 rows of input"),
     ):
         for placement in (ON_LOOP, ON_THREAD):
@@ -165,6 +177,58 @@ def test_batching_can_be_switched_off() -> None:
     model = CountingModel()
     answers(model, [[1], [2]], placement=ON_LOOP, max_rows=1)
     assert model.runs == [1, 1]
+
+
+def test_requests_wait_for_a_slot_in_the_order_in_which_they_came() -> None:
+    seen: list[float] = []
+
+    def note(x: Array) -> Array:
+        seen.extend(x.tolist())
+        return x
+
+    model = CountingModel(answer=note)
+    answers(model, [[1], [2], [3], [4]], placement=ON_THREAD, max_rows=1)
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_signature_whose_runs_have_effects_runs_once_for_each_request() -> None:
+    for placement in (ON_LOOP, ON_THREAD):
+        model = CountingModel(has_effects=True)
+        assert answers(model, [[1], [2], [3]], placement=placement) == [[2], [4], [6]]
+        assert model.runs == [1, 1, 1]
+
+
+class Rehearsal:
+    """A trial that runs feeds of 4 bytes on TensorFlow's threads, and decides after two runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[bool, int, bool]] = []
+
+    def pooled(self, size_bytes: int) -> bool:
+        return size_bytes == 4
+
+    def add(self, elapsed_s: float, *, pooled: bool, rows: int, size_bytes: int, fits_loop: bool) -> Placement | None:
+        assert elapsed_s >= 0
+        assert size_bytes == 4 * rows
+        self.runs.append((pooled, rows, fits_loop))
+        return ON_LOOP if len(self.runs) == 2 else None
+
+
+def test_the_runs_of_requests_decide_where_a_signature_runs() -> None:
+    trial, placements, ways = Rehearsal(), list[Placement](), list[bool]()
+
+    class WatchedModel(CountingModel):
+        def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+            ways.append(pooled)
+            return super().run(signature, feeds, pooled=pooled)
+
+    feeds = [[1.0], [-1.0], [2.0] * 40, [3.0], [4.0]]
+    settings = {"trial": trial, "placed": placements.append, "max_rows": 1}
+    got = answers(WatchedModel(), feeds, placement=ON_THREAD, **settings)
+    assert got == [[2.0], "INVALID_ARGUMENT: negative", [4.0] * 40, [6.0], [8.0]]
+    assert trial.runs == [(True, 1, True), (False, 40, False)]  # a failed run tells nothing
+    assert placements == [ON_LOOP]
+    assert ways == [True, True, False, False, False]
 
 
 def test_a_shape_that_differs_from_the_signature_is_named_with_what_was_expected() -> None:

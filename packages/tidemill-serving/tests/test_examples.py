@@ -1,5 +1,6 @@
 """Classify and regress on models that TensorFlow 2 exported, whose signatures all have the method name of predict."""
 
+import base64
 from typing import Any
 
 import pytest
@@ -106,3 +107,25 @@ def test_examples_that_cannot_be_read_are_refused(server: Server, body: dict[str
 def test_the_default_signature_is_called_where_none_is_named(server: Server) -> None:
     refused = call(server, "regress", {"examples": [{"whole": 1}]})
     assert refused.error.startswith('Serving signature name: "serving_default" not found in signature def; the model')
+
+
+@pytest.mark.parametrize("signature", ["{verb}_x_to_y", "tensorflow/serving/{verb}"])
+@pytest.mark.parametrize(
+    ("verb", "results"),
+    [("regress", [3.5, 4.0]), ("classify", [[["", 3.5]], [["", 4.0]]])],
+    ids=["regress", "classify"],
+)
+def test_the_graph_decides_that_an_input_is_a_string_of_examples(
+    server: Server, signature: str, verb: str, results: list[Any]
+) -> None:
+    """The signatures of this model declare their examples as floats."""
+    body = {"signature_name": signature.format(verb=verb), "examples": [{"x": 1.0}, {"x": 2.0}]}
+    answer = server.request("POST", f"/v1/models/half_plus_three:{verb}", body)
+    assert (answer.status, answer.json) == (200, {"results": results})
+
+
+def test_predict_takes_the_type_that_the_graph_has(server: Server) -> None:
+    example = bytes.fromhex("0a0f0a0d0a0178120812060a040000803f")  # x = 1.0
+    inputs = {"inputs": [{"b64": base64.b64encode(example).decode()}]}
+    answer = server.predict("half_plus_three", {"signature_name": "regress_x_to_y", "inputs": inputs})
+    assert (answer.status, answer.json) == (200, {"outputs": [[3.5]]})

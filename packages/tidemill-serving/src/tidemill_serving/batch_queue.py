@@ -17,7 +17,7 @@ import numpy as np
 
 from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
 from tidemill_serving.engine import Array, LoadedModel, Signature
-from tidemill_serving.engine.placement import Placement
+from tidemill_serving.engine.placement import Placement, Trial
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.processors import num_processors
@@ -63,12 +63,14 @@ class BatchQueue(Runner):
     Args:
         model: The model.
         signature: A signature whose first dimensions are all unknown.
-        placement: The measured placement; its ``on_loop`` is ignored, since batches always run on batch threads.
+        placement: As `Runner`'s; its ``on_loop`` is ignored, since batches always run on batch threads.
+        trial: As `Runner`'s.
         threads: The batch threads.
         loop: The event loop on which `submit` and every ``done`` are called.
         parameters: See `BatchingParameters`.
         metrics: Records how long requests wait for their batch, and the runs.
         unshared: As `Runner`'s.
+        placed: As `Runner`'s.
     """
 
     def __init__(
@@ -77,15 +79,24 @@ class BatchQueue(Runner):
         signature: Signature,
         *,
         placement: Placement,
+        trial: Trial | None = None,
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         parameters: BatchingParameters,
         metrics: Metrics,
         unshared: Callable[[str], None] = report_nothing,
+        placed: Callable[[Placement], None] = report_nothing,
     ) -> None:
-        sized = _SizedModel(model, parameters, metrics)
-        on_thread = replace(placement, on_loop=False)
-        super().__init__(sized, signature, placement=on_thread, threads=threads, loop=loop, unshared=unshared)
+        super().__init__(
+            _SizedModel(model, parameters, metrics),
+            signature,
+            placement=replace(placement, on_loop=False),
+            trial=trial,
+            threads=threads,
+            loop=loop,
+            unshared=unshared,
+            placed=placed,
+        )
         self._parameters = parameters
         self._metrics = metrics
         self._open: _Batch | None = None
@@ -115,7 +126,10 @@ class BatchQueue(Runner):
         self._metrics.batch(self._parameters.thread_pool_name, waits_s=[now_s - since_s for since_s in batch.since_s])
         if self._parameters.pad_variable_length:
             _pad(jobs)
-        return lambda: self._run_on_thread(jobs)
+        return self._task(jobs)
+
+    def _fits_loop(self, size_bytes: int, rows: int) -> bool:
+        return False
 
     def _refusal(self, job: Job) -> RequestError | None:
         limits = self._parameters
@@ -171,7 +185,9 @@ class _SizedModel:
         self.signatures: Mapping[str, Signature] = model.signatures
         self.unusable: Mapping[str, str] = model.unusable
         self.signature_defs: Mapping[str, Any] = model.signature_defs
-        self.has_loops = model.has_loops
+
+    def prepare(self, signature: Signature) -> None:
+        self._model.prepare(signature)
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         rows = feeds[0].shape[0] if feeds[0].ndim else 1

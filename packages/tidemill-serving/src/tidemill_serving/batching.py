@@ -4,6 +4,7 @@ There is no timer. Requests read in one turn of the event loop, or received whil
 run; a single request runs at once. Only signatures whose first dimensions are all unknown are batched, and only
 requests whose other dimensions and types agree. If a shared run fails, its requests run one by one, so that no request
 gets the error of another; if all of them then succeed, the model itself cannot be batched, which is reported once.
+A signature whose runs have effects runs once for each request, as in TF Serving.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tidemill_serving.engine import Array, LoadedModel, Signature
-from tidemill_serving.engine.placement import Placement
-from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.engine.placement import Placement, Trial
+from tidemill_serving.errors import Code, RequestError, failed_precondition, invalid
 
 __all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner", "report_nothing"]
 
@@ -29,8 +30,8 @@ _SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive runs, and their total time: less may
 _Done = Callable[["list[Array] | RequestError"], None]
 
 
-def report_nothing(reason: str) -> None:
-    """Ignore why a run cannot be shared."""
+def report_nothing(what: object) -> None:
+    """Ignore why a run cannot be shared, or where a signature runs."""
 
 
 @dataclass(slots=True)
@@ -75,10 +76,13 @@ class BatchThreads:
     def dispatch(self) -> None:
         """Fill free slots, one batch per waiting runner in turn; called on the loop."""
         while self._free and self._waiting:
-            task = self._waiting.popleft().next_task()
+            runner = self._waiting.popleft()
+            task = runner.next_task()
             if task is not None:
                 self._free -= 1
                 self._tasks.put(task)
+            if runner.has_thread_jobs:
+                self._waiting.append(runner)
 
     def release(self) -> None:
         """Return a slot; called on the loop."""
@@ -101,11 +105,14 @@ class Runner:
     Args:
         model: The model.
         signature: The signature.
-        placement: The thread that it runs on.
+        placement: The thread that it runs on at first.
+        trial: Times runs until it has decided the placement; None if the placement is decided.
         threads: Slots for runs outside the loop.
         loop: The event loop on which `submit` and every ``done`` are called.
-        max_rows: Maximum rows of a shared run; 1 disables batching. A request with more rows runs alone.
+        max_rows: Maximum rows of a shared run; 1 disables batching, as do effects of a run. A request with more rows
+            runs alone.
         unshared: Called once, on any thread, with the reason if a shared run fails whose requests all succeed alone.
+        placed: Called with each new placement, on the loop, or on the thread that loads the model.
     """
 
     def __init__(
@@ -114,17 +121,21 @@ class Runner:
         signature: Signature,
         *,
         placement: Placement,
+        trial: Trial | None = None,
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         max_rows: int = DEFAULT_MAX_ROWS,
         unshared: Callable[[str], None] = report_nothing,
+        placed: Callable[[Placement], None] = report_nothing,
     ) -> None:
         self._model = model
         self._signature = signature
         self._placement = placement
+        self._trial = trial
+        self._placed = placed
         self._threads = threads
         self._loop = loop
-        self._max_rows = max_rows if signature.batchable else 1
+        self._max_rows = max_rows if signature.batchable and not signature.traits.has_effects else 1
         self._max_loop_rows = max(self._max_rows, DEFAULT_MAX_ROWS)
         self._loop_jobs: deque[Job] = deque()
         self._thread_jobs: deque[Job] = deque()
@@ -159,14 +170,27 @@ class Runner:
 
     def takes_here(self, job: Job) -> bool:
         """Return whether a job is small enough for `run_here`."""
-        return self._placement.on_loop and job.size_bytes <= _LOOP_FEED_BYTES and job.rows <= self._max_loop_rows
+        return self._placement.on_loop and self._fits_loop(job.size_bytes, job.rows)
 
     def run_here(self, job: Job) -> "list[Array] | RequestError":
         """Run one job on the calling thread, which must not be the loop's; ``done`` is not called.
 
         A thread that blocks on its answer saves the hand-over to the loop and back, which costs more than a small run.
         """
-        return self._run_one(job)
+        return self._run_one(job, pooled=self._placement.pooled)
+
+    def warm_up(self, feeds: list[Array]) -> list[Array]:
+        """Run a recorded request on the calling thread, before any request is submitted.
+
+        Raises:
+            RequestError: The run failed.
+        """
+        job = Job(feeds, report_nothing)
+        pooled = self._way([job])
+        begin = time.perf_counter()
+        outputs = self._model.run(self._signature, feeds, pooled=pooled)
+        self._learn([job], [outputs], elapsed_s=time.perf_counter() - begin, pooled=pooled)
+        return outputs
 
     @property
     def shared_rows(self) -> int:
@@ -189,13 +213,18 @@ class Runner:
             self._watch(time.perf_counter() - begin)
 
     def next_task(self) -> Callable[[], None] | None:
-        """Return the next shared run for a batch thread; request another slot if jobs are left."""
+        """Return the next shared run for a batch thread, or None if no job waits."""
         jobs = self._take(self._thread_jobs)
-        if not jobs:
-            return None
-        if self._thread_jobs:
-            self._threads.enlist(self)
-        return lambda: self._run_on_thread(jobs)
+        return self._task(jobs) if jobs else None
+
+    @property
+    def has_thread_jobs(self) -> bool:
+        """Whether jobs wait for another slot."""
+        return bool(self._thread_jobs)
+
+    def _task(self, jobs: list[Job]) -> Callable[[], None]:
+        pooled = self._way(jobs)
+        return lambda: self._run_on_thread(jobs, pooled=pooled)
 
     def _wake(self) -> None:
         """Schedule the queues after the loop has read everything that arrived in this turn."""
@@ -214,20 +243,49 @@ class Runner:
     def _run_on_loop(self, jobs: list[Job]) -> "list[list[Array] | RequestError]":
         """Run on the loop. A signature that proves slow moves to the threads permanently."""
         begin = time.perf_counter()
-        results = self._run(jobs)
+        results = self._run(jobs, pooled=self._placement.pooled)
         self._watch(time.perf_counter() - begin)
         return results
 
     def _watch(self, elapsed_s: float) -> None:
         self._slow_runs = [*self._slow_runs, elapsed_s] if elapsed_s > _SLOW_RUN_S else []
         if len(self._slow_runs) >= _SLOW_RUNS and sum(self._slow_runs) >= _SLOW_S:
-            self._placement = replace(self._placement, on_loop=False)
+            self._place(replace(self._placement, on_loop=False))
 
-    def _run_on_thread(self, jobs: list[Job]) -> None:
-        results = self._run(jobs)
-        self._loop.call_soon_threadsafe(self._finish_on_loop, jobs, results)
+    def _place(self, placement: Placement) -> None:
+        self._placement = placement
+        self._placed(placement)
 
-    def _finish_on_loop(self, jobs: list[Job], results: "list[list[Array] | RequestError]") -> None:
+    def _fits_loop(self, size_bytes: int, rows: int) -> bool:
+        return size_bytes <= _LOOP_FEED_BYTES and rows <= self._max_loop_rows
+
+    def _way(self, jobs: Sequence[Job]) -> bool:
+        """Return whether to distribute the operations of the next run over TensorFlow's threads."""
+        if self._trial is None:
+            return self._placement.pooled
+        return self._trial.pooled(sum(job.size_bytes for job in jobs))
+
+    def _learn(self, jobs: Sequence[Job], results: Sequence[object], *, elapsed_s: float, pooled: bool) -> None:
+        """Let the trial decide the placement by a run, unless a request failed: its time tells nothing about others."""
+        if self._trial is None or any(isinstance(result, RequestError) for result in results):
+            return
+        size_bytes, rows = sum(job.size_bytes for job in jobs), sum(job.rows for job in jobs)
+        fits_loop = self._fits_loop(size_bytes, rows)
+        decided = self._trial.add(elapsed_s, pooled=pooled, rows=rows, size_bytes=size_bytes, fits_loop=fits_loop)
+        if decided is not None:
+            self._trial = None
+            self._place(decided)
+
+    def _run_on_thread(self, jobs: list[Job], *, pooled: bool) -> None:
+        begin = time.perf_counter()
+        results = self._run(jobs, pooled=pooled)
+        elapsed_s = time.perf_counter() - begin
+        self._loop.call_soon_threadsafe(self._finish_on_loop, jobs, results, elapsed_s, pooled)
+
+    def _finish_on_loop(
+        self, jobs: list[Job], results: "list[list[Array] | RequestError]", elapsed_s: float, pooled: bool
+    ) -> None:
+        self._learn(jobs, results, elapsed_s=elapsed_s, pooled=pooled)
         self._threads.release()
         self._finish(jobs, results)
 
@@ -248,38 +306,42 @@ class Runner:
             rows += job.rows
         return taken
 
-    def _run(self, jobs: list[Job]) -> "list[list[Array] | RequestError]":
+    def _run(self, jobs: list[Job], *, pooled: bool) -> "list[list[Array] | RequestError]":
         if len(jobs) == 1:
-            return [self._run_one(jobs[0])]
-        shared = self._run_together(jobs)
-        if not isinstance(shared, str):
+            return [self._run_one(jobs[0], pooled=pooled)]
+        shared = self._run_together(jobs, pooled=pooled)
+        if not isinstance(shared, RequestError):
             return shared
-        results = [self._run_one(job) for job in jobs]
+        if self._signature.traits.has_effects:  # batched by configuration: a second run could repeat the effects
+            return [shared for _ in jobs]
+        results = [self._run_one(job, pooled=pooled) for job in jobs]
         if not any(isinstance(result, RequestError) for result in results):
             report, self._unshared = self._unshared, None
             if report is not None:
-                report(shared)
+                report(shared.message)
         return results
 
-    def _run_together(self, jobs: list[Job]) -> "list[list[Array] | RequestError] | str":
-        """Run jobs at once; return the reason if each of them has to run alone, to get its own error or result."""
+    def _run_together(self, jobs: list[Job], *, pooled: bool) -> "list[list[Array] | RequestError] | RequestError":
+        """Run jobs at once; return the error if each of them has to run alone, to get its own error or result."""
         columns = zip(*(job.feeds for job in jobs), strict=True)
         rows = sum(job.rows for job in jobs)
         try:
-            outputs = self._model.run(
-                self._signature, [np.concatenate(column) for column in columns], pooled=self._placement.pooled
-            )
+            outputs = self._model.run(self._signature, [np.concatenate(column) for column in columns], pooled=pooled)
+        except RequestError as error:
+            return error
         except Exception as error:  # noqa: BLE001  # the jobs decide what it means
-            return f"{type(error).__name__}: {error}"
+            return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
         for alias, output in zip(self._signature.outputs, outputs, strict=True):
             if not output.ndim or output.shape[0] != rows:
-                return f"the output {alias} has the shape {list(output.shape)} for {rows} rows of input"
+                return failed_precondition(
+                    f"the output {alias} has the shape {list(output.shape)} for {rows} rows of input"
+                )
         ends = np.cumsum([job.rows for job in jobs]).tolist()
         return [[output[end - job.rows : end] for output in outputs] for job, end in zip(jobs, ends, strict=True)]
 
-    def _run_one(self, job: Job) -> "list[Array] | RequestError":
+    def _run_one(self, job: Job, *, pooled: bool) -> "list[Array] | RequestError":
         try:
-            return self._model.run(self._signature, job.feeds, pooled=self._placement.pooled)
+            return self._model.run(self._signature, job.feeds, pooled=pooled)
         except RequestError as error:
             return self._explained(error, job.feeds)
         except Exception as error:  # noqa: BLE001  # one request's failure must not end the thread that serves all

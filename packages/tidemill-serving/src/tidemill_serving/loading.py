@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tidemill_serving.batch_queue import BatchingParameters, BatchQueue
 from tidemill_serving.batching import DEFAULT_MAX_ROWS, BatchThreads, Runner
 from tidemill_serving.engine import Engine, LoadedModel
-from tidemill_serving.engine.placement import measure
+from tidemill_serving.engine.placement import Placement, initial_placement
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.registry import Servable
@@ -32,6 +32,7 @@ class Loader:
         loaded: Called with each loaded version, on the thread that loaded it.
         unshared: Called once for each signature that cannot be batched, with the version, the signature's key and the
             reason, on any thread.
+        placed: Called when the thread of a signature changes, with the version, the signature's key and the placement.
         metrics: Records batches.
     """
 
@@ -43,6 +44,7 @@ class Loader:
     warm_up: Callable[[Servable], None]
     loaded: Callable[[Servable], None]
     unshared: Callable[[ModelVersion, str, str], None]
+    placed: Callable[[ModelVersion, str, Placement], None]
     metrics: Metrics
 
     def load(self, version: ModelVersion) -> Servable:
@@ -69,12 +71,23 @@ class Loader:
         self, version: ModelVersion, model: LoadedModel, key: str, batching: BatchingParameters | None
     ) -> Runner:
         signature = model.signatures[key]
-        placement = measure(model, signature)
+        model.prepare(signature)
+        placement, trial = initial_placement(signature)
         unshared = functools.partial(self.unshared, version, key)
+        placed = functools.partial(self.placed, version, key)
         kind: Callable[..., Runner] = functools.partial(Runner, max_rows=self.max_rows)
         if batching is not None and signature.batchable:
             kind = functools.partial(BatchQueue, parameters=batching, metrics=self.metrics)
-        return kind(model, signature, placement=placement, threads=self.threads, loop=self.loop, unshared=unshared)
+        return kind(
+            model,
+            signature,
+            placement=placement,
+            trial=trial,
+            threads=self.threads,
+            loop=self.loop,
+            unshared=unshared,
+            placed=placed,
+        )
 
     async def load_beside(self, versions: Sequence[ModelVersion]) -> list[Servable]:
         """Load versions on a thread while the server serves others.

@@ -18,6 +18,7 @@ from tidemill_serving._shared.http.listener import Listener
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.batching import BatchThreads
 from tidemill_serving.engine import Engine, Parallelism, open_engine, suffices_one_thread
+from tidemill_serving.engine.placement import Placement
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.code import UserCode
 from tidemill_serving.handlers.wire import PYTHON
@@ -132,6 +133,7 @@ class _Served:
             warm_up=self._warm_up,
             loaded=_report,
             unshared=_report_unshared,
+            placed=_report_placement,
             metrics=self._metrics,
         )
         self._registry = Registry([], default_name="")
@@ -290,16 +292,7 @@ def _report_json() -> None:
 
 def _report(servable: Servable) -> None:
     for key, runner in servable.runners.items():
-        placement = runner.placement
-        _event(
-            "signature.ready",
-            model=servable.version.name,
-            version=servable.version.version,
-            signature=key,
-            runs="on_loop" if placement.on_loop else "on_thread",
-            pooled=str(placement.pooled).lower(),
-            one_row_us="unknown" if placement.one_row_s is None else round(placement.one_row_s * 1e6),
-        )
+        _report_placement(servable.version, key, runner.placement, event="signature.ready")
         fault = servable.model.signatures[key].json_fault
         if fault is not None:
             _event(
@@ -323,6 +316,19 @@ def _report(servable: Servable) -> None:
         version=servable.version.version,
         path=servable.version.path,
         seconds=f"{servable.load_s:.2f}",
+    )
+
+
+def _report_placement(
+    version: ModelVersion, signature: str, placement: Placement, *, event: str = "signature.placed"
+) -> None:
+    _event(
+        event,
+        model=version.name,
+        version=version.version,
+        signature=signature,
+        runs="on_loop" if placement.on_loop else "on_thread",
+        pooled=str(placement.pooled).lower(),
     )
 
 

@@ -214,24 +214,88 @@ def test_a_model_answers_after_a_failed_run(load: Any) -> None:
     assert run(load("checked/1"), floats(4))[0].tolist() == [2.0]
 
 
-def test_a_signature_that_declares_other_types_than_the_model_returns_is_refused(
+def test_types_and_shapes_are_those_of_the_graph_whatever_the_signature_declares(
     engine: Engine, models: Path, tmp_path: Path
 ) -> None:
-    change_signature(models / "checked/1", tmp_path, lambda signature: setattr(signature.outputs["root"], "dtype", 3))
-    with pytest.raises(RequestError, match=r"{.root.: .int32.}, but the model returned {.root.: .float32.}") as error:
-        run(engine.load(tmp_path), floats(4))
-    assert error.value.http_status == 400
+    def lie(signature: Any) -> None:
+        signature.inputs["x"].dtype = signature.outputs["root"].dtype = 7  # string
+        signature.inputs["x"].tensor_shape.unknown_rank = True
+        signature.outputs["root"].tensor_shape.dim.add(size=4)
+
+    change_signature(models / "checked/1", tmp_path, lie)
+    model = engine.load(tmp_path)
+    specs = model.signatures[DEFAULT].inputs["x"], model.signatures[DEFAULT].outputs["root"]
+    assert [(spec.dtype, spec.type_name, spec.shape) for spec in specs] == [(np.float32, "float", (-1,))] * 2
+    assert run(model, floats(4, 9))[0].tolist() == [2.0, 3.0]
+    assert {info.dtype for info in model.signature_defs[DEFAULT].inputs.values()} == {7}  # shown as it was saved
 
 
-@pytest.mark.parametrize("tensor", ["absent:0", "serving_default_x:7"])
-def test_a_signature_of_a_tensor_that_is_not_in_the_graph_fails_at_its_call(
+@pytest.mark.parametrize("tensor", ["absent:0", "serving_default_x:7", "serving_default_x:x", ":0"])
+def test_a_signature_of_a_tensor_that_is_not_in_the_graph_cannot_be_served(
     engine: Engine, models: Path, tmp_path: Path, tensor: str
 ) -> None:
     change_signature(models / "checked/1", tmp_path, lambda signature: setattr(signature.inputs["x"], "name", tensor))
+    reason = engine.load(tmp_path).unusable[DEFAULT]
+    assert reason == f"input x: Tensor {tensor}, which the signature names, was not found in the graph"
+
+
+def test_preparing_a_signature_runs_nothing(load: Any) -> None:
+    model = load("kept/1")
+    (before,) = run(model, floats(0), signature="tick")
+    for signature in model.signatures.values():
+        model.prepare(signature)
+    assert run(model, floats(0), signature="tick")[0] == before + 1
+
+
+def test_the_c_library_refuses_feeds_of_other_types_before_it_runs_an_operation(engine: Engine, load: Any) -> None:
+    """`prepare` relies on this."""
+    if engine.name == "session":
+        pytest.skip("Python's Session prepares a call without feeds")
+    model = load("kept/1")
+    (before,) = run(model, floats(0), signature="tick")
+    for pooled in (False, True):
+        with pytest.raises(RequestError, match=r"Expects arg\[0\] to be float but int32 is provided"):
+            run(model, np.zeros(0, np.int32), signature="tick", pooled=pooled)
+    assert run(model, floats(0), signature="tick")[0] == before + 1
+
+
+def test_traits_tell_effects_and_loops_of_each_signature(load: Any) -> None:
+    traits = {key: signature.traits for key, signature in load("kept/1").signatures.items()}
+    assert {key for key, each in traits.items() if each.has_effects} == {"train", "tick", "draw"}
+    assert {key for key, each in traits.items() if each.has_loops} == {"grow"}
+    assert {key for key, each in traits.items() if each.is_small} == {DEFAULT}
+    for path in ("words/1", "legacy_table/1", "tensorflow_1/7", "checked/1", "spin/1", "keras_objects/1", "types/1"):
+        assert not any(signature.traits.has_effects for signature in load(path).signatures.values()), path
+
+
+def test_a_model_of_keras_3_saved_as_an_object_answers_as_in_python(load: Any, models: Path) -> None:
+    known = np.load(models / "keras_objects.npz")
+    (answers,) = run(load("keras_objects/1"), known["rows"])
+    np.testing.assert_allclose(answers, known["answers"], atol=1e-6)
+
+
+def test_a_model_whose_variables_nothing_restores_is_refused_with_advice(
+    engine: Engine, models: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(models / "keras_objects/1", tmp_path, dirs_exist_ok=True)
+    saved = open_wheel().saved_model.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    saved.meta_graphs[0].ClearField("object_graph_def")
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    with pytest.raises(
+        StartFailed,
+        match=r"variables batch_normalization/beta, \S+, \S+, \.\.\. have no value .* by model\.export\(DIRECTORY\)",
+    ) as failure:
+        engine.load(tmp_path)
+    assert str(failure.value).startswith(f"{tmp_path} cannot be served: the variables ")
+
+
+def test_a_variable_that_a_signature_assigns_needs_no_restoring(engine: Engine, models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "counter/1", tmp_path, dirs_exist_ok=True)
+    saved = open_wheel().saved_model.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
+    saved.meta_graphs[0].saver_def.restore_op_name = "NoOp"
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
     model = engine.load(tmp_path)
-    with pytest.raises(RequestError, match=tensor.partition(":")[0]) as failure:
-        run(model, floats(4))
-    assert failure.value.http_status == 400
+    assert run(model, strings(b"kept"), signature="keep")[0].tolist() == [b"kept"]
 
 
 def test_a_damaged_saved_model_is_named(engine: Engine, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the engine, its effect on the process, and placement."""
+"""The choice of the engine, and its effect on the process."""
 
 import subprocess
 import sys
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tidemill_serving.engine import Parallelism, c_library, open_engine
-from tidemill_serving.engine.placement import measure
 from tidemill_serving.errors import Code, RequestError, StartFailed
 from tidemill_serving.options import read_options
 
@@ -140,17 +139,6 @@ def test_signatures_declare_whether_rows_may_share_a_run(models: Path) -> None:
         for name in ("half_plus/123", "two_inputs/1", "spin/1", "mlp/1")
     }
     assert batchable == {"half_plus/123": True, "two_inputs/1": True, "spin/1": False, "mlp/1": True}
-
-
-def test_a_model_with_loops_or_one_that_rejects_padding_runs_on_a_thread(models: Path) -> None:
-    engine = open_engine()
-    small = engine.load(models / "half_plus/123")
-    assert measure(small, small.signatures["serving_default"]).one_row_s is not None
-    looping = engine.load(models / "spin/1")
-    assert not measure(looping, looping.signatures["serving_default"]).on_loop
-    parsing = engine.load(models / "tensorflow_1/7")
-    placement = measure(parsing, parsing.signatures["regress"])
-    assert (placement.on_loop, placement.one_row_s) == (False, None)
 
 
 @pytest.mark.parametrize("engine", ["c_api", "session"])

@@ -177,6 +177,13 @@ def test_multi_inference_answers_each_task_on_the_same_input(client: Client) -> 
     assert regressed.model_spec.version.value == 7
 
 
+def test_examples_declared_as_floats_are_strings_in_the_graph(client: Client) -> None:
+    tasks = ("half_plus_three", "regress_x_to_y", "regress"), ("half_plus_three", "classify_x_to_y", "classify")
+    regressed, classified = client.prediction.MultiInference(multi(*tasks), timeout=DEADLINE_S).results
+    assert [each.value for each in regressed.regression_result.regressions] == [3.5, 4.0]
+    assert [row.classes[0].score for row in classified.classification_result.classifications] == [3.5, 4.0]
+
+
 @pytest.mark.parametrize(
     ("tasks", "code", "text"),
     [

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tidemill_serving.engine.traits import NO_TRAITS, Traits
+
 __all__ = ["Array", "Engine", "LoadedModel", "Parallelism", "Signature", "TensorSpec"]
 
 Array = npt.NDArray[Any]
@@ -28,7 +30,7 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One input or output of a signature.
+    """One input or output of a signature, with the type and shape that it has in the graph.
 
     Attributes:
         tensor: Name in the graph, e.g. ``serving_default_x:0``.
@@ -62,6 +64,7 @@ class Signature:
     Attributes:
         key: Name in the SavedModel, e.g. ``serving_default``.
         method_name: e.g. ``tensorflow/serving/predict``.
+        traits: Properties of its runs, from the graph.
         json_fault: Why JSON cannot represent its tensors, so that only gRPC serves it; None if JSON can.
         output_dtypes: NumPy types of the outputs, precomputed for the check of each run's results.
     """
@@ -70,6 +73,7 @@ class Signature:
     method_name: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
+    traits: Traits = NO_TRAITS
     json_fault: str | None = None
     output_dtypes: tuple[np.dtype[Any], ...] = field(init=False)
 
@@ -101,9 +105,12 @@ class LoadedModel(Protocol):
         """All SignatureDef messages of the model, by key."""
         ...
 
-    @property
-    def has_loops(self) -> bool:
-        """Whether the graph has loops, so that the time of a run may depend on the values fed."""
+    def prepare(self, signature: Signature) -> None:
+        """Do everything that the first run of a signature needs, without running an operation of the model.
+
+        Args:
+            signature: One of ``signatures``.
+        """
         ...
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:

@@ -6,27 +6,31 @@ fifth of the time of a hand-over to TensorFlow's threads. The C API does not com
 placeholders, so models exported by TensorFlow 1 accept the same feeds as under TF Serving.
 """
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.border import fetched
+import numpy as np
+
+from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature, TensorSpec
 from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output, open_c_library
 from tidemill_serving.engine.c_tensors import CTensors
-from tidemill_serving.engine.graph import ServingGraph, read_serving_graph
 from tidemill_serving.engine.native_call import NativeCall, NativeLibrary
 from tidemill_serving.engine.pages import release_file_pages, release_free_memory
-from tidemill_serving.engine.wheel import open_wheel
-from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
+from tidemill_serving.engine.saved_model import loadable, read_meta_graph
+from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
+from tidemill_serving.engine.wheel import Wheel, open_wheel
+from tidemill_serving.errors import Code, RequestError, StartFailed
 
 __all__ = ["CApiEngine"]
 
 _SERVE_TAG = b"serve"
 _ON_CALLING_THREAD = -1
 _ON_POOL = 0
+_INT32, _FLOAT = np.dtype("int32"), np.dtype("float32")
 
 
 class CApiEngine:
@@ -63,12 +67,18 @@ class CApiEngine:
             raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
 
     def load(self, path: Path) -> LoadedModel:
-        graph = read_serving_graph(path, wheel=self._wheel)
+        meta_graph = read_meta_graph(path, wheel=self._wheel)
         try:
-            session = _Session(path, self._library, config=self._config())
+            with loadable(path, meta_graph, wheel=self._wheel) as directory:
+                session = _Session(directory, self._library, wheel=self._wheel, config=self._config())
         except CLibraryError as error:
             raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
-        return _Model(session, graph, tensors=self._tensors, native=self._native, run_options=self._run_options)
+        try:
+            signatures = signatures_of(path, meta_graph, session, wheel=self._wheel)
+        except BaseException:
+            session.close()
+            raise
+        return _Model(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
 
     def release_memory(self) -> None:
         for library in self._library.files:
@@ -91,8 +101,9 @@ class _Session:
         CLibraryError: TensorFlow refuses the SavedModel.
     """
 
-    def __init__(self, path: Path, library: CLibrary, *, config: bytes) -> None:
+    def __init__(self, path: Path, library: CLibrary, *, wheel: Wheel, config: bytes) -> None:
         self.library = library
+        self._op_def = wheel.op_def.OpDef
         functions = library.functions
         tags = (ctypes.c_char_p * 1)(_SERVE_TAG)
         options = functions.TF_NewSessionOptions()
@@ -110,13 +121,37 @@ class _Session:
         finally:
             functions.TF_DeleteSessionOptions(options)
 
-    def outputs(self, tensors: Sequence[str]) -> "ctypes.Array[Output]":
-        """Return tensors of the graph by name.
+    def outputs(self, tensors: Iterable[TensorSpec]) -> "ctypes.Array[Output]":
+        """Return tensors of the graph."""
+        found = [output for spec in tensors if (output := self._output(spec.tensor)) is not None]
+        return (Output * len(found))(*found)
 
-        Raises:
-            RequestError: INVALID_ARGUMENT, the graph has no such tensor.
-        """
-        return (Output * len(tensors))(*(self._output(name) for name in tensors))
+    def tensor(self, name: str) -> GraphTensor | None:
+        """Return type and shape of a tensor of the graph, or None if there is no such tensor."""
+        output = self._output(name)
+        if output is None:
+            return None
+        functions = self.library.functions
+        with self.library.status() as status:
+            rank: int = functions.TF_GraphGetTensorNumDims(self._graph, output, status)
+        sizes = (ctypes.c_int64 * max(rank, 0))()
+        if rank > 0:
+            with self.library.status() as status:
+                functions.TF_GraphGetTensorShape(self._graph, output, sizes, rank, status)
+        return GraphTensor(functions.TF_OperationOutputType(output), None if rank < 0 else tuple(sizes))
+
+    def definition(self, operation: str) -> Any | None:
+        """Return the OpDef of an operation by its name, or None if it is not known."""
+        functions = self.library.functions
+        buffer = functions.TF_NewBuffer()
+        try:
+            with self.library.status() as status:
+                functions.TF_GraphGetOpDef(self._graph, operation.encode(), buffer, status)
+            return self._op_def.FromString(ctypes.string_at(buffer.contents.data, buffer.contents.length))
+        except CLibraryError:
+            return None
+        finally:
+            functions.TF_DeleteBuffer(buffer)
 
     def close(self) -> None:
         for free in (self.library.functions.TF_CloseSession, self.library.functions.TF_DeleteSession):
@@ -124,13 +159,13 @@ class _Session:
                 free(self.handle, status)
         self.library.functions.TF_DeleteGraph(self._graph)
 
-    def _output(self, tensor: str) -> Output:
+    def _output(self, tensor: str) -> Output | None:
         name, _, index = tensor.partition(":")
         operation = self.library.functions.TF_GraphOperationByName(self._graph, name.encode())
+        if operation is None or not (index or "0").isdecimal():
+            return None
         number = int(index or 0)
-        if operation is None or number >= self.library.functions.TF_OperationNumOutputs(operation):
-            raise invalid(f"Tensor {tensor}, which the signature names, was not found in the graph")
-        return Output(operation, number)
+        return Output(operation, number) if number < self.library.functions.TF_OperationNumOutputs(operation) else None
 
 
 class _Model:
@@ -139,7 +174,7 @@ class _Model:
     def __init__(
         self,
         session: _Session,
-        graph: ServingGraph,
+        signatures: Signatures,
         *,
         tensors: CTensors,
         native: NativeLibrary | None,
@@ -149,48 +184,50 @@ class _Model:
         self._native = native
         self._tensors = tensors
         self._run_options = run_options
-        self.signatures, self.unusable = graph.signatures, graph.unusable
-        self.signature_defs = graph.signature_defs
-        self.has_loops = graph.has_loops
+        self.signatures, self.unusable = signatures.served, signatures.unusable
+        self.signature_defs = signatures.definitions
         self._calls: dict[str, _Call | NativeCall] = {}
+
+    def prepare(self, signature: Signature) -> None:
+        """Let TensorFlow plan the runs of a signature: optimize its graph and create its kernels.
+
+        TensorFlow does this before it looks at the types of the feeds, and refuses these feeds for their types. So no
+        operation runs.
+        """
+        if not signature.inputs:
+            return  # nothing could be refused
+        refused = [np.empty(0, _INT32 if spec.dtype != _INT32 else _FLOAT) for spec in signature.inputs.values()]
+        with contextlib.suppress(CLibraryError):
+            _Call(self._session, signature, tensors=self._tensors).run(refused, self._run_options[False])
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         call = self._calls.get(signature.key)
         if call is None:  # two threads may both prepare the call; the results are equivalent
-            call = self._calls[signature.key] = self._prepare(signature)
+            call = self._calls[signature.key] = self._call(signature)
         try:
-            results = call.run(feeds, self._run_options[pooled])
+            return call.run(feeds, self._run_options[pooled])
         except CLibraryError as error:
             raise RequestError(Code.of(error.code), str(error)) from error
-        return fetched(results, signature)
 
     def close(self) -> None:
         self._calls.clear()
         self._session.close()
 
-    def _prepare(self, signature: Signature) -> "_Call | NativeCall":
+    def _call(self, signature: Signature) -> "_Call | NativeCall":
         session, tensors = self._session, self._tensors
-        inputs = session.outputs([spec.tensor for spec in signature.inputs.values()])
-        outputs = session.outputs([spec.tensor for spec in signature.outputs.values()])
         if self._native is None:
-            return _Call(session, inputs=inputs, outputs=outputs, tensors=tensors)
+            return _Call(session, signature, tensors=tensors)
+        inputs, outputs = session.outputs(signature.inputs.values()), session.outputs(signature.outputs.values())
         return NativeCall(self._native, session.handle, signature, inputs=inputs, outputs=outputs, tensors=tensors)
 
 
 class _Call:
     """One signature, ready to be run through ctypes."""
 
-    def __init__(
-        self,
-        session: _Session,
-        *,
-        inputs: "ctypes.Array[Output]",
-        outputs: "ctypes.Array[Output]",
-        tensors: CTensors,
-    ) -> None:
+    def __init__(self, session: _Session, signature: Signature, *, tensors: CTensors) -> None:
         self._session = session
-        self._inputs = inputs
-        self._outputs = outputs
+        self._inputs = session.outputs(signature.inputs.values())
+        self._outputs = session.outputs(signature.outputs.values())
         self._tensors = tensors
 
     def run(self, feeds: Sequence[Array], run_options: int) -> list[Array]:

@@ -14,13 +14,26 @@ from typing import Any
 
 from tidemill_serving.engine.wheel import quiet_library, wheel_directory
 
-__all__ = ["CLibrary", "CLibraryError", "Output", "open_c_library"]
+__all__ = ["Buffer", "CLibrary", "CLibraryError", "Output", "open_c_library"]
 
 _FILE_NAME = "libtensorflow_cc.2.dylib" if sys.platform == "darwin" else "libtensorflow_cc.so.2"
 
 _HANDLE, _TEXT, _INT = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
 _SIZE, _INT64 = ctypes.c_size_t, ctypes.c_int64
 _Prototype = tuple[Any, tuple[Any, ...]]  # return type, argument types
+
+
+class Buffer(ctypes.Structure):
+    """TF_Buffer: bytes of a message."""
+
+    _fields_ = (("data", _HANDLE), ("length", _SIZE), ("deallocator", _HANDLE))
+
+
+class Output(ctypes.Structure):
+    """TF_Output: one output of an operation of a graph."""
+
+    _fields_ = (("operation", _HANDLE), ("index", _INT))
+
 
 _LONG_CALLS: dict[str, _Prototype] = {
     "TF_CloseSession": (None, (_HANDLE, _HANDLE)),
@@ -50,14 +63,19 @@ _SHORT_CALLS: dict[str, _Prototype] = {
     "TF_DeleteTensor": (None, (_HANDLE,)),
     "TF_Dim": (_INT64, (_HANDLE, _INT)),
     "TF_GetCode": (_INT, (_HANDLE,)),
+    "TF_GraphGetOpDef": (None, (_HANDLE, _TEXT, ctypes.POINTER(Buffer), _HANDLE)),
+    "TF_GraphGetTensorNumDims": (_INT, (_HANDLE, Output, _HANDLE)),
+    "TF_GraphGetTensorShape": (None, (_HANDLE, Output, ctypes.POINTER(_INT64), _INT, _HANDLE)),
     "TF_GraphOperationByName": (_HANDLE, (_HANDLE, _TEXT)),
     "TF_Message": (_TEXT, (_HANDLE,)),
+    "TF_NewBuffer": (ctypes.POINTER(Buffer), ()),
     "TF_NewBufferFromString": (_HANDLE, (_TEXT, _SIZE)),
     "TF_NewGraph": (_HANDLE, ()),
     "TF_NewSessionOptions": (_HANDLE, ()),
     "TF_NewStatus": (_HANDLE, ()),
     "TF_NumDims": (_INT, (_HANDLE,)),
     "TF_OperationNumOutputs": (_INT, (_HANDLE,)),
+    "TF_OperationOutputType": (_INT, (Output,)),
     "TF_SetConfig": (None, (_HANDLE, _TEXT, _SIZE, _HANDLE)),
     "TF_StringGetDataPointer": (_HANDLE, (_HANDLE,)),
     "TF_StringGetSize": (_SIZE, (_HANDLE,)),
@@ -67,12 +85,6 @@ _SHORT_CALLS: dict[str, _Prototype] = {
     "TF_TensorType": (_INT, (_HANDLE,)),
     "TF_Version": (_TEXT, ()),
 }
-
-
-class Output(ctypes.Structure):
-    """TF_Output: one output of an operation of a graph."""
-
-    _fields_ = (("operation", _HANDLE), ("index", _INT))
 
 
 class CLibraryError(Exception):

@@ -1,77 +1,53 @@
-"""The serving graph of a SavedModel, read from ``saved_model.pb``."""
+"""Walk the graph of a SavedModel."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tidemill_serving.engine.base import Signature
-from tidemill_serving.engine.signatures import signatures_of
-from tidemill_serving.engine.wheel import Wheel
-from tidemill_serving.errors import StartFailed
-
-__all__ = ["ServingGraph", "read_meta_graph", "read_serving_graph"]
-
-_SERVE_TAG = "serve"
-_LOOP_OPS = frozenset({"While", "StatelessWhile", "Enter", "RefEnter"})
+__all__ = ["called_functions", "node_name", "nodes_behind"]
 
 
-@dataclass(frozen=True, slots=True)
-class ServingGraph:
-    """Facts about the graph tagged ``serve`` that the server needs.
+def nodes_behind(tensors: Sequence[str], graph: Any) -> Iterator[Any]:
+    """Yield the nodes that compute these tensors, and all nodes of the functions that they call, each once.
 
-    Attributes:
-        signatures: Signatures that can be served, by key.
-        unusable: Reasons why the remaining signatures cannot be served, by key.
-        signature_defs: All SignatureDef messages, by key. They are copies, so that the parsed file can be freed.
-        has_loops: Whether the graph or one of its functions contains a loop.
+    Args:
+        tensors: Names of tensors or of operations.
+        graph: A GraphDef.
     """
-
-    signatures: Mapping[str, Signature]
-    unusable: Mapping[str, str]
-    signature_defs: Mapping[str, Any]
-    has_loops: bool
-
-
-def read_serving_graph(path: Path, *, wheel: Wheel) -> ServingGraph:
-    """Read the MetaGraphDef tagged ``serve`` of the SavedModel in ``path``.
-
-    Raises:
-        StartFailed: The file cannot be read, is damaged, or has no such graph.
-    """
-    meta_graph = read_meta_graph(path / "saved_model.pb", wheel=wheel)
-    signatures, unusable = signatures_of(meta_graph, wheel=wheel)
-    definitions = {
-        key: type(definition).FromString(definition.SerializeToString())
-        for key, definition in meta_graph.signature_def.items()
-    }
-    return ServingGraph(signatures, unusable, definitions, _has_loops(meta_graph))
-
-
-def read_meta_graph(file: Path, *, wheel: Wheel) -> Any:
-    """Read the MetaGraphDef tagged ``serve`` of a ``saved_model.pb``.
-
-    Raises:
-        StartFailed: The file cannot be read, is damaged, or has no such graph.
-    """
-    saved = wheel.saved_model.SavedModel()
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise StartFailed(f"{file} cannot be read: {error}") from error
-    try:
-        saved.ParseFromString(content)
-    except Exception as error:  # protobuf's DecodeError lives in a module that depends on its implementation
-        raise StartFailed(f"{file} is not a SavedModel: {error}") from error
-    for graph in saved.meta_graphs:
-        if set(graph.meta_info_def.tags) == {_SERVE_TAG}:
-            return graph
-    tags = [sorted(graph.meta_info_def.tags) for graph in saved.meta_graphs]
-    raise StartFailed(f"{file} has no graph tagged ['{_SERVE_TAG}'], only {tags}: export the model for serving")
+    nodes = {node.name: node for node in graph.node}
+    functions = {function.signature.name: function for function in graph.library.function}
+    names = [node_name(tensor) for tensor in tensors]
+    seen: set[str] = set()
+    called: list[str] = []
+    while names:
+        name = names.pop()
+        if name in seen or name not in nodes:
+            continue
+        seen.add(name)
+        names += map(node_name, nodes[name].input)
+        called += called_functions(nodes[name])
+        yield nodes[name]
+    entered: set[str] = set()
+    while called:
+        name = called.pop()
+        if name in entered or name not in functions:
+            continue
+        entered.add(name)
+        for node in functions[name].node_def:
+            called += called_functions(node)
+            yield node
 
 
-def _has_loops(meta_graph: Any) -> bool:
-    graph = meta_graph.graph_def
-    return any(
-        node.op in _LOOP_OPS for part in (graph.node, *(f.node_def for f in graph.library.function)) for node in part
-    )
+def node_name(tensor: str) -> str:
+    """Return the name of the node that computes a tensor, or that an edge of the graph comes from."""
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def called_functions(node: Any) -> Iterator[str]:
+    """Yield the names of the functions that a node calls, e.g. a condition or a loop."""
+    for value in node.attr.values():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            yield value.func.name
+        elif kind == "list":
+            for function in value.list.func:
+                yield function.name

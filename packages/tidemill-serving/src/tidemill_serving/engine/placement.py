@@ -1,29 +1,25 @@
-"""Choose the thread that runs a signature, from measurements during the warm-up of its model.
+"""Choose the thread that runs a signature: from its graph, then from the times of its first requests.
 
 A run on the event loop needs no hand-over to another thread, and requests that arrive meanwhile share the next run; for
-small models both reduce cost and latency. But it delays ``/ping`` and other connections. So a signature runs on the
-loop if one row takes at most 0.3 ms, or a full batch at most 2 ms; otherwise on a batch thread. Graphs with loops
-always run on batch threads, because a run on one row of zeros does not predict their time. Running operations on the
-calling thread saves hand-overs but loses parallelism in wide graphs, so both ways are timed and the faster one is used.
+small models both reduce cost and latency. But it delays ``/ping`` and other connections. Running operations on the
+calling thread saves hand-overs but loses parallelism in wide graphs.
+
+The model is never run to find this out, since a run may change its variables, and may take any time on values that no
+client sent. The traits of the graph decide where they can: small dense networks run on the event loop; graphs with
+effects run on batch threads, as in TF Serving. Any other signature starts on batch threads, where the runs of requests
+are timed in both ways.
 """
 
-import statistics
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
+from tidemill_serving.engine.base import Signature
 
-from tidemill_serving.engine.base import Array, LoadedModel, Signature
-from tidemill_serving.errors import RequestError
-
-__all__ = ["Placement", "measure"]
+__all__ = ["Placement", "Trial", "initial_placement"]
 
 _ROW_LIMIT_S = 0.000_3
-_BATCH_LIMIT_S = 0.002
-_BATCH_ROWS = 32
-_REPEATS = 7
-_BUDGET_S = 0.2
-_POOL_ADVANTAGE = 0.8  # required ratio of times: on the idle machine of the measurement the pool is at its best
+_RUN_LIMIT_S = 0.002
+_RUNS = 5
+_POOL_ADVANTAGE = 0.8  # required ratio of times: the pool is at its best while the machine is idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,52 +29,88 @@ class Placement:
     Attributes:
         on_loop: Run on the event loop's thread instead of a batch thread.
         pooled: Distribute the operations over TensorFlow's threads.
-        one_row_s: Time of a run with one row, in seconds, by the faster way; None if the model accepted no generated
-            feed.
     """
 
     on_loop: bool
     pooled: bool
-    one_row_s: float | None
 
 
-def measure(model: LoadedModel, signature: Signature) -> Placement:
-    """Time one row of zeros (or empty strings) both ways. The first run also warms the signature up."""
-    try:
-        feeds = [_blank(spec.shape, spec.dtype) for spec in signature.inputs.values()]
-        inline_s = _time(model, signature, feeds, pooled=False)
-        pooled_s = _time(model, signature, feeds, pooled=True)
-    except (RequestError, MemoryError):  # e.g. for an empty string that the model parses as an image
-        return Placement(on_loop=False, pooled=False, one_row_s=None)
-    pooled = pooled_s < inline_s * _POOL_ADVANTAGE
-    on_loop = not pooled and not model.has_loops and _is_short(model, signature, one_row_s=inline_s)
-    return Placement(on_loop=on_loop, pooled=pooled, one_row_s=min(pooled_s, inline_s))
+def initial_placement(signature: Signature) -> tuple[Placement, "Trial | None"]:
+    """Return the placement that the graph of a signature allows, and the trial that may change it, if any."""
+    traits = signature.traits
+    if traits.has_effects:  # on one thread, operations that wait for each other could wait forever
+        return Placement(on_loop=False, pooled=True), None
+    if traits.is_small:
+        return Placement(on_loop=True, pooled=False), None
+    return Placement(on_loop=False, pooled=False), Trial(
+        may_use_loop=not traits.has_loops, batchable=signature.batchable
+    )
 
 
-def _is_short(model: LoadedModel, signature: Signature, *, one_row_s: float) -> bool:
-    """Return whether a run on the event loop delays other requests by less than a hand-over would cost."""
-    if one_row_s <= _ROW_LIMIT_S:
-        return True
-    if one_row_s > _BATCH_LIMIT_S or not signature.batchable:
-        return False
-    try:
-        batch = [_blank((_BATCH_ROWS, *(spec.shape or ())[1:]), spec.dtype) for spec in signature.inputs.values()]
-        return _time(model, signature, batch, pooled=False) <= _BATCH_LIMIT_S
-    except (RequestError, MemoryError):  # the model accepts single rows only
-        return False
+@dataclass(slots=True)
+class _Times:
+    """Times of runs whose feeds have about the same size.
+
+    Attributes:
+        rows: Fewest rows of a run.
+        best_s: Shortest time of each way, by ``pooled``. Other work of the machine only lengthens runs.
+        runs: Number of runs of each way, by ``pooled``.
+    """
+
+    rows: int
+    best_s: dict[bool, float] = field(default_factory=dict)
+    runs: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
 
 
-def _time(model: LoadedModel, signature: Signature, feeds: list[Array], *, pooled: bool) -> float:
-    begin = time.perf_counter()
-    model.run(signature, feeds, pooled=pooled)
-    times: list[float] = []
-    while not times or (len(times) < _REPEATS and time.perf_counter() - begin < _BUDGET_S):
-        start = time.perf_counter()
-        model.run(signature, feeds, pooled=pooled)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+class Trial:
+    """Compares the times of a signature's runs on batch threads, and decides its placement.
 
+    The ways are used in turn, and only runs whose feeds have about the same size are compared. A signature whose runs
+    take at most 0.3 ms per row and 2 ms in all moves to the event loop.
 
-def _blank(shape: tuple[int, ...] | None, dtype: "np.dtype[object]") -> Array:
-    sizes = tuple(1 if size < 0 else size for size in shape or ())
-    return np.full(sizes, b"", dtype=object) if dtype.kind == "O" else np.zeros(sizes, dtype=dtype)
+    Args:
+        may_use_loop: The time of a run does not depend on the values fed.
+        batchable: Requests may share a run, so that runs of more rows may take less time per row.
+    """
+
+    def __init__(self, *, may_use_loop: bool, batchable: bool) -> None:
+        self._may_use_loop = may_use_loop
+        self._batchable = batchable
+        self._pooled: bool | None = None
+        self._sizes: dict[int, _Times] = {}
+
+    def pooled(self, size_bytes: int) -> bool:
+        """Return the way to run feeds of this size."""
+        if self._pooled is not None:
+            return self._pooled
+        times = self._sizes.get(size_bytes.bit_length())
+        return times is not None and times.runs[True] < times.runs[False]
+
+    def add(self, elapsed_s: float, *, pooled: bool, rows: int, size_bytes: int, fits_loop: bool) -> Placement | None:
+        """Record a run; return the placement once it is decided.
+
+        Args:
+            elapsed_s: Time of the run in seconds.
+            pooled: The way of the run.
+            rows: Its number of rows.
+            size_bytes: Size of its feeds in bytes.
+            fits_loop: Requests of this size may run on the event loop.
+        """
+        times = self._sizes.setdefault(size_bytes.bit_length(), _Times(rows))
+        times.rows = min(times.rows, rows)
+        times.runs[pooled] += 1
+        times.best_s[pooled] = min(elapsed_s, times.best_s.get(pooled, elapsed_s))
+        if self._pooled is None:
+            if min(times.runs.values()) < _RUNS:
+                return None
+            self._pooled = times.best_s[True] < times.best_s[False] * _POOL_ADVANTAGE
+        if self._pooled or not self._may_use_loop:
+            return Placement(on_loop=False, pooled=self._pooled)
+        if times.runs[False] < _RUNS or not fits_loop:
+            return None
+        best_s = times.best_s[False]
+        if best_s <= min(_ROW_LIMIT_S * times.rows, _RUN_LIMIT_S):
+            return Placement(on_loop=True, pooled=False)
+        if best_s > _RUN_LIMIT_S or not self._batchable:
+            return Placement(on_loop=False, pooled=False)
+        return None  # runs of more rows may take less time per row

@@ -4,16 +4,19 @@ It starts and runs more slowly than `c_api`. It is used if the installed wheel l
 tests compare the two engines.
 """
 
+import contextlib
 import importlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
-from tidemill_serving.engine.border import fetched
-from tidemill_serving.engine.graph import ServingGraph, read_serving_graph
 from tidemill_serving.engine.pages import release_free_memory
+from tidemill_serving.engine.saved_model import loadable, read_meta_graph
+from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
@@ -54,7 +57,7 @@ class SessionEngine:
 
     def load(self, path: Path) -> LoadedModel:
         v1 = self._tensorflow.compat.v1
-        graph = read_serving_graph(path, wheel=self._wheel)
+        meta_graph = read_meta_graph(path, wheel=self._wheel)
         config = v1.ConfigProto(
             allow_soft_placement=True,
             inter_op_parallelism_threads=self._parallelism.inter_op,
@@ -62,37 +65,63 @@ class SessionEngine:
         )
         session = v1.Session(graph=v1.Graph(), config=config)
         try:
-            with session.graph.as_default():
-                v1.saved_model.loader.load(session, [v1.saved_model.tag_constants.SERVING], str(path))
+            with loadable(path, meta_graph, wheel=self._wheel) as directory, session.graph.as_default():
+                v1.saved_model.loader.load(session, [v1.saved_model.tag_constants.SERVING], str(directory))
+            signatures = signatures_of(path, meta_graph, _Graph(session.graph), wheel=self._wheel)
         except (self._error, ValueError, OSError) as error:
             session.close()
             raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
-        return _Model(session, graph, wheel=self._wheel, error=self._error)
+        except BaseException:
+            session.close()
+            raise
+        return _Model(session, signatures, wheel=self._wheel, error=self._error)
+
+
+class _Graph:
+    """The graph of a Session."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._registry = importlib.import_module("tensorflow.python.framework.op_def_registry")
+
+    def tensor(self, name: str) -> GraphTensor | None:
+        try:
+            tensor = self._graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+        except (KeyError, ValueError):
+            return None
+        rank = tensor.shape.rank
+        shape = None if rank is None else tuple(-1 if size is None else size for size in tensor.shape.as_list())
+        return GraphTensor(tensor.dtype.as_datatype_enum, shape)
+
+    def definition(self, operation: str) -> Any | None:
+        return self._registry.get(operation)
 
 
 class _Model:
-    def __init__(self, session: Any, graph: ServingGraph, *, wheel: Wheel, error: type[Exception]) -> None:
+    def __init__(self, session: Any, signatures: Signatures, *, wheel: Wheel, error: type[Exception]) -> None:
         self._session = session
         self._wheel = wheel
         self._error = error
-        self.signatures, self.unusable = graph.signatures, graph.unusable
-        self.signature_defs = graph.signature_defs
-        self.has_loops = graph.has_loops
+        self.signatures, self.unusable = signatures.served, signatures.unusable
+        self.signature_defs = signatures.definitions
         self._callables: dict[str, Callable[..., list[Array]]] = {}
         self._lock = threading.Lock()
+
+    def prepare(self, signature: Signature) -> None:
+        with self._lock, contextlib.suppress(self._error, ValueError):  # the requests get the error
+            self._make_callable(signature)
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         """Run; ``pooled`` makes no difference, since public callables always use TensorFlow's threads."""
         try:
             with self._lock:
                 run = self._callables.get(signature.key) or self._make_callable(signature)
-            results = list(run(*feeds))
+            return [_array(value) for value in run(*feeds)]
         except ValueError as error:  # the public callable compares shapes in Python
             raise invalid(str(error)) from error
         except self._error as error:
             code = Code.of(error.error_code)  # pyrefly: ignore[missing-attribute]
             raise RequestError(code, str(getattr(error, "message", error))) from error
-        return fetched(results, signature)
 
     def close(self) -> None:
         self._session.close()
@@ -115,3 +144,8 @@ class _Model:
         with graph.as_default():
             made: Callable[..., list[Array]] = self._session.make_callable(fetches, feed_list=tensors)
         return made
+
+
+def _array(value: Any) -> Array:
+    """Convert a result; a Session returns a scalar as a NumPy scalar if it is a number, and as ``bytes`` otherwise."""
+    return np.asarray(value, dtype=object if isinstance(value, bytes | str) else None)

@@ -1,20 +1,27 @@
 """The signatures of a SavedModel: those that can be served, and the reasons why others cannot.
 
+A signature names tensors of the graph, and repeats their types and shapes. Some exporters repeat them wrongly, e.g. as
+float for a string of serialized examples. So the types and shapes are those of the loaded graph.
+
 A signature is served if all its inputs and outputs are dense tensors of types that NumPy has; if one of them is
 complex, only through gRPC. For any other signature, the reason is logged when the model is loaded, and returned to
 callers.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from tidemill_serving.engine.base import Signature, TensorSpec
 from tidemill_serving.engine.element_types import advice, element_type, short_name
+from tidemill_serving.engine.traits import traits_of
+from tidemill_serving.engine.variables import INIT_SIGNATURE, Variables
 from tidemill_serving.engine.wheel import Wheel
+from tidemill_serving.errors import StartFailed
 
-__all__ = ["INIT_SIGNATURE", "signatures_of"]
+__all__ = ["GraphTensor", "LoadedGraph", "Signatures", "signatures_of"]
 
-INIT_SIGNATURE = "__saved_model_init_op"
 _RAGGED = (
     "is a ragged tensor; export a signature that {verb} a dense one (RaggedTensor.to_tensor pads it), or its flat"
     " values and row splits as two tensors"
@@ -24,19 +31,75 @@ _SPARSE = (
     " dense shape as three tensors"
 )
 _COMPOSITE = "is a composite tensor ({kind}); export a signature that {verb} its parts as plain tensors"
+_UNRESTORED = (
+    "the variables {names} have no value after the model is loaded; save a model of Keras 3 by model.export(DIRECTORY)"
+    " instead of tf.saved_model.save, and any other one with its variables as attributes of the saved object"
+)
+_LISTED_VARIABLES = 3
 _VERBS = {"input": "takes", "output": "returns"}
 
 
+@dataclass(frozen=True, slots=True)
+class GraphTensor:
+    """A tensor of a loaded graph.
+
+    Attributes:
+        type_number: Its type's number in DataType.
+        shape: Dimensions, -1 for unknown ones; None if the rank is unknown.
+    """
+
+    type_number: int
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """The signatures of a SavedModel.
+
+    Attributes:
+        served: Signatures that can be served, by key.
+        unusable: Reasons why the remaining signatures cannot be served, by key.
+        definitions: All SignatureDef messages, by key. They are copies, so that the parsed file can be freed.
+    """
+
+    served: Mapping[str, Signature]
+    unusable: Mapping[str, str]
+    definitions: Mapping[str, Any]
+
+
 class _CannotServe(Exception):
-    """A tensor that cannot be served; the message says why."""
+    """A signature cannot be served; the message says why."""
 
 
-def signatures_of(meta_graph: Any, *, wheel: Wheel) -> tuple[Mapping[str, Signature], Mapping[str, str]]:
+class _WithoutValue(_CannotServe):
+    """A signature reads variables without a value, so that each call would fail."""
+
+
+class LoadedGraph(Protocol):
+    """The graph of a SavedModel that TensorFlow has loaded."""
+
+    def tensor(self, name: str) -> GraphTensor | None:
+        """Return a tensor by its name, or None if there is none."""
+        ...
+
+    def definition(self, operation: str) -> Any | None:
+        """Return the OpDef of an operation by its name, or None if it is not known."""
+        ...
+
+
+def signatures_of(path: Path, meta_graph: Any, loaded: LoadedGraph, *, wheel: Wheel) -> Signatures:
     """Read the signatures of a graph.
 
-    Returns:
-        The signatures that can be served, by key, and for each other key the reason why it cannot.
+    Args:
+        path: Directory of the SavedModel, for errors.
+        meta_graph: Its MetaGraphDef.
+        loaded: The graph that TensorFlow made of it.
+        wheel: The messages of TensorFlow.
+
+    Raises:
+        StartFailed: No signature can be served, because of variables without a value.
     """
+    variables, broken = Variables(meta_graph), False
     served: dict[str, Signature] = {}
     unusable: dict[str, str] = {}
     for key in sorted(meta_graph.signature_def):
@@ -44,44 +107,72 @@ def signatures_of(meta_graph: Any, *, wheel: Wheel) -> tuple[Mapping[str, Signat
             continue
         definition = meta_graph.signature_def[key]
         try:
-            inputs = _specs(definition.inputs, role="input", wheel=wheel)
-            outputs = _specs(definition.outputs, role="output", wheel=wheel)
+            inputs = _specs(definition.inputs, role="input", wheel=wheel, loaded=loaded)
+            outputs = _specs(definition.outputs, role="output", wheel=wheel, loaded=loaded)
             if not outputs:
                 raise _CannotServe("it has no outputs to answer with; export a signature that returns a tensor")
+            without_value = variables.unrestored(definition)
+            if without_value:
+                raise _WithoutValue(_UNRESTORED.format(names=_listed(without_value)))
             fault = _json_fault(inputs, role="input") or _json_fault(outputs, role="output")
-            served[key] = Signature(key, definition.method_name, inputs, outputs, fault)
+            traits = traits_of(
+                [spec.tensor for spec in outputs.values()], meta_graph.graph_def, definition=loaded.definition
+            )
+            served[key] = Signature(key, definition.method_name, inputs, outputs, traits, fault)
         except _CannotServe as reason:
             unusable[key] = str(reason)
-    return served, unusable
+            broken = broken or isinstance(reason, _WithoutValue)
+    if broken and not served:
+        raise StartFailed(
+            f"{path} cannot be served: " + "; ".join(f"{reason} (signature {key})" for key, reason in unusable.items())
+        )
+    return Signatures(served, unusable, {key: _copy(each) for key, each in meta_graph.signature_def.items()})
 
 
-def _specs(tensors: Mapping[str, Any], *, role: str, wheel: Wheel) -> dict[str, TensorSpec]:
-    return {alias: _spec(tensors[alias], alias=alias, role=role, wheel=wheel) for alias in sorted(tensors)}
+def _copy(definition: Any) -> Any:
+    return type(definition).FromString(definition.SerializeToString())
 
 
-def _spec(info: Any, *, alias: str, role: str, wheel: Wheel) -> TensorSpec:
+def _specs(tensors: Mapping[str, Any], *, role: str, wheel: Wheel, loaded: LoadedGraph) -> dict[str, TensorSpec]:
+    return {
+        alias: _spec(tensors[alias], f"{role} {alias}", role=role, wheel=wheel, loaded=loaded)
+        for alias in sorted(tensors)
+    }
+
+
+def _spec(info: Any, title: str, *, role: str, wheel: Wheel, loaded: LoadedGraph) -> TensorSpec:
     encoding = info.WhichOneof("encoding")
     if encoding != "name":
         text = _SPARSE if encoding == "coo_sparse" else _composite_text(info)
-        raise _CannotServe(f"{role} {alias} {text.format(verb=_VERBS[role])}")
-    name = _type_name(info.dtype, wheel=wheel)
+        raise _CannotServe(f"{title} {text.format(verb=_VERBS[role])}")
+    tensor = loaded.tensor(info.name)
+    if tensor is None:
+        raise _CannotServe(f"{title}: Tensor {info.name}, which the signature names, was not found in the graph")
+    name = _type_name(tensor.type_number, wheel=wheel)
     dtype = element_type(name)
     if dtype is None:
-        raise _CannotServe(_without_json(short_name(name), role=role, alias=alias))
-    shape = None if info.tensor_shape.unknown_rank else tuple(dim.size for dim in info.tensor_shape.dim)
-    return TensorSpec(info.name, dtype, short_name(name), shape)
+        raise _CannotServe(_without_json(short_name(name), title))
+    declared = None if info.tensor_shape.unknown_rank else tuple(dim.size for dim in info.tensor_shape.dim)
+    return TensorSpec(info.name, dtype, short_name(name), _known(tensor.shape, declared))
+
+
+def _known(shape: tuple[int, ...] | None, declared: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return the shape of a tensor of the graph, with dimensions that only its declaration knows."""
+    if shape is None or declared is None or len(shape) != len(declared):
+        return declared if shape is None else shape
+    return tuple(other if size < 0 else size for size, other in zip(shape, declared, strict=True))
 
 
 def _json_fault(specs: Mapping[str, TensorSpec], *, role: str) -> str | None:
     """Return why JSON cannot represent one of the tensors; None if it can represent all."""
     for alias, spec in specs.items():
         if spec.dtype.kind == "c":
-            return _without_json(spec.type_name, role=role, alias=alias)
+            return _without_json(spec.type_name, f"{role} {alias}")
     return None
 
 
-def _without_json(type_name: str, *, role: str, alias: str) -> str:
-    return f"tensor type: {type_name} of {role} {alias} has no JSON form; {advice(type_name)}"
+def _without_json(type_name: str, title: str) -> str:
+    return f"tensor type: {type_name} of {title} has no JSON form; {advice(type_name)}"
 
 
 def _type_name(number: int, *, wheel: Wheel) -> str:
@@ -95,3 +186,8 @@ def _type_name(number: int, *, wheel: Wheel) -> str:
 def _composite_text(info: Any) -> str:
     kind = info.composite_tensor.type_spec.type_spec_class_name or "of an unknown kind"
     return _RAGGED if kind == "RaggedTensorSpec" else _COMPOSITE.replace("{kind}", kind)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_LISTED_VARIABLES])
+    return f"{shown}, ..." if len(names) > _LISTED_VARIABLES else shown

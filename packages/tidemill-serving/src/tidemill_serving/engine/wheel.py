@@ -33,6 +33,7 @@ class Wheel:
         types: Module of the DataType enumeration.
         tensor: Module of the TensorProto message.
         example: Module of the Example message.
+        op_def: Module of the OpDef message.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class Wheel:
         self.types: Any = importlib.import_module("tensorflow.core.framework.types_pb2")
         self.tensor: Any = importlib.import_module("tensorflow.core.framework.tensor_pb2")
         self.example: Any = importlib.import_module("tensorflow.core.example.example_pb2")
+        self.op_def: Any = importlib.import_module("tensorflow.core.framework.op_def_pb2")
 
 
 def open_wheel() -> Wheel:

@@ -39,8 +39,7 @@ def warm_up(servable: Servable) -> int:
     count = 0
 
     def run(signature: Signature, feeds: list[Array]) -> list[Array]:
-        pooled = servable.runners[signature.key].placement.pooled
-        return servable.model.run(signature, feeds, pooled=pooled)
+        return servable.runners[signature.key].warm_up(feeds)
 
     for index, record in enumerate(_records(file)):
         count += 1
