@@ -9,7 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
+from tidemill._shared import trees
+from tidemill._shared.trees import remove_tree
+from tidemill.cli import gc
 from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments
 
@@ -195,6 +199,27 @@ def test_directories_that_a_job_closed_are_removed_too(tidemill: Run, state_dir:
     (old / "algo-1").chmod(0o500)
     assert tidemill("gc").returncode == 0
     assert not old.exists()
+
+
+def test_what_cannot_be_removed_is_named_and_does_not_keep_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make_job(tmp_path, "aa", ended_days_ago=8), make_job(tmp_path, "bb", ended_days_ago=8)
+
+    def remove(path: Path) -> None:
+        if path == first:
+            raise PermissionError(1, "Operation not permitted", "data")
+        remove_tree(path)
+
+    monkeypatch.setattr(trees, "remove_tree", remove)
+    monkeypatch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(tmp_path / "environments"))
+    with pytest.raises(typer.Exit) as ended:
+        gc.gc(older_than=7, unused_for=30, state_dir=tmp_path)
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("tidemill: directory of job job-aa cannot be removed: [Errno 1] Operation not permitted")
+    assert "directory of job job-bb" in said.out
+    assert (first.exists(), second.exists()) == (True, False)
 
 
 def test_nothing_to_remove_is_not_an_error(tidemill: Run) -> None:

@@ -418,3 +418,14 @@ def test_an_instance_that_only_waits_keeps_its_lease(cluster: Cluster) -> None:
     ended = cluster.ended(spec)
     assert ended is not None, "its lease of 10 s has ended"
     assert ended.outcome is Outcome.COMPLETED
+
+
+def test_the_last_words_of_a_shim_that_cannot_start_are_in_the_log_of_the_job(cluster: Cluster, tmp_path: Path) -> None:
+    spec = cluster.spec("")
+    job_id = spec.ref.job_id
+    (tmp_path / "machines/machine-0" / f"{job_id}-0-1/jobs/{job_id}/algo-1/lock").mkdir(parents=True)
+    cluster.executor.launch([spec])
+    assert cluster.ended(spec) is None
+    lines = cluster.lines(spec)
+    assert any("instance agent lost; its log ends with: " in line for line in lines), lines
+    assert "IsADirectoryError" in lines[-1]

@@ -414,6 +414,19 @@ def test_a_new_executor_finds_what_runs_and_what_has_ended(stage):
     assert stage.ended(running).outcome is Outcome.STOPPED
 
 
+def test_reports_that_a_job_has_damaged_count_as_missing_and_keep_no_service_from_starting(make_stage):
+    stage = make_stage("plain")  # a job finds its instance's directory
+    damage = "for n in ('exit', 'status', 'stop'): (base.parent / f'{n}.json').write_text('[' * 100_000)\n"
+    ref = stage.start(BASE + damage + "print('DAMAGED', flush=True)\n" + SLEEP, hosts=("algo-1",))
+    stage.wait_for_line(ref, "DAMAGED")
+    stage.reopen()
+    assert [known.ref for known in stage.executor.recover(finished=lambda _: False)] == [ref]
+    status = stage.executor.observe(ref)
+    assert (status.running, status.exit, status.phases) == (True, None, ())
+    stage.executor.stop(ref, reason=StopReason.STOPPED)
+    assert stage.ended(ref).outcome is Outcome.STOPPED
+
+
 def test_reaping_keeps_the_small_records_and_removes_the_rest(stage):
     script = BASE + "closed = base / 'model/closed'; closed.mkdir(); (closed / 'f').touch(); closed.chmod(0)"
     ref, ended = stage.run(script)

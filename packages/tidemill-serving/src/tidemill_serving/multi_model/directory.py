@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import os
+import stat
 import sys
 from pathlib import Path
 
-from tidemill_serving._shared.trees import remove_tree
+from tidemill_serving._shared.trees import remove_tree, walk
 from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.models import ModelVersion, find_versions_of
 
@@ -49,7 +50,7 @@ def check_memory(versions: tuple[ModelVersion, ...]) -> None:
     Raises:
         RequestError: 507, the files are larger than the available memory.
     """
-    size_bytes = sum(file.stat().st_size for each in versions for file in each.path.rglob("*") if file.is_file())
+    size_bytes = sum(_size_bytes(each.path.resolve()) for each in versions)
     available_bytes = _available_bytes()
     if available_bytes is not None and size_bytes > available_bytes:
         raise RequestError(
@@ -81,6 +82,16 @@ def remove(directory: Path) -> None:
     """Remove a directory that `extract` created."""
     with contextlib.suppress(OSError):
         remove_tree(directory)
+
+
+def _size_bytes(directory: Path) -> int:
+    """Return the size of the regular files below a directory, which the code of another model may change meanwhile."""
+    total = 0
+    for entry in walk(directory, on_error=lambda error: None):
+        with contextlib.suppress(OSError):
+            status = entry.status()
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
 
 
 def _available_bytes() -> int | None:

@@ -50,14 +50,21 @@ def gc(
     from tidemill.cli.service import ServiceChoice
 
     settings = ServiceChoice.of(state_dir=state_dir).own_for("gc").settings
-    freed_bytes = 0
+    freed_bytes, remains = 0, False
     for garbage in find_garbage(settings, older_than_days=older_than, unused_for_days=unused_for):
         size_bytes = _size_bytes(garbage.path)
-        if not dry_run and not garbage.remove():
+        try:
+            if not dry_run and not garbage.remove():
+                continue
+        except OSError as error:  # what one job left must not keep the rest
+            remains = True
+            typer.echo(f"tidemill: {printable(garbage.what)} cannot be removed: {error} (in {garbage.path})", err=True)
             continue
         freed_bytes += size_bytes
         typer.echo(f"{size(size_bytes):>10}  {printable(garbage.what)}")
     typer.echo(f"{'would free' if dry_run else 'freed'} {freed_bytes} bytes ({size(freed_bytes)})")
+    if remains:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -392,13 +392,9 @@ class LocalExecutor:
                 reason = f"{type(error).__name__}: {error}"
                 _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
                 continue
-            try:
-                if directory.read_exit() is None:
-                    self._gpus.note(directory.ref, record.devices or ())
-                self._watch.take_up(directory)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                _log.warning("recover.unreadable", directory=str(directory.path), reason=reason)
+            if directory.read_exit() is None:
+                self._gpus.note(directory.ref, record.devices or ())
+            self._watch.take_up(directory)
             yield KnownInstance(ref=directory.ref, kind=record.spec.kind, job_name=record.spec.job_name)
 
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:

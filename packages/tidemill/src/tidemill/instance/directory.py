@@ -7,10 +7,10 @@ so they agree on names and formats.
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.process import ProcessId
@@ -21,6 +21,8 @@ from tidemill.instance.status import InstanceExit, Phase, StopReason
 
 __all__ = ["InstanceDirectory"]
 
+T = TypeVar("T")
+
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")
 _LAST_BYTES, _LAST_LINES, _LAST_CHARACTERS = 4096, 4, 500
 _INSTANCE = re.compile(r"algo-([1-9][0-9]{0,5})(?:\.([2-9]|[1-9][0-9]{1,5}))?")
@@ -30,7 +32,8 @@ _INSTANCE = re.compile(r"algo-([1-9][0-9]{0,5})(?:\.([2-9]|[1-9][0-9]{1,5}))?")
 class InstanceDirectory:
     """The files of one attempt of an instance.
 
-    Reports contain the number of their attempt. A report of another attempt is treated as missing.
+    Reports contain the number of their attempt. A report of another attempt is treated as missing, and so is one that
+    cannot be read: in isolation mode ``plain`` a job can write here, which must not stop the service.
 
     Attributes:
         path: Absolute path of the directory.
@@ -196,35 +199,37 @@ class InstanceDirectory:
 
     def read_run(self) -> ProcessId | None:
         """Return the id of the shim's process, which may have ended; None if none was started."""
-        run = self._reported("run.json")
-        return ProcessId(run["boot_id"], run["pid"], run["start_ticks"]) if run else None
+        return self._reported("run.json", lambda run: ProcessId(run["boot_id"], run["pid"], run["start_ticks"]))
 
     def write_phases(self, phases: Sequence[Phase]) -> None:
         listed = [{"status": p.status, "started_ms": p.started_ms, "message": p.message} for p in phases]
         self._report(self.status_file.name, {"phases": listed})
 
     def read_phases(self) -> tuple[Phase, ...]:
-        status = self._reported(self.status_file.name) or {"phases": ()}
-        return tuple(Phase(p["status"], p["started_ms"], p["message"]) for p in status["phases"])
+        def parse(report: dict[str, Any]) -> tuple[Phase, ...]:
+            return tuple(Phase(p["status"], p["started_ms"], p["message"]) for p in report["phases"])
+
+        return self._reported(self.status_file.name, parse) or ()
 
     def write_stop(self, reason: StopReason) -> None:
         self._report("stop.json", {"reason": reason.value})
 
     def read_stop(self) -> StopReason | None:
-        stop = self._reported("stop.json")
-        return StopReason(stop["reason"]) if stop else None
+        return self._reported("stop.json", lambda stop: StopReason(stop["reason"]))
 
     def write_exit(self, value: InstanceExit) -> None:
         self._report(self.exit_file.name, records.exit_to_json(value))
 
     def read_exit(self) -> InstanceExit | None:
-        value = self._reported(self.exit_file.name)
-        return records.exit_from_json(value) if value else None
+        return self._reported(self.exit_file.name, records.exit_from_json)
 
     def _report(self, name: str, members: dict[str, Any]) -> None:
         write_json(self.path / name, {"version": 1, "attempt": self.ref.attempt, **members})
 
-    def _reported(self, name: str) -> dict[str, Any] | None:
-        """Return the members of a report. A report without an attempt number (of older versions) is of attempt 1."""
-        value = read_json(self.path / name)
-        return value if value and value.get("attempt", 1) == self.ref.attempt else None
+    def _reported(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return a report; None without a valid one. A report without a number (of older versions) is of attempt 1."""
+        try:
+            value = read_json(self.path / name)
+            return parse(value) if value and value.get("attempt", 1) == self.ref.attempt else None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None

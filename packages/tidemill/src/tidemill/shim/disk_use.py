@@ -60,7 +60,7 @@ class DiskLimit:
         disk = os.statvfs(directory)
         if not disk.f_files:
             return cls(size_bytes, None)
-        return cls(size_bytes, max(_FEWEST_INODES, disk.f_files * size_bytes // (disk.f_blocks * disk.f_frsize)))
+        return cls(size_bytes, max(_FEWEST_INODES, disk.f_files * size_bytes // max(1, disk.f_blocks * disk.f_frsize)))
 
     def exceeded_by(self, used: Used) -> bool:
         return used.size_bytes > self.size_bytes or (self.inodes is not None and used.inodes > self.inodes)
