@@ -19,7 +19,10 @@ BUCKET = "sagemaker-us-west-2-000000000000"
 SCRIPT = """
     import os, socket, tides
     import boto3
+    from botocore.credentials import ContainerProvider
 
+    keys = ContainerProvider().load().get_frozen_credentials()
+    print("KEYS BY ADDRESS", keys.secret_key == os.environ["AWS_SECRET_ACCESS_KEY"])
     s3 = boto3.client("s3")
     key = f"out/{os.environ['TRAINING_JOB_NAME']}/seen.txt"
     s3.put_object(Bucket="sagemaker-us-west-2-000000000000", Key=key, Body=b"x" * 3_000_000)
@@ -95,6 +98,7 @@ def test_a_job_installs_packages_uses_s3_and_leaves_its_model(full_jobs: Any, in
     log = full_jobs.log(job["TrainingJobName"])
     assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), log)
     assert "STORED 3000000 high water algo-1 eth0" in log
+    assert "KEYS BY ADDRESS True" in log
     assert any("isolation=full" in line for line in log)
     assert full_jobs.model_files(job) == {"model.txt": b"trained"}
 

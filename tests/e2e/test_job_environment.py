@@ -42,7 +42,7 @@ SCRIPT = """
     tf.train.Checkpoint(model).write(f"{in_s3}/checkpoint")
     print("in S3", sorted(tf.io.gfile.listdir(in_s3)), flush=True)
     try:
-        with tf.io.gfile.GFile(in_s3 + "-of-others", "w") as file:
+        with tf.io.gfile.GFile("s3://of-others/x", "w") as file:
             file.write("x")
     except tf.errors.PermissionDeniedError as error:
         print("denied", error, flush=True)
@@ -55,6 +55,7 @@ SCRIPT = """
 
 def test_a_script_with_the_usual_imports_and_keras_callbacks_completes(jobs: Any) -> None:
     model_dir = f"s3://{BUCKET}/models/mine"
+    jobs.s3.create_bucket(Bucket="of-others", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     job = jobs.run(SCRIPT, HyperParameters={"model_dir": json.dumps(model_dir)})
     lines = jobs.log(job["TrainingJobName"])
     assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
@@ -63,7 +64,7 @@ def test_a_script_with_the_usual_imports_and_keras_callbacks_completes(jobs: Any
     assert "/kernel/histogram'" in written
     assert "in S3 ['checkpoint.data-00000-of-00001', 'checkpoint.index']" in lines
     (denied,) = [line for line in lines if line.startswith("denied")]
-    assert f"{model_dir}-of-others: AccessDenied: " in denied
+    assert "s3://of-others/x: AccessDenied: " in denied
     assert {"epoch-1.keras", "epoch-2.keras"} <= set(jobs.model_files(job))
     assert {"black.png", "plot.png"} <= set(output_files(jobs, job))
 
