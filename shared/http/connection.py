@@ -18,6 +18,7 @@ import httptools
 
 from .exchange import Application, Exchange, HeadReader
 from .limits import KnownHead, Refusal, Traffic
+from .room import Room
 
 __all__ = ["Connection"]
 
@@ -32,19 +33,21 @@ class Connection(asyncio.Protocol):
     Args:
         application: Answers requests.
         traffic: Shared by all connections: limits, clock, counters.
-        connections: The open connections; this one removes itself when it ends.
+        room: The open connections. This one enters when it is made, if it has not entered before its TLS handshake, and
+            leaves at its end.
     """
 
-    def __init__(self, application: Application, traffic: Traffic, connections: set[Connection]) -> None:
+    def __init__(self, application: Application, traffic: Traffic, room: Room) -> None:
         self._application = application
         self._traffic = traffic
-        self._connections = connections
+        self._room = room
         self._head = HeadReader(traffic.limits, self._stop)
         # Callbacks of the parser, besides the methods below.
         self.on_url = self._head.on_url
         self.on_header = self._head.on_header
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
+        self.handshake: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
         self._queue: deque[Exchange] = deque()
         self._receiving: Exchange | None = None  # whose body is being received: the last in the queue
@@ -61,19 +64,26 @@ class Connection(asyncio.Protocol):
         """Whether a request is being read or answered."""
         return bool(self._queue) or self._in_head or self._lingering
 
+    @property
+    def waits(self) -> bool:
+        """Whether the next step is the client's: no complete request is being answered."""
+        return self._lingering or not (self._queue and self._queue[0].started and self._queue[0].complete)
+
     # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        limit = self._traffic.limits.connections
-        if len(self._connections) > limit:
-            self._refuse(Refusal(503, f"More than {limit} connections: try again", _RETRY))
+        if self in self._room:
+            return
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if not self._room.enter(self, peer=peer, own=own):
+            self._refuse(Refusal(503, "The server has no room for more connections at the moment: try again", _RETRY))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._in_head = self._lingering = False
         self._drop_queue()
-        self._connections.discard(self)
+        self._room.leave(self)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -194,11 +204,15 @@ class Connection(asyncio.Protocol):
             transport.close()
             self._lingering = False
             self._since_s = self._traffic.now_s()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def abort(self) -> None:
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
     def ending(self) -> asyncio.Future[None]:
         """Return a future that is done when the connection has ended."""
@@ -274,9 +288,12 @@ class Connection(asyncio.Protocol):
     def _new_exchange(self) -> Exchange:
         transport = self._transport
         assert transport is not None
-        exchange = Exchange(self._traffic, transport, self._finished, self._regulate)
+        exchange = Exchange(self._traffic, transport, self._finished, self._regulate, self._prove)
         self._queue.append(exchange)
         return exchange
+
+    def _prove(self) -> None:
+        self._room.prove(self)
 
     def _refuse(self, refusal: Refusal) -> None:
         """Refuse the request being read, after answering those before it, and close the connection."""

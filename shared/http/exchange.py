@@ -99,6 +99,7 @@ class Exchange:
         transport: Transport of the connection.
         finished: Callback of the connection: continues with the next exchange.
         read_on: Callback of the connection: resumes reading if there is room again.
+        prove: Callback of the connection, for the application: this request is signed. See `Room`.
         method: HTTP method, e.g. ``POST``.
         target: Path and query as sent.
         headers: Headers in the order received, names in lower case.
@@ -140,11 +141,13 @@ class Exchange:
         transport: asyncio.Transport,
         finished: Callable[[Exchange], None],
         read_on: Callable[[], None],
+        prove: Callable[[], None],
     ) -> None:
         self.traffic = traffic
         self.transport = transport
         self.finished = finished
         self.read_on = read_on
+        self.prove = prove
         self._pieces: list[bytes] = []
 
     # The request

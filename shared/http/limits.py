@@ -34,6 +34,8 @@ class Limits:
             refusal.
         linger_bytes: Maximum number of bytes dropped after a refusal.
         connections: Number of connections of one listener [503].
+        unproven: Number of connections of one client without a signed request so far; beyond it, the oldest that waits
+            for its client is closed. All clients together may have three quarters of ``connections``. None: no limit.
         pipelined: Number of requests of one connection that are read ahead of the one being answered.
     """
 
@@ -51,6 +53,7 @@ class Limits:
     linger_s: float = 2.0
     linger_bytes: int = 16 * 1024 * 1024
     connections: int = 4096
+    unproven: int | None = None
     pipelined: int = 16
 
 

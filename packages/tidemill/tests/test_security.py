@@ -33,6 +33,13 @@ PROMISES = {
         f"{STACK}/wire/test_sigv4.py::*",
         "tests/contract/test_security.py::test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service",
     ],
+    "Nobody keeps others out by idle connections. Connections without a signed request so far: at most 64 per user "
+    "of the machine, per address for other machines, for longer than 5 seconds; at most three quarters of all "
+    "connections. Beyond that the oldest idle ones are closed. A TLS handshake has 5 seconds. Connections through a "
+    "standby service, or from a job in mode `full`, count as those of the user who runs it. If the kernel cannot "
+    "tell the owners of connections (`sock_diag`), all users of the machine share one limit.": [
+        f"{STACK}/server/test_room.py::*",
+    ],
     "Web pages in your browser cannot use it: requests with a foreign Host or Origin are refused. The exception are"
     " forms for uploads to S3, from any Origin: a form is accepted only with a policy that the owner of a key has"
     " signed, and uploads what the policy allows.": [

@@ -7,6 +7,7 @@ import pytest
 from tidemill_serving._shared.http.connection import Connection
 from tidemill_serving._shared.http.exchange import Exchange
 from tidemill_serving._shared.http.limits import Limits, Traffic
+from tidemill_serving._shared.http.room import Room
 from tidemill_serving.http.message import refusal_form
 
 NOW_S = 5.0
@@ -35,6 +36,9 @@ PIECES = (
 
 class Transport:
     """Records the written bytes."""
+
+    def get_extra_info(self, _name: str) -> None:
+        return None
 
     def __init__(self) -> None:
         self.written = b""
@@ -74,7 +78,7 @@ def new_traffic(*, remembers: bool) -> Traffic:
 
 def connect(traffic: Traffic, application: object = echo) -> tuple[Connection, Transport]:
     transport = Transport()
-    connection = Connection(application, traffic, set())  # type: ignore[arg-type]
+    connection = Connection(application, traffic, Room(traffic.limits, now_s=traffic.now_s))  # type: ignore[arg-type]
     connection.connection_made(transport)  # type: ignore[arg-type]
     return connection, transport
 

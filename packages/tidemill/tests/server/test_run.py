@@ -137,9 +137,13 @@ def test_a_service_with_a_cluster_accepts_a_connection_from_each_of_many_agents(
     host, _, port = url.removeprefix("http://").partition(":")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many + 500), hard))
     try:
+        signed = f"GET /agent HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: the toy believes it\r\n\r\n".encode()
         with contextlib.ExitStack() as stack:
-            for _ in range(many):
-                stack.enter_context(socket.create_connection((host, int(port))))
+            agents = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(many)]
+            for each in agents:
+                each.sendall(signed)
+            for each in agents:
+                assert each.recv(12) == b"HTTP/1.1 400"
             with urllib.request.urlopen(f"{url}/healthz") as reply:
                 assert reply.status == 200
     finally:

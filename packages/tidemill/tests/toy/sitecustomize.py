@@ -27,6 +27,8 @@ class Toy:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        if "authorization" in headers:
+            scope["tidemill.prove"]()
         status, answer = self.answer(scope["path"], headers.get("x-amz-target", ""), body)
         content = [(b"content-type", b"application/x-amz-json-1.1")]
         await send({"type": "http.response.start", "status": status, "headers": content})

@@ -284,10 +284,9 @@ def serving(app: Any, *, limits: Limits = LIMITS, tls: ssl.SSLContext | None = N
 
         async def serve() -> None:
             server = AsgiServer(app, limits=limits)
-            sockets = await loop.create_server(server.listener.connect, sock=sock, ssl=tls)
+            await server.listener.open(sock, tls=tls)
             listening.set()
             await stop.wait()
-            sockets.close()
             await server.drain(timeout_s=5)
 
         thread = threading.Thread(target=runner.run, args=(serve(),), daemon=True)

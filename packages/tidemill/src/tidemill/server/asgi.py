@@ -14,6 +14,7 @@ import structlog
 from tidemill._shared.http.exchange import Exchange
 from tidemill._shared.http.limits import Headers, Limits, Refusal, Traffic
 from tidemill._shared.http.listener import Listener
+from tidemill.server.socket_owner import SocketOwners
 
 __all__ = ["LIMITS", "AsgiApp", "AsgiServer"]
 
@@ -22,7 +23,7 @@ AsgiApp = Callable[
     [_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]
 ]
 
-LIMITS = Limits(answer_timeout_s=math.inf)
+LIMITS = Limits(answer_timeout_s=math.inf, unproven=64)
 """The service's limits: operations have their own limits on bodies and time."""
 
 _CODES = {
@@ -47,13 +48,15 @@ class AsgiServer:
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._owners = SocketOwners()
         traffic = Traffic(limits, streams=True, refusal_form=_refusal_form, now_s=self._loop.time)
-        self.listener = Listener(self._begin, traffic, loop=self._loop)
+        self.listener = Listener(self._begin, traffic, loop=self._loop, owner_of=self._owners)
 
     async def drain(self, *, timeout_s: float) -> None:
         """Close idle connections, wait for current requests, and abort those that are not answered in time."""
         deadline_s = self._loop.time() + timeout_s
         await self.listener.drain(grace_s=0, timeout_s=timeout_s)
+        self._owners.close()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=max(0, deadline_s - self._loop.time()))
             if late:
@@ -86,6 +89,7 @@ class AsgiServer:
             "query_string": url.query or b"",
             "root_path": "",
             "headers": exchange.headers,
+            "tidemill.prove": exchange.prove,
         }
         try:
             await self._app(scope, partial(_receive, exchange), partial(_send, exchange))

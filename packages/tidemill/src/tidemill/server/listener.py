@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 from tidemill.errors import ConfigurationError
 
-__all__ = ["connections_allowed", "listener_url", "listening", "make_room_for_agents", "moved_port"]
+__all__ = ["AGENTS_MAX", "connections_allowed", "listener_url", "listening", "make_room", "moved_port"]
 
 AGENTS_MAX = 100_000
 """Connections for which a service with a cluster makes room, if the system allows that many descriptors."""
 
 _OTHER_DESCRIPTORS = 1024
 """Files, pipes and the database, besides connections."""
+_CONNECTIONS_MIN = 256
 
 _BACKLOG = 2048
 _PORTS_TRIED = 100
@@ -67,20 +68,23 @@ def moved_port(url: str, *, wanted: int) -> str | None:
     )
 
 
-def make_room_for_agents() -> None:
-    """Raise the limit of this process's descriptors. Processes that it starts from now on inherit the limit."""
+def make_room(connections: int) -> None:
+    """Raise the limit of this process's descriptors, for as many connections as the system allows.
+
+    Processes that it starts from now on inherit the limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = AGENTS_MAX + _OTHER_DESCRIPTORS
+    wanted = connections + _OTHER_DESCRIPTORS
     wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def connections_allowed(*, at_least: int) -> int:
-    """Return how many connections the limit of descriptors leaves room for, but never fewer than ``at_least``."""
+def connections_allowed(most: int) -> int:
+    """Return how many connections, at most ``most``, the limit of descriptors leaves room for; 256 at least."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = AGENTS_MAX if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
-    return max(at_least, min(AGENTS_MAX, free))
+    free = most if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
+    return max(_CONNECTIONS_MIN, min(most, free))
 
 
 def _listen(address: str, port: int) -> socket.socket:

@@ -28,7 +28,7 @@ from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.garbage import short_collections
 from tidemill.server.keys import Keys
-from tidemill.server.listener import connections_allowed, listener_url, listening, make_room_for_agents, moved_port
+from tidemill.server.listener import AGENTS_MAX, connections_allowed, listener_url, listening, make_room, moved_port
 from tidemill.server.public_address import PublicAddress
 from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
@@ -90,8 +90,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
     with _Ready(ready_fd) as ready, stop.handled():
         # Only the owner may access files created from here on.
         os.umask(0o077)
-        if settings.executor != "local":
-            make_room_for_agents()
+        make_room(_connections_wanted(settings))
         delegate()
         public = PublicAddress.of(settings)
         state = StateDirectory(settings.state_dir.absolute())
@@ -265,11 +264,13 @@ def _serve_locked(
         app.end_waits()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        limits = LIMITS
-        if settings.executor != "local":
-            limits = replace(LIMITS, connections=connections_allowed(at_least=LIMITS.connections))
+        limits = replace(LIMITS, connections=connections_allowed(_connections_wanted(settings)))
         runner.run(_serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending))
     _log.info("service.ended", url=url)
+
+
+def _connections_wanted(settings: Settings) -> int:
+    return LIMITS.connections if settings.executor == "local" else AGENTS_MAX
 
 
 async def _serve_until_signal(

@@ -202,6 +202,7 @@ class Gateway:
                 status=400,
             )
         self._verifier.verify(claim, request, payload=digest, is_s3=False)
+        request.prove()
         fields, name = found.path, found.operation
         if found.form == "query":
             fields = parse_form(body)
@@ -226,6 +227,7 @@ class Gateway:
                 )
             payload = UNSIGNED_PAYLOAD
         self._verifier.verify(claim, request, payload=payload, is_s3=True)
+        request.prove()
         handler, spec = self._operation(found, found.operation or "", request)
         stream = open_body(
             request,

@@ -1,7 +1,7 @@
 """The head of an HTTP request, read from an ASGI scope once, and the checks of heads that need no credentials."""
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
@@ -15,7 +15,8 @@ class Request:
     """Method, path, query and headers as they were sent.
 
     Args:
-        scope: The ASGI scope; ``raw_path`` is used, so that an encoded slash in an S3 key is preserved.
+        scope: The ASGI scope; ``raw_path`` is used, so that an encoded slash in an S3 key is preserved. The function
+            ``tidemill.prove`` in it is called when the signature is verified.
     """
 
     def __init__(self, scope: Mapping[str, Any]) -> None:
@@ -23,6 +24,7 @@ class Request:
         self.scheme: str = scope.get("scheme", "http")
         self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1") or "/"
         self.query_string: str = scope["query_string"].decode("latin-1")
+        self.prove: Callable[[], None] = scope.get("tidemill.prove", _prove_nothing)
         self.host_headers = 0
         headers: dict[str, str] = {}
         for raw_name, raw_value in scope["headers"]:
@@ -162,6 +164,10 @@ class Guard:
                 code="AccessDenied",
                 status=403,
             )
+
+
+def _prove_nothing() -> None:
+    """Stand in for the server's function where a gateway has no server."""
 
 
 def host_name(host: str) -> str | None:
