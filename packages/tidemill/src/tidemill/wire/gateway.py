@@ -166,7 +166,9 @@ class Gateway:
         self._guard.check(request, is_form=found.is_form)
         await self._await_certainty()
         if request.method == "GET" and key_id_of(request.path):
-            return container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
+            reply = container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
+            request.prove()
+            return reply
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
         if found.is_form:
@@ -253,6 +255,7 @@ class Gateway:
             limit_bytes=self._limits.object_bytes,
             now_ms=self._clock.now_ms(),
         )
+        state.request.prove()
         state.stream = form.body
         handler, spec = self._operation(state.match, "PutObject", state.request)
         members = await self._call(state, handler, spec, form.claim, form.request, form.path, form.body)
