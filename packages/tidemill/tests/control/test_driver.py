@@ -14,6 +14,7 @@ from separate_executor import SeparateExecutor
 from tidemill.control.credentials import Credentials
 from tidemill.control.denials import Denials
 from tidemill.control.driver import TrainingDriver
+from tidemill.control.gang import Gang
 from tidemill.control.jobs import job_record
 from tidemill.control.plan import DataMissing, instances_of
 from tidemill.control.resources import TRAINING_JOB
@@ -717,6 +718,27 @@ def test_the_first_failed_instance_is_the_reason_and_the_others_are_stopped(
     job = asyncio.run(run())
     assert job.failure_reason == "AlgorithmError: ValueError, instance: algo-2"
     assert job.model_artifacts == ""
+
+
+def test_a_failure_reason_has_at_most_1024_characters(make_stage: MakeStage) -> None:
+    async def planned() -> TrainingJob:
+        stage = make_stage()
+        stage.planner.failure = DataMissing("ClientError: " + "x" * 2000)
+        await stage.create()
+        return await stage.reaches(SecondaryStatus.FAILED)
+
+    assert asyncio.run(planned()).failure_reason == "ClientError: ".ljust(1024, "x")
+
+
+@pytest.mark.parametrize("length", [1003, 1004, 1005, 1024])
+def test_the_reason_of_one_instance_of_several_leaves_room_for_its_name(length: int) -> None:
+    failed = InstanceExit(outcome=Outcome.FAILED, failure="x" * length, ended_ms=1)
+    statuses = [InstanceStatus(launched=True, running=False, phases=(), exit=failed, attempt=1)] * 2
+    ended = Gang(("algo-1", "algo-2"), statuses).end()
+    assert ended is not None
+    reason = ended.failure
+    assert reason == "x" * min(length, 1024 - len(", instance: algo-1")) + ", instance: algo-1"
+    assert len(reason) <= 1024
 
 
 def test_a_lost_instance_is_named_and_the_others_are_stopped(make_stage: MakeStage) -> None:

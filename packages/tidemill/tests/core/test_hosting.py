@@ -83,3 +83,9 @@ def test_a_stored_endpoint_of_an_earlier_version_keeps_its_instances() -> None:
     assert endpoint.serving.complete
     creating = Endpoint.from_document({**document, "status": "Creating"})
     assert (creating.serving, ids(creating.starting)) == (None, ["00ff", "00ff"])
+
+
+def test_the_failure_reason_of_an_endpoint_has_at_most_1024_characters() -> None:
+    for ended in (serving("aa").failed("x" * 1025), serving("aa").rolled_back("x" * 1025)):
+        assert ended.failure_reason == "x" * 1024
+    assert serving("aa").failed("x" * 1024).failure_reason == "x" * 1024

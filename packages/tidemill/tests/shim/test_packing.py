@@ -1,5 +1,6 @@
 """Packing by two threads: content, digests, progress, and a disk that is full while the other thread reads on."""
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -10,7 +11,7 @@ import pytest
 
 from tidemill._shared.trees import remove_tree
 from tidemill.shim import packing
-from tidemill.shim.failures import ClientFailure
+from tidemill.shim.failures import ClientFailure, InstanceFailure
 from tidemill.shim.packing import pack
 
 MIB = 1 << 20
@@ -109,3 +110,34 @@ def test_an_empty_directory_needs_no_space(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "open", full)
     assert pack(tmp_path, "model", tmp_path / "artifacts/model.tar.gz", place="/opt/ml/model") is None
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_a_job_replaces_by_a_link_while_it_is_packed_leads_nowhere(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_bytes(b"of the service")
+    model = tmp_path / "model"
+    victim = model / "victim"
+    model.mkdir()
+    victim.write_bytes(b"weights") if kind == "file" else victim.mkdir()
+    real, replaced = os.open, []
+
+    def open_after_the_job_has_replaced_it(path: object, flags: int, *rest: object, **options: object) -> int:
+        if path == "victim" and not replaced:
+            replaced.append(path)
+            victim.unlink() if kind == "file" else victim.rmdir()
+            victim.symlink_to(secret / "key" if kind == "file" else secret)
+        return real(path, flags, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", open_after_the_job_has_replaced_it)
+    target = tmp_path / "artifacts/model.tar.gz"
+    # Whether the file is left out or the job fails: nothing of the service is in the archive.
+    with contextlib.suppress(InstanceFailure):
+        pack(tmp_path, "model", target, place="/opt/ml/model")
+    assert replaced
+    if target.exists():
+        with tarfile.open(target) as archive:
+            assert not any(member.isfile() for member in archive.getmembers())
