@@ -103,3 +103,25 @@ def test_a_restored_file_is_uploaded_again_only_if_it_has_changed(store: Store, 
     write(place / "restored", "after", 20)
     folder.look(is_last=True)
     assert store.stored == [("restored", b"after")]
+
+
+def test_a_directory_that_a_job_replaces_by_a_link_while_it_is_listed_leads_nowhere(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").mkdir()
+    write(tmp_path / "secret/key", "of the service", 5)
+    folder, victim = folder_of(place), place / "victim"
+    victim.mkdir()
+    write(place / "weights", "w", 10)
+    real, replaced = os.open, []
+
+    def open_after_the_job_has_replaced_it(path: object, flags: int, *rest: object, **options: object) -> int:
+        if path == "victim" and not replaced:
+            replaced.append(path)
+            victim.rmdir()
+            victim.symlink_to(tmp_path / "secret")
+        return real(path, flags, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", open_after_the_job_has_replaced_it)
+    assert [name for name, _ in folder._files()] == ["weights"]
+    assert replaced
