@@ -13,6 +13,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tidemill_runtime.earlier_keras import advice
 from tidemill_runtime.library_errors import LIBRARY_MODULES, library_error_in
 from tidemill_runtime.startup import is_users_file
 
@@ -25,6 +26,8 @@ __all__ = ["Problem", "compose", "describe_end", "read_report", "write"]
 MAX_CHARACTERS = 1024 - len("AlgorithmError: ")
 MAX_COMMAND_CHARACTERS = 320
 MAX_TAIL_LINES = 8
+MAX_ADVISED_CHARACTERS = 300
+"""Length of a message that advice follows, so that the advice is not cut off."""
 SILENT_END = (
     "the script ended with exit code {exit_code} and wrote nothing to standard error: it called sys.exit({exit_code})"
     " or os._exit({exit_code}), or the program that it became did; its log has what it printed"
@@ -51,6 +54,9 @@ class Problem:
         printed_error: Name of the library error that the script printed on standard error, if any. It heads the report
             unless the exception itself is an error of a library.
         where: The process of the script that failed; empty if there is only one.
+        keras: Version of Keras in that process, if it is known.
+        owner: Module of Keras whose object lacks `attribute`; empty for other objects and exceptions.
+        attribute: The missing attribute.
     """
 
     kind: str = ""
@@ -59,6 +65,9 @@ class Problem:
     module: str = ""
     printed_error: str = ""
     where: str = ""
+    keras: str = ""
+    owner: str = ""
+    attribute: str = ""
 
 
 def write(path: Path, text: str) -> None:
@@ -78,7 +87,15 @@ def read_report(directory: Path, *, pid: int) -> Problem | None:
             report = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             continue
-        return Problem(report["type"], report["message"], tuple(report["frames"]), report["module"])
+        return Problem(
+            report["type"],
+            report["message"],
+            tuple(report["frames"]),
+            report["module"],
+            keras=str(report.get("keras", "")),
+            owner=str(report.get("owner", "")),
+            attribute=str(report.get("attribute", "")),
+        )
     return None
 
 
@@ -137,6 +154,15 @@ def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Prob
     if missing is not None:
         message = MISSING_HINT.format(message=problem.message.strip(), module=missing.group(1))
         return replace(problem, message=message)
+    todo = advice(
+        message=problem.message,
+        keras=problem.keras,
+        owner=problem.owner,
+        attribute=problem.attribute,
+        line=str(problem.frames[-1].get("text", "")) if problem.frames else "",
+    )
+    if problem.kind and todo:
+        return replace(problem, message=f"{_cut(problem.message.strip(), MAX_ADVISED_CHARACTERS)} ({todo})")
     if problem.kind or problem.message:
         return problem
     return Problem(message=SILENT_END.format(exit_code=exit_code))

@@ -49,6 +49,9 @@ def _write_report(directory: str, kind: type[BaseException], error: BaseExceptio
         "module": kind.__module__,
         "message": _message(error)[:MAX_MESSAGE_CHARACTERS],
         "frames": _frames(error, trace),
+        "keras": _keras_version(),
+        "owner": _keras_owner(getattr(error, "obj", None)),
+        "attribute": _text(getattr(error, "name", None)),
     }
     path = os.path.join(directory, f"{os.getpid()}.json")
     try:
@@ -64,6 +67,27 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - the user's own __str__ failed; the report must come out all the same
         return "<the text of this exception cannot be made>"
+
+
+def _keras_version() -> str:
+    """Return the version of Keras that the script has imported; empty for tf_keras, and without Keras."""
+    keras = None if "tf_keras" in sys.modules else sys.modules.get("keras")
+    return _text(getattr(keras, "__version__", None))
+
+
+def _keras_owner(value: Any) -> str:
+    """Return the module of Keras from which an object is, or a class that it extends; empty for other objects."""
+    try:
+        names = [value.__name__] if isinstance(value, type(os)) else []
+        kind = value if isinstance(value, type) else type(value)
+        names += [each.__module__ for each in kind.__mro__]
+    except Exception:  # noqa: BLE001 - the user's own class may fail here; the report must come out all the same
+        return ""
+    return next((name for name in names if isinstance(name, str) and name.split(".")[0] == "keras"), "")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str, Any]]:
