@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from tidemill.core import names
 from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
+from tidemill.sdk.upload import files_below, upload_files
 
 __all__ = ["LocalSession", "Session", "get_execution_role", "warn_of_instance_types"]
 
@@ -204,12 +205,7 @@ class Session:
         source = Path(path)
         target = names.S3Uri(bucket or self.default_bucket(), key_prefix.strip("/"))
         self.ensure_bucket(target.bucket)
-        files = sorted(file for file in source.rglob("*") if file.is_file()) if source.is_dir() else [source]
-        for file in files:
-            key = (target / (file.relative_to(source).as_posix() if source.is_dir() else file.name)).key
-            self.s3_client.upload_file(
-                str(file), target.bucket, key, Callback=callback, ExtraArgs=dict(extra_args) if extra_args else None
-            )
+        upload_files(self.s3_client, files_below(source), target, progress=callback, extra_args=extra_args)
         return str(target if source.is_dir() else target / source.name)
 
     def download_data(self, path: str | Path, bucket: str, key_prefix: str = "") -> list[str]:

@@ -1,26 +1,58 @@
 """Upload local data to S3.
 
-The prefix of an upload contains a digest of its content. So an unchanged directory is not uploaded twice, an
+The prefix of a channel's upload contains a digest of its content. So an unchanged directory is not uploaded twice, an
 interrupted upload continues with the missing files, and no upload changes data that a running job reads.
+
+A tidemill service takes many small files as one tar archive, which it extracts and makes durable in one step; other
+services, and keys with a policy, get one request per file. Requests run in parallel.
 """
 
 import hashlib
+import io
 import os
 import stat
+import tarfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from tidemill.core.names import INPUTS_PREFIX, S3Uri
 from tidemill.sdk.console import Console
 
-__all__ = ["LocalData", "upload"]
+__all__ = ["LocalData", "LocalFile", "files_below", "upload", "upload_files"]
 
 _REPORT_INTERVAL_S = 5.0
 _CHUNK_BYTES = 1024 * 1024
+_THREADS = 8
+_SMALL_BYTES = 256 * 1024
+_ARCHIVE_FILES = 4096
+_ARCHIVE_BYTES = 16 * 1024 * 1024
+_PUT_MAX_BYTES = 5 * 1024**3
+_PARTS_FROM_BYTES = 64 * 1024 * 1024
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ARCHIVE_TYPE = "application/vnd.tidemill.files+tar"
+_EXTRACTED = "x-tidemill-extracted"
+_SUMMARY = ("x-tidemill-prefix-objects", "x-tidemill-prefix-bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A regular file to upload.
+
+    Attributes:
+        name: Its name below the root, ``/``-separated.
+        path: Its path.
+        size_bytes: Its size.
+    """
+
+    name: str
+    path: Path
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +62,13 @@ class LocalData:
     Attributes:
         root: Path of the file or directory.
         is_directory: Whether ``root`` is a directory.
-        files: Name below the root (``/``-separated) and path of each file, sorted.
-        sizes: Bytes of each file.
+        files: The files, sorted by name.
         digest: SHA-256 over names and contents, hexadecimal.
     """
 
     root: Path
     is_directory: bool
-    files: tuple[tuple[str, Path], ...]
-    sizes: tuple[int, ...]
+    files: tuple[LocalFile, ...]
     digest: str
 
     @classmethod
@@ -53,95 +83,249 @@ class LocalData:
             root = Path(unquote(str(path)))  # `Path.as_uri` percent-encodes the path
         if not root.exists():
             raise ValueError(f"file://{path}: {root.absolute()} does not exist")
-        files = _files_below(root) if root.is_dir() else ((root.name, root),)
+        files = files_below(root)
         if not files:
             raise ValueError(f"file://{path}: {root.absolute()} holds no files")
         total = hashlib.sha256()
-        for name, file in files:
-            total.update(f"{name}\0{_sha256(file)}\n".encode())
-        return cls(root, root.is_dir(), files, tuple(f.stat().st_size for _, f in files), total.hexdigest())
+        for file in files:
+            total.update(f"{file.name}\0{_sha256(file.path)}\n".encode())
+        return cls(root, root.is_dir(), files, total.hexdigest())
 
     @property
     def size_bytes(self) -> int:
         """Total size of all files in bytes."""
-        return sum(self.sizes)
+        return sum(file.size_bytes for file in self.files)
+
+
+def files_below(root: Path) -> tuple[LocalFile, ...]:
+    """Return the file ``root``, or all files below the directory ``root``, sorted by name. Links are followed.
+
+    Raises:
+        ValueError: There is something other than files and directories.
+    """
+    if not root.is_dir():
+        return (LocalFile(root.name, root, root.stat().st_size),)
+    files: list[LocalFile] = []
+    top = str(root)
+    for directory, _, names in os.walk(top, followlinks=True):
+        below = "" if directory == top else f"{os.path.relpath(directory, top)}/"
+        for name in names:
+            path = Path(directory, name)
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"{path} is neither a file nor a directory; remove it or choose another directory")
+            files.append(LocalFile(f"{below}{name}", path, status.st_size))
+    return tuple(sorted(files, key=lambda file: file.name))
 
 
 def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) -> str:
     """Upload the files that ``bucket`` does not have yet. Return the S3 URI for a channel."""
     base = S3Uri(bucket, f"{INPUTS_PREFIX}{data.digest[:32]}")
-    there = _existing(s3_client, base)
-    missing = [
-        (name, file, size)
-        for (name, file), size in zip(data.files, data.sizes, strict=True)
-        if there.get((base / name).key) != size
-    ]
-    target = f"{base}/" if data.is_directory else str(base / data.files[0][0])
-    described = (
-        f"{data.root} ({len(data.files)} {'file' if len(data.files) == 1 else 'files'}, {_size(data.size_bytes)})"
-    )
+    target = f"{base}/" if data.is_directory else str(base / data.files[0].name)
+    described = f"{data.root} ({_count(len(data.files))}, {_size(data.size_bytes)})"
+    missing = _missing(s3_client, data, base)
     if not missing:
         console.say(f"Unchanged, not uploaded again: {described} -> {target}")
         return target
-    progress = _Progress(console, sum(size for _, _, size in missing), f"Uploading {data.root}")
-    for name, file, _ in missing:
-        s3_client.upload_file(str(file), bucket, (base / name).key, Callback=progress)
+    progress = _Progress(console, missing, f"Uploading {data.root}")
+    upload_files(s3_client, missing, base, progress=progress.add_bytes, finished=progress.add_files)
     progress.finish()
     console.say(f"Uploaded {described} -> {target}")
     return target
 
 
+def upload_files(
+    s3_client: Any,
+    files: Sequence[LocalFile],
+    base: S3Uri,
+    *,
+    progress: Callable[[int], None] | None = None,
+    finished: Callable[[int], None] | None = None,
+    extra_args: Mapping[str, Any] | None = None,
+) -> None:
+    """Upload files as objects below a prefix.
+
+    Args:
+        s3_client: boto3's ``s3`` client.
+        files: The files.
+        base: Bucket and prefix.
+        progress: Called with the number of bytes of each transferred part, from several threads. Default: none.
+        finished: Called with the number of files that were sent, from several threads. Default: none.
+        extra_args: boto3's ``ExtraArgs`` of each object; with them, each file has a request of its own. Default: none.
+
+    Raises:
+        ClientError: The service refused a file. Requests that have not begun by then are not sent.
+    """
+    transfer = _Transfer(s3_client, base, progress or _ignore, finished or _ignore, dict(extra_args or {}))
+    single, archives = list(files), list[list[LocalFile]]()
+    small = [file for file in files if file.size_bytes <= _SMALL_BYTES]
+    if len(small) > 1 and not extra_args and _summary(s3_client, base) is not None:
+        first, *others = _archives(small)
+        if transfer.send_archive(first):  # shows whether this key may send archives
+            single = [file for file in files if file.size_bytes > _SMALL_BYTES]
+            archives = others
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="upload") as pool:
+        tasks: list[Future[Any]] = [pool.submit(transfer.send_archive, each) for each in archives]
+        tasks.extend(pool.submit(transfer.send, each) for each in single)
+        done, unfinished = wait(tasks, return_when=FIRST_EXCEPTION)
+        for task in unfinished:
+            task.cancel()
+        for task in done:
+            task.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """Sends files below one prefix.
+
+    Attributes:
+        client: boto3's ``s3`` client.
+        base: Bucket and prefix.
+        progress: Called with the number of bytes that were sent.
+        finished: Called with the number of files that were sent.
+        extra_args: Further arguments of each object.
+    """
+
+    client: Any
+    base: S3Uri
+    progress: Callable[[int], None]
+    finished: Callable[[int], None]
+    extra_args: dict[str, Any]
+
+    def send(self, file: LocalFile) -> None:
+        """Send one file."""
+        from boto3.s3.transfer import TransferConfig
+
+        place = self.base / file.name
+        host = urlsplit(self.client.meta.endpoint_url).hostname or ""
+        # On one machine, in one request: the service would write the parts of an upload twice.
+        parts_from_bytes = _PUT_MAX_BYTES + 1 if host in _LOOPBACK else _PARTS_FROM_BYTES
+        self.client.upload_file(
+            str(file.path),
+            place.bucket,
+            place.key,
+            Callback=self.progress,
+            ExtraArgs=self.extra_args or None,
+            Config=TransferConfig(multipart_threshold=parts_from_bytes, use_threads=file.size_bytes > parts_from_bytes),
+        )
+        self.finished(1)
+
+    def send_archive(self, files: Sequence[LocalFile]) -> bool:
+        """Send files as one archive; return whether the service has extracted it."""
+        from botocore.exceptions import ClientError
+
+        place = self.base / f".files-{hashlib.sha256(files[0].name.encode()).hexdigest()[:16]}.tar"
+        body = io.BytesIO()
+        with tarfile.open(fileobj=body, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for file in files:
+                member = tarfile.TarInfo(file.name)
+                member.size = file.size_bytes
+                with file.path.open("rb", buffering=0) as content:
+                    archive.addfile(member, content)
+        try:
+            reply = self.client.put_object(
+                Bucket=place.bucket, Key=place.key, Body=body.getvalue(), ContentType=_ARCHIVE_TYPE
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "AccessDenied":
+                return False
+            raise
+        if _EXTRACTED not in reply["ResponseMetadata"]["HTTPHeaders"]:
+            self.client.delete_object(Bucket=place.bucket, Key=place.key)
+            return False
+        self.progress(sum(file.size_bytes for file in files))
+        self.finished(len(files))
+        return True
+
+
 class _Progress:
-    """Shows the percentage of an upload: rewritten in place on a terminal, otherwise one line every few seconds."""
+    """Shows files and bytes of an upload: rewritten in place on a terminal, otherwise one line every few seconds."""
 
-    def __init__(self, console: Console, total_bytes: int, label: str) -> None:
+    def __init__(self, console: Console, files: Sequence[LocalFile], label: str) -> None:
         self._console = console
-        self._total = total_bytes
         self._label = label
-        self._done = 0
+        self._total_bytes = sum(file.size_bytes for file in files)
+        self._total_files = len(files)
+        self._sent_bytes = 0
+        self._sent_files = 0
         self._next_report_s = time.monotonic() + (0 if console.is_terminal else _REPORT_INTERVAL_S)
-        self._lock = threading.Lock()  # boto3 calls from its transfer threads
+        self._lock = threading.Lock()
 
-    def __call__(self, count: int) -> None:
+    def add_bytes(self, count: int) -> None:
+        """Record sent bytes."""
         with self._lock:
-            self._done += count
-            now = time.monotonic()
-            if now < self._next_report_s:
-                return
-            text = f"{self._label}: {_size(self._done)} of {_size(self._total)} ({100 * self._done // self._total} %)"
-            if self._console.is_terminal:
-                self._console.rewrite(text)
-                self._next_report_s = now + 0.1
-            else:
-                self._console.say(text)
-                self._next_report_s = now + _REPORT_INTERVAL_S
+            self._sent_bytes += count
+            self._show()
+
+    def add_files(self, count: int) -> None:
+        """Record completed files."""
+        with self._lock:
+            self._sent_files += count
+            self._show()
 
     def finish(self) -> None:
+        """Remove the line from a terminal."""
         self._console.rewrite("")
 
+    def _show(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_report_s:
+            return
+        part = self._sent_bytes / self._total_bytes if self._total_bytes else self._sent_files / self._total_files
+        text = (
+            f"{self._label}: {self._sent_files} of {_count(self._total_files)}, {_size(self._sent_bytes)} of"
+            f" {_size(self._total_bytes)} ({100 * part:.0f} %)"
+        )
+        if self._console.is_terminal:
+            self._console.rewrite(text)
+            self._next_report_s = now_s + 0.1
+        else:
+            self._console.say(text)
+            self._next_report_s = now_s + _REPORT_INTERVAL_S
 
-def _existing(s3_client: Any, base: S3Uri) -> dict[str, int]:
+
+def _ignore(count: int) -> None:
+    del count
+
+
+def _missing(s3_client: Any, data: LocalData, base: S3Uri) -> list[LocalFile]:
+    """Return the files that the bucket does not have, by their size."""
+    if _summary(s3_client, base) == (len(data.files), data.size_bytes):
+        return []
     pages = s3_client.get_paginator("list_objects_v2").paginate(Bucket=base.bucket, Prefix=f"{base.key}/")
-    return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
+    there = {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
+    return [file for file in data.files if there.get(f"{base.key}/{file.name}") != file.size_bytes]
 
 
-def _files_below(root: Path) -> tuple[tuple[str, Path], ...]:
-    files = []
-    for directory, _, names in os.walk(root, followlinks=True):
-        for name in names:
-            file = Path(directory, name)
-            if not stat.S_ISREG(file.stat().st_mode):
-                raise ValueError(f"{file} is neither a file nor a directory; remove it or choose another directory")
-            files.append((file.relative_to(root).as_posix(), file))
-    return tuple(sorted(files))
+def _summary(s3_client: Any, base: S3Uri) -> tuple[int, int] | None:
+    """Return number and bytes of the objects below a prefix; None if the service does not tell: it is no tidemill."""
+    reply = s3_client.list_objects_v2(Bucket=base.bucket, Prefix=f"{base.key}/", MaxKeys=0)
+    headers = reply["ResponseMetadata"]["HTTPHeaders"]
+    return (int(headers[_SUMMARY[0]]), int(headers[_SUMMARY[1]])) if _SUMMARY[0] in headers else None
 
 
-def _sha256(file: Path) -> str:
+def _archives(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
+    archive: list[LocalFile] = []
+    size_bytes = 0
+    for file in files:
+        if archive and (len(archive) == _ARCHIVE_FILES or size_bytes + file.size_bytes > _ARCHIVE_BYTES):
+            yield archive
+            archive, size_bytes = list[LocalFile](), 0
+        archive.append(file)
+        size_bytes += file.size_bytes
+    yield archive
+
+
+def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with file.open("rb") as content:
+    with path.open("rb", buffering=0) as content:
         while chunk := content.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def _count(files: int) -> str:
+    return f"{files} {'file' if files == 1 else 'files'}"
 
 
 def _size(count: float) -> str:

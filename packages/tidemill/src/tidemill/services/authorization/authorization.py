@@ -20,6 +20,7 @@ from tidemill.errors import AwsError
 from tidemill.services.authorization.needs import needs_of
 from tidemill.services.authorization.publications import JobWriter
 from tidemill.services.authorization.s3 import delete_entry
+from tidemill.services.s3.archive import is_extracted
 from tidemill.wire.exchange import Context, Handler, Reply
 from tidemill.wire.signing.credentials import Credential
 
@@ -95,6 +96,13 @@ class Authorization:
         credential: Credential,
         denied: list[Permission],
     ) -> Mapping[str, Any] | Reply:
+        if context.operation == "PutObject" and is_extracted(context.headers):
+            raise AwsError(
+                "archives are extracted for keys without a policy only, because a policy is checked for one key per"
+                " request; send the files one by one",
+                code="AccessDenied",
+                status=403,
+            )
         per_entry = _needs_of_entries(request, context)
         if per_entry is not None:
             refused = [self._refusal(needs, context, credential, denied) for needs in per_entry]

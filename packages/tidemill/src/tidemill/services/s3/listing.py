@@ -12,7 +12,7 @@ from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import DamagedObject, ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["DAMAGED", "ListOperations", "encoder_of"]
 
@@ -46,8 +46,19 @@ class ListOperations:
             members["NextMarker"] = encode(page.last)
         return members
 
-    async def list_2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListObjectsV2; continues at the position in the previous page's token."""
+    async def list_2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
+        """ListObjectsV2; continues at the position in the previous page's token.
+
+        With MaxKeys 0, headers of the reply have the number and the size of all objects below the prefix.
+        """
+        members = await self._list_2(request)
+        if members["MaxKeys"]:
+            return members
+        count, size_bytes = await self._objects.summarize(request["Bucket"], request.get("Prefix") or "")
+        summary = {"x-tidemill-prefix-objects": str(count), "x-tidemill-prefix-bytes": str(size_bytes)}
+        return Reply(members=members, headers=summary)
+
+    async def _list_2(self, request: Mapping[str, Any]) -> dict[str, Any]:
         encode = encoder_of(request)
         token, start_after = request.get("ContinuationToken"), request.get("StartAfter") or ""
         delimiter = request.get("Delimiter") or ""

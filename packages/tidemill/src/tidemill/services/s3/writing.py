@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.errors import AwsError
+from tidemill.services.s3.archive import entries_of, is_extracted
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
 from tidemill.services.s3.encryption import encryption_of, storage_of
@@ -18,6 +20,8 @@ from tidemill.wire.exchange import Context, Handler, Reply
 __all__ = ["WriteOperations"]
 
 DELETE_MAX = 1000
+EXTRACTED_HEADER = "x-tidemill-extracted"
+"""Header of the reply to an archive: the number of objects that are stored."""
 
 
 class WriteOperations:
@@ -39,11 +43,17 @@ class WriteOperations:
             "PutObjectTagging": self.put_tags,
         }
 
-    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """PutObject: all checks come before the body is read."""
+    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
+        """PutObject: all checks come before the body is read.
+
+        With the media type of `archive`, the body is a tar archive, whose files are stored as objects beside the key:
+        many small files are durable in one step.
+        """
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         self._objects.require_bucket(bucket)
+        if is_extracted(context.headers):
+            return await self._extract(request)
         attributes = attributes_of(request, context.headers, await storage_of(request, self._keys))
         precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
         if precondition is not None:
@@ -64,6 +74,15 @@ class WriteOperations:
         if request.get("SSEKMSEncryptionContext"):
             members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
+
+    async def _extract(self, request: Mapping[str, Any]) -> Reply:
+        bucket, body, disk = request["Bucket"], request["Body"], self._objects.contents.disk
+        prefix, slash, _ = request["Key"].rpartition("/")
+        async with disk.receive(body, size_bytes=body.size_bytes or 0) as archive:
+            file = disk.path(archive.content_id)
+            entries = await disk.run(partial(entries_of, file, prefix=prefix + slash))
+            await self._objects.extract(file, bucket, entries)
+            return Reply(members={"ETag": quoted(archive.md5)}, headers={EXTRACTED_HEADER: str(len(entries))})
 
     async def delete(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteObject."""

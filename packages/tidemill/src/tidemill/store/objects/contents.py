@@ -7,7 +7,7 @@ at the same time.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -268,11 +268,11 @@ class Commits:
         self._contents = contents
         self._running: set[asyncio.Task[None]] = set()
 
-    async def naming(self, content_id: str, work: Work, *, grows: bool = True) -> None:
-        """Run ``work``, which makes a row name new content. If nothing is committed, remove the content.
+    async def naming(self, content_ids: Collection[str], work: Work, *, grows: bool = True) -> None:
+        """Run ``work``, which makes rows name new contents. If nothing is committed, remove the contents.
 
         Args:
-            content_id: The new content.
+            content_ids: The new contents.
             work: Changes the rows.
             grows: Refuse the change while the disk is full, as `Database.write`. Default: true.
 
@@ -280,8 +280,9 @@ class Commits:
             ServiceUnavailable: The change was not committed.
             Exception: Any exception of ``work``.
         """
-        self._contents.of(content_id).hand_over(content_id)
-        await self._to_the_end(self._name(content_id, work, grows=grows))
+        for content_id in content_ids:
+            self._contents.of(content_id).hand_over(content_id)
+        await self._to_the_end(self._name(content_ids, work, grows=grows))
 
     async def releasing(self, work: Work, *, grows: bool = False) -> None:
         """Run ``work``, which may leave content without a row, and retire such content.
@@ -301,15 +302,17 @@ class Commits:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def _name(self, content_id: str, work: Work, *, grows: bool) -> None:
+    async def _name(self, content_ids: Collection[str], work: Work, *, grows: bool) -> None:
         try:
             with disk_errors("storing the description of an object"):
                 faults.point("store.object.index")
-            await self._release(work, grows=grows, named=[content_id])
+            await self._release(work, grows=grows, named=content_ids)
         except BaseException:
-            await self._remove_unless_named(content_id)
+            for content_id in content_ids:
+                await self._remove_unless_named(content_id)
             raise
-        self._contents.of(content_id).named(content_id)
+        for content_id in content_ids:
+            self._contents.of(content_id).named(content_id)
 
     async def _release(self, work: Work, *, grows: bool, named: Iterable[str] = ()) -> None:
         def with_unnamed(connection: Connection) -> list[str]:

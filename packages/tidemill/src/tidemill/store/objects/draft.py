@@ -3,10 +3,12 @@
 All functions block; `tidemill.store.objects.content` calls them in threads, one call after the other.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +20,7 @@ from tidemill.store.objects.errors import ObjectDamaged
 __all__ = ["Content", "Digest", "Draft"]
 
 COPY_BYTES = 1024 * 1024
+PARALLEL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +55,11 @@ class Draft:
         path: Path of the temporary file.
         target: Path of the complete file; its name becomes the content id.
         digests: Further hashes to update with every byte, besides MD5 and SHA-256.
+        hashers: Compute the MD5 of large chunks while another thread computes the other hashes and writes: MD5 is
+            slower than the disk.
     """
 
-    def __init__(self, path: Path, *, target: Path, digests: Iterable[Digest] = ()) -> None:
+    def __init__(self, path: Path, *, target: Path, hashers: Executor, digests: Iterable[Digest] = ()) -> None:
         self.content_id = target.name
         self._path = path
         self._target = target
@@ -62,15 +67,16 @@ class Draft:
         self._size_bytes = 0
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._sha256 = hashlib.sha256()
-        self._digests: tuple[Digest, ...] = (self._md5, self._sha256, *digests)
+        self._digests: tuple[Digest, ...] = (self._sha256, *digests)
+        self._hashers = hashers
 
     def append(self, chunks: Iterable[bytes]) -> None:
         """Write and hash ``chunks``."""
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         for chunk in chunks:
-            self._hash(chunk)
-            _write_all(self._fd, chunk)
+            with self._hashed(chunk):
+                _write_all(self._fd, chunk)
 
     def finish(self, chunks: Iterable[bytes]) -> Content:
         """Write the last ``chunks`` and move the file to its final path, durably."""
@@ -97,6 +103,38 @@ class Draft:
                 raise ObjectDamaged("an uploaded part is damaged or missing on the disk; upload that part again")
         return self._place()
 
+    def write_range(self, source_fd: int, offset: int, size_bytes: int) -> None:
+        """Write a range of an open file, and sync it. `move` completes the draft.
+
+        Raises:
+            ObjectDamaged: The file ends before the range.
+        """
+        self.append(())
+        end = offset + size_bytes
+        while offset < end:
+            chunk = os.pread(source_fd, min(COPY_BYTES, end - offset), offset)
+            if not chunk:
+                raise ObjectDamaged("the archive was cut short on the disk while it was extracted; send it again")
+            self.append((chunk,))
+            offset += len(chunk)
+        self._sync()
+
+    def move(self) -> Content:
+        """Move the synced file to its final path. It is durable when the caller has synced `directory`."""
+        faults.point("store.object.rename")
+        self._path.replace(self._target)
+        return Content(
+            content_id=self.content_id,
+            size_bytes=self._size_bytes,
+            md5=self._md5.hexdigest(),
+            sha256=self._sha256.hexdigest(),
+        )
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the final path."""
+        return self._target.parent
+
     def adopt(self, file: Path) -> Content:
         """Store ``file`` at the final path, by a hard link if possible, otherwise by a copy.
 
@@ -112,7 +150,8 @@ class Draft:
         self._path.chmod(0o400)
         self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         while chunk := os.read(self._fd, COPY_BYTES):
-            self._hash(chunk)
+            with self._hashed(chunk):
+                pass
         return self._place()
 
     def discard(self) -> None:
@@ -121,24 +160,32 @@ class Draft:
         self._path.unlink(missing_ok=True)
         self._target.unlink(missing_ok=True)
 
-    def _hash(self, chunk: bytes) -> None:
-        for digest in self._digests:
-            digest.update(chunk)
+    @contextlib.contextmanager
+    def _hashed(self, chunk: bytes) -> Iterator[None]:
+        """Hash ``chunk``, and run the block meanwhile."""
+        large = len(chunk) >= PARALLEL_BYTES
+        md5 = self._hashers.submit(self._md5.update, chunk) if large else None
+        try:
+            if md5 is None:
+                self._md5.update(chunk)
+            for digest in self._digests:
+                digest.update(chunk)
+            yield
+        finally:
+            if md5 is not None:
+                md5.result()
         self._size_bytes += len(chunk)
 
     def _place(self) -> Content:
+        self._sync()
+        content = self.move()
+        sync_directory(self.directory)
+        return content
+
+    def _sync(self) -> None:
         faults.point("store.object.fsync")
         os.fsync(self._fd)
         self._close()
-        faults.point("store.object.rename")
-        self._path.replace(self._target)
-        sync_directory(self._target.parent)
-        return Content(
-            content_id=self.content_id,
-            size_bytes=self._size_bytes,
-            md5=self._md5.hexdigest(),
-            sha256=self._sha256.hexdigest(),
-        )
 
     def _close(self) -> None:
         if self._fd >= 0:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from tidemill.core.names import KEY_MAX_BYTES
 from tidemill.errors import AwsError, StateCorrupt
@@ -205,6 +205,9 @@ def check_key(key: str) -> None:
         )
 
 
+_KEYS_PER_STATEMENT = 500
+
+
 def bucket_created_ms(connection: Connection, name: str) -> int | None:
     """Return the time when the bucket was created, or None if there is no such bucket."""
     return connection.execute(select(buckets.c.created_ms).where(buckets.c.name == name)).scalar()
@@ -261,6 +264,24 @@ def put_object(connection: Connection, info: ObjectInfo) -> str | None:
     return replaced
 
 
+def put_objects(connection: Connection, bucket: str, infos: Sequence[ObjectInfo]) -> list[str]:
+    """Store objects of one bucket; later ones replace earlier ones of the same key. Return the content ids replaced.
+
+    A few statements for all rows: a statement costs more time than the row.
+    """
+    last = {info.key.encode(): info for info in infos}
+    released = [info.content_id for info in infos if last[info.key.encode()] is not info]
+    keys = list(last)
+    for begin in range(0, len(keys), _KEYS_PER_STATEMENT):
+        where = (objects.c.bucket == bucket, objects.c.key.in_(keys[begin : begin + _KEYS_PER_STATEMENT]))
+        replaced = connection.execute(select(objects.c.content_id).where(*where)).scalars().all()
+        if replaced:
+            connection.execute(delete(objects).where(*where))
+            released += replaced
+    connection.execute(insert(objects), [info.to_row() for info in last.values()])
+    return released
+
+
 def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
     """Delete the object's row, even if it is damaged. Return its content id, or None if there was no row."""
     where = (objects.c.bucket == bucket, objects.c.key == key.encode())
@@ -292,6 +313,17 @@ def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
 def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
     """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those."""
     connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))
+
+
+def summarize(connection: Connection, bucket: str, *, prefix: bytes) -> tuple[int, int]:
+    """Return the number of objects whose keys begin with ``prefix``, and their size in bytes."""
+    query = select(func.count(), func.coalesce(func.sum(objects.c.size_bytes), 0)).where(
+        objects.c.bucket == bucket, objects.c.key >= prefix
+    )
+    if prefix:
+        query = query.where(objects.c.key < successor(prefix))
+    count, size_bytes = connection.execute(query).one()
+    return int(count), int(size_bytes)
 
 
 def scan(

@@ -6,7 +6,8 @@ incomplete object is never visible, and an acknowledged object is never lost. Th
 `tidemill.services.s3` and the control plane use it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,16 +28,34 @@ from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such
 from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
 
-__all__ = ["ObjectStore", "Precondition", "ScrubReport"]
+__all__ = ["ArchiveEntry", "ObjectStore", "Precondition", "ScrubReport"]
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified completely before the first byte is sent."""
 LIST_ROWS = 1000
+GROUP_OBJECTS = 4096
+GROUP_BYTES = 64 * 1024 * 1024
+"""Limits of what is extracted from an archive at a time: the group is durable, and visible, in one step."""
 GRACE_S = 10.0
 COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
 
 Precondition = Callable[[ObjectInfo | None], None]
 """Called inside the transaction with the existing object, or None. Raises an exception to refuse the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveEntry:
+    """A range of an archive that becomes an object.
+
+    Attributes:
+        key: Key of the object.
+        offset: Offset of its bytes in the archive.
+        size_bytes: Number of its bytes.
+    """
+
+    key: str
+    offset: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +236,19 @@ class ObjectStore:
 
         return await self.database.read_in_thread(work)
 
+    async def summarize(self, bucket: str, prefix: str) -> tuple[int, int]:
+        """Return the number of objects below a prefix, and their size in bytes, without reading each row.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+        """
+
+        def work(connection: Connection) -> tuple[int, int]:
+            object_index.require_bucket(connection, bucket)
+            return object_index.summarize(connection, bucket, prefix=prefix.encode())
+
+        return await self.database.read_in_thread(work)
+
     def file_of(self, info: ObjectInfo) -> Path | None:
         """Return the file with the object's bytes, which never changes; None if the bytes are in a remote S3."""
         return self.contents.of(info.content_id).file(info.content_id)
@@ -380,7 +412,66 @@ class ObjectStore:
             NoSuchBucket: There is no such bucket.
             ServiceUnavailable: The object was not stored.
         """
-        info = ObjectInfo(
+        info = self._info(bucket, key, content, attributes=attributes, etag=etag, publisher=publisher)
+
+        def work(connection: Connection) -> list[str]:
+            released = [] if also is None else list(also(connection))
+            return released + _put(connection, info, precondition)
+
+        await self.commits.naming([content.content_id], work, grows=grows)
+        return info
+
+    async def extract(self, archive: Path, bucket: str, entries: Sequence[ArchiveEntry]) -> None:
+        """Store ranges of a file as objects. Groups of them are durable together, and visible together.
+
+        Args:
+            archive: The file, which nobody changes.
+            bucket: Name of the bucket.
+            entries: The objects, with keys that `check_key` has checked.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+            ServiceUnavailable: The disk is full or failing; earlier groups are stored.
+        """
+        for group in _groups(entries):
+            async with self._split(archive, bucket, group) as contents:
+                infos = [
+                    self._info(bucket, entry.key, content, attributes=ObjectAttributes())
+                    for entry, content in zip(group, contents, strict=True)
+                ]
+
+                def work(connection: Connection, infos: list[ObjectInfo] = infos) -> list[str]:
+                    object_index.require_bucket(connection, bucket)
+                    return object_index.put_objects(connection, bucket, infos)
+
+                await self.commits.naming([info.content_id for info in infos], work)
+
+    @contextlib.asynccontextmanager
+    async def _split(self, archive: Path, bucket: str, entries: Sequence[ArchiveEntry]) -> AsyncIterator[list[Content]]:
+        place, disk = self.contents.new, self.contents.disk
+        if place is disk:
+            async with disk.split(archive, [(entry.offset, entry.size_bytes) for entry in entries]) as contents:
+                yield contents
+            return
+        async with contextlib.AsyncExitStack() as stack:
+            found = []
+            for entry in entries:
+                body = disk.slice(archive, entry.offset, entry.size_bytes)
+                received = place.receive(body, name=f"{bucket}/{entry.key}", size_bytes=entry.size_bytes)
+                found.append(await stack.enter_async_context(received))
+            yield found
+
+    def _info(
+        self,
+        bucket: str,
+        key: str,
+        content: Content,
+        *,
+        attributes: ObjectAttributes,
+        etag: str | None = None,
+        publisher: str | None = "",
+    ) -> ObjectInfo:
+        return ObjectInfo(
             bucket=bucket,
             key=key,
             content_id=content.content_id,
@@ -391,13 +482,6 @@ class ObjectStore:
             publisher=publisher,
             **_values(attributes, ObjectAttributes),
         )
-
-        def work(connection: Connection) -> list[str]:
-            released = [] if also is None else list(also(connection))
-            return released + _put(connection, info, precondition)
-
-        await self.commits.naming(content.content_id, work, grows=grows)
-        return info
 
     async def copy(
         self,
@@ -565,6 +649,19 @@ def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | 
         precondition(object_index.get_object(connection, info.bucket, info.key))
     replaced = object_index.put_object(connection, info)
     return [] if replaced is None else [replaced]
+
+
+def _groups(entries: Sequence[ArchiveEntry]) -> Iterator[list[ArchiveEntry]]:
+    group: list[ArchiveEntry] = []
+    size_bytes = 0
+    for entry in entries:
+        if group and (len(group) == GROUP_OBJECTS or size_bytes + entry.size_bytes > GROUP_BYTES):
+            yield group
+            group, size_bytes = list[ArchiveEntry](), 0
+        group.append(entry)
+        size_bytes += entry.size_bytes
+    if group:
+        yield group
 
 
 def _values(value: ObjectAttributes, kind: type[ObjectAttributes]) -> dict[str, Any]:

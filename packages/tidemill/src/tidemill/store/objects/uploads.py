@@ -167,7 +167,7 @@ class Uploads:
             upload_index.require_upload(connection, upload.bucket, upload.key, upload.upload_id)
             return upload_index.put_part(connection, part)
 
-        await self._objects.commits.naming(content.content_id, work)
+        await self._objects.commits.naming([content.content_id], work)
         return part
 
     def parts(self, upload: UploadInfo, *, after: int = 0, limit: int | None = None) -> tuple[PartInfo, ...]:
