@@ -154,7 +154,7 @@ def upload_files(
         extra_args: boto3's ``ExtraArgs`` of each object; with them, each file has a request of its own. Default: none.
 
     Raises:
-        ClientError: The service refused a file. Requests that have not begun by then are not sent.
+        S3UploadFailedError: boto3's error for a file that the service refused. Later requests are not sent.
     """
     transfer = _Transfer(s3_client, base, progress or _ignore, finished or _ignore, dict(extra_args or {}))
     single, archives = list(files), list[list[LocalFile]]()

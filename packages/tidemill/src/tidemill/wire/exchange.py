@@ -61,6 +61,8 @@ class Context:
     """Request headers, names in lower case."""
     scheme: str = "http"
     """``http`` or ``https``, as the client reached the service."""
+    presigned: bool = False
+    """Whether the request has a signature that its key's owner gave to somebody else: a presigned URL or form."""
     writer: Writer | None = None
     """Limits the changes of objects; None for callers without limits."""
 

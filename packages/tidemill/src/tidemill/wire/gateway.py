@@ -304,6 +304,7 @@ class Gateway:
             region=self._region,
             headers=request.headers,
             scheme=request.scheme,
+            presigned=claim.presigned,
         )
         return await self._authorizer.handle(handler, members, context, claim.credential)
 

@@ -200,3 +200,15 @@ def test_an_object_of_an_earlier_version_is_kept_as_that_version_kept_it(tmp_pat
     assert isinstance(refusal, AwsError)
     assert "an earlier version of tidemill stored the object" in refusal.message
     assert writer.refusal("s3:DeleteObject", BUCKET, "out/job-1/k", publisher=None) is None
+
+
+def test_a_job_cannot_write_other_keys_by_an_archive(key: Callable[[int], Any], s3: Any) -> None:
+    place = {"Bucket": BUCKET, "Key": "out/job-1/files.tar", "ContentType": "application/vnd.tidemill.files+tar"}
+    with pytest.raises(ClientError, match=r"AccessDenied.*one by one"):
+        key(1).put_object(Body=b"an archive", **place)
+    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET, Prefix=place["Key"])
+    # A presigned URL is for one key: its holder stores what an owner of the key would have extracted.
+    url = s3.generate_presigned_url("put_object", Params=place)
+    put = urllib3.PoolManager().request("PUT", url, body=b"an archive", headers={"Content-Type": place["ContentType"]})
+    assert put.status == 200
+    assert s3.get_object(Bucket=BUCKET, Key=place["Key"])["Body"].read() == b"an archive"

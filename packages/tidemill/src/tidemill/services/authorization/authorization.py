@@ -96,7 +96,7 @@ class Authorization:
         credential: Credential,
         denied: list[Permission],
     ) -> Mapping[str, Any] | Reply:
-        if context.operation == "PutObject" and is_extracted(context.headers):
+        if context.operation == "PutObject" and is_extracted(context):
             raise AwsError(
                 "archives are extracted for keys without a policy only, because a policy is checked for one key per"
                 " request; send the files one by one",

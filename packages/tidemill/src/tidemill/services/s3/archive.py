@@ -1,12 +1,13 @@
 """The files in a tar archive that a client uploads to be extracted."""
 
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ArchiveEntry
+from tidemill.wire.exchange import Context
 
 __all__ = ["MAX_ENTRIES", "entries_of", "is_extracted"]
 
@@ -14,12 +15,13 @@ _MEDIA_TYPE = "application/vnd.tidemill.files+tar"
 MAX_ENTRIES = 200_000
 
 
-def is_extracted(headers: Mapping[str, str]) -> bool:
-    """Return whether the body of a PutObject with these headers is extracted.
+def is_extracted(context: Context) -> bool:
+    """Return whether the body of a PutObject is extracted.
 
-    Only for keys without a policy: a policy is checked for one key per request.
+    Only for keys without a policy, which is checked for one key per request, and never for a presigned request, which
+    gives somebody else the right to one key.
     """
-    return headers.get("content-type") == _MEDIA_TYPE
+    return context.headers.get("content-type") == _MEDIA_TYPE and not context.presigned
 
 
 def entries_of(file: Path, *, prefix: str) -> list[ArchiveEntry]:

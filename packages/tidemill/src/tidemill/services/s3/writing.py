@@ -52,7 +52,7 @@ class WriteOperations:
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         self._objects.require_bucket(bucket)
-        if is_extracted(context.headers):
+        if is_extracted(context):
             return await self._extract(request)
         attributes = attributes_of(request, context.headers, await storage_of(request, self._keys))
         precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
