@@ -210,6 +210,7 @@ class _Served:
             loader=self._loader,
             options=self._options,
             ports=self._ports,
+            environment=self._environment,
             event=_event,
         )
         self._cleanup.push_async_callback(host.close)

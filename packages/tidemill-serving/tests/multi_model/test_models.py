@@ -212,7 +212,7 @@ def test_each_model_runs_its_own_code_in_a_separate_process(endpoint: Server, pl
     ("files", "status", "text"),
     [
         ({"code/inference.py": "raise KeyError('weights')"}, 500, "could not be loaded: KeyError: 'weights'"),
-        ({"code/inference.py": SCRIPT, "code/requirements.txt": "a==1"}, 400, "ship them in code/lib"),
+        ({"code/inference.py": SCRIPT, "code/requirements.txt": "no such package"}, 500, "could not be installed"),
     ],
 )
 def test_a_model_whose_code_cannot_run_is_not_loaded(
@@ -224,6 +224,44 @@ def test_a_model_whose_code_cannot_run_is_not_loaded(
     assert text in answer.error
     assert endpoint.get(f"/models/{name}").status == 404
     assert endpoint.get(f"/v1/models/{name}").status == 404
+
+
+def write_package(directory: Path, name: str) -> str:
+    """Write a package that defines ``NAME``, and return the line that requires it."""
+    (directory / name).mkdir(parents=True)
+    (directory / name / "__init__.py").write_text(f"NAME = {name!r}")
+    setup = f"from setuptools import setup\nsetup(name={name!r}, version='1', packages=[{name!r}])"
+    (directory / "setup.py").write_text(setup)
+    return f"{directory}\n"
+
+
+def test_packages_for_all_models_and_for_one_are_installed_before_its_code_is_imported(
+    start: Any, models: Path, tmp_path: Path
+) -> None:
+    root, temporary = tmp_path / "root", tmp_path / "temporary"
+    script = "import {0}\ndef handler(data, context): return {1}, 'text/plain'"
+    files = {
+        "code/requirements.txt": write_package(tmp_path / "common", "tides"),
+        "code/inference.py": script.format("tides", "tides.NAME"),
+        "own/model/code/requirements.txt": write_package(tmp_path / "single", "waves"),
+        "own/model/code/inference.py": script.format("tides, waves", "tides.NAME + waves.NAME"),
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name in ("own", "plain"):
+        (root / name / "model").mkdir(parents=True, exist_ok=True)
+        (root / name / "model/half_plus").symlink_to(models / "half_plus")
+    temporary.mkdir()
+    environment = {"SAGEMAKER_MULTI_MODEL": "true", "PIP_NO_BUILD_ISOLATION": "0", "TMPDIR": str(temporary)}
+    endpoint = start(root, environment=environment)
+    for name, answer in (("own", b"tideswaves"), ("plain", b"tides")):
+        assert load(endpoint, name, f"/opt/ml/models/{name}/model/half_plus").status == 200
+        assert invoke(endpoint, name, "").body == answer
+    assert len(list(temporary.glob("tidemill-packages-*"))) == 2
+    assert endpoint.request("DELETE", "/models/own").status == 200
+    assert len(list(temporary.glob("tidemill-packages-*"))) == 1
+    assert invoke(endpoint, "plain", "").body == b"tides"
 
 
 def test_an_archive_is_unpacked_for_its_model_and_removed_with_it(start: Any, models: Path, tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Find the user code in a model archive, and the Python and packages to run it with."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill_serving.errors import StartFailed
@@ -16,7 +17,9 @@ __all__ = [
     "UserCode",
     "find_inference_code",
     "find_python_code",
+    "install_packages",
     "locate_code",
+    "names_packages",
     "python_of",
     "required_packages",
     "with_packages",
@@ -129,7 +132,7 @@ def python_of(environment: Mapping[str, str]) -> str:
 
 def required_packages(code: UserCode) -> Path | None:
     """Return the requirements.txt of the code if it names any packages."""
-    return code.requirements if code.requirements is not None and _names_packages(code.requirements) else None
+    return code.requirements if code.requirements is not None and names_packages(code.requirements) else None
 
 
 def with_packages(code: UserCode, environment: Mapping[str, str]) -> UserCode:
@@ -144,26 +147,39 @@ def with_packages(code: UserCode, environment: Mapping[str, str]) -> UserCode:
         StartFailed: The packages cannot be installed; pip's output is in the log.
     """
     if environment.get(OVERLAY_VARIABLE):
-        return _with_python(code, python_of(environment))
-    if required_packages(code) is None:
-        return code
+        return replace(code, python=python_of(environment))
+    requirements = required_packages(code)
+    return code if requirements is None else replace(code, python=install_packages([requirements]))
+
+
+def install_packages(files: Sequence[Path]) -> str:
+    """Install packages into a new environment above the server's; return its interpreter.
+
+    Args:
+        files: Each a requirements.txt. A later one may replace packages of an earlier one.
+
+    Raises:
+        StartFailed: The packages cannot be installed; pip's output is in the log.
+    """
     overlay = Path(tempfile.mkdtemp(prefix="tidemill-packages-"))
-    command = [sys.executable, "-m", "tidemill_runtime", "install", str(overlay), str(code.requirements)]
-    try:
-        # The command writes its failure report below this directory; pip's output goes straight to the log.
-        subprocess.run(command, check=True, env={**os.environ, "SAGEMAKER_BASE_DIR": str(overlay / ".report")})
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise StartFailed(
-            f"the packages of {code.requirements} could not be installed: {error}; see the lines above, or ship the"
-            " packages in code/lib"
-        ) from error
-    return _with_python(code, str(overlay / "bin" / "python"))
+    # The command writes its failure report below this directory; pip's output goes straight to the log.
+    variables = {**os.environ, "SAGEMAKER_BASE_DIR": str(overlay / ".report")}
+    for file in files:
+        command = [sys.executable, "-m", "tidemill_runtime", "install", str(overlay), str(file)]
+        try:
+            subprocess.run(command, check=True, env=variables)
+        except (OSError, subprocess.CalledProcessError) as error:
+            shutil.rmtree(overlay, ignore_errors=True)
+            raise StartFailed(
+                f"the packages of {file} could not be installed: {error}; see the lines above, or ship the packages in"
+                " code/lib"
+            ) from error
+    return str(overlay / "bin" / "python")
 
 
-def _with_python(code: UserCode, python: str) -> UserCode:
-    return UserCode(kind=code.kind, script=code.script, paths=code.paths, requirements=code.requirements, python=python)
-
-
-def _names_packages(file: Path) -> bool:
+def names_packages(file: Path) -> bool:
+    """Return whether a requirements.txt exists and names any packages."""
+    if not file.is_file():
+        return False
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     return any(line.split("#")[0].strip() for line in lines)

@@ -1,16 +1,17 @@
 """The models of a multi-model endpoint: load them while others serve, and unload them when they are idle."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid, not_found
-from tidemill_serving.handlers.code import find_inference_code
+from tidemill_serving.handlers.code import UserCode, find_inference_code
 from tidemill_serving.handlers.pool import HandlerPool
 from tidemill_serving.loading import Loader
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.multi_model.directory import check_memory, extract, model_directory, model_versions, remove
+from tidemill_serving.multi_model.packages import ModelPackages
 from tidemill_serving.options import Options
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.user_code import Ports, start_handlers
@@ -41,11 +42,13 @@ class HostedModel:
     """A loaded model.
 
     Attributes:
+        code: The model's own code, or the one for all models; None without code.
         handlers: Runs invocations in the model's own code; if None, bodies are passed to the model unchanged.
         extracted: Directory that was created for the model, or None.
     """
 
     url: str
+    code: UserCode | None
     handlers: HandlerPool | None
     extracted: Path | None
 
@@ -58,6 +61,7 @@ class ModelHost:
         loader: Loads models.
         options: Limits and the directory of all models.
         ports: Ports at which handlers reach the models.
+        environment: Environment variables of the server.
         event: Writes an event with its fields to the log.
     """
 
@@ -68,6 +72,7 @@ class ModelHost:
         loader: Loader,
         options: Options,
         ports: Ports,
+        environment: Mapping[str, str],
         event: Callable[..., None],
     ) -> None:
         self._registry = registry
@@ -75,6 +80,7 @@ class ModelHost:
         self._options = options
         self._ports = ports
         self._event = event
+        self._packages = ModelPackages(options.model_dir / "code" / "requirements.txt", environment)
         self._models: dict[str, HostedModel | None] = {}
 
     @property
@@ -121,6 +127,8 @@ class ModelHost:
             if model.handlers is not None:
                 await model.handlers.drain()
             await self._free(name)
+            if model.code is not None:
+                self._packages.remove(model.code)
             if model.extracted is not None:
                 remove(model.extracted)
         finally:
@@ -166,13 +174,14 @@ class ModelHost:
             check_memory(versions)
             self._registry.add(await self._load_versions(versions))
             assert directory is not None  # implied by having versions
-            handlers = await self._start_code(request.name, directory)
+            started = await self._start_code(request.name, directory)
         except BaseException:
             await self._free(request.name)
             if extracted is not None:
                 remove(extracted)
             raise
-        return HostedModel(request.url, handlers, extracted)
+        code, handlers = started or (None, None)
+        return HostedModel(request.url, code, handlers, extracted)
 
     async def _load_versions(self, versions: Sequence[ModelVersion]) -> list[Servable]:
         try:
@@ -180,25 +189,33 @@ class ModelHost:
         except Exception as error:  # reported as the failure of the request
             raise _load_failure(error) from error
 
-    async def _start_code(self, name: str, directory: Path) -> HandlerPool | None:
-        """Start a model's own code, else the code shared by all models."""
-        for place in (directory / "code", self._options.model_dir / "code"):
-            code = find_inference_code(place, note=lambda line: self._event(line))
-            if code is None:
+    async def _start_code(self, name: str, directory: Path) -> "tuple[UserCode, HandlerPool] | None":
+        """Start a model's own code, in its directory or one above, else the code of all models in the root."""
+        root = self._options.model_dir
+        for place in (directory, *directory.parents):
+            if not place.is_relative_to(root):
+                break
+            found = find_inference_code(place / "code", note=lambda line: self._event(line))
+            if found is None:
                 continue
-            if code.requirements is not None:
-                raise RequestError(
-                    Code.FAILED_PRECONDITION,
-                    f"{code.requirements}: packages are not installed for a model of a multi-model endpoint; ship them"
-                    " in code/lib, or deploy the model by itself",
-                )
             try:
-                return await start_handlers(
-                    code, options=self._options, ports=self._ports, default_model=name, event=self._event
-                )
+                return await self._start(found, name)
             except StartFailed as error:
                 raise RequestError(Code.INTERNAL, str(error)) from error
         return None
+
+    async def _start(self, found: UserCode, name: str) -> "tuple[UserCode, HandlerPool]":
+        if found.requirements is not None:
+            self._event("handler.requirements", file=found.requirements)
+        code = await self._packages.install(found)
+        try:
+            pool = await start_handlers(
+                code, options=self._options, ports=self._ports, default_model=name, event=self._event
+            )
+        except BaseException:
+            self._packages.remove(code)
+            raise
+        return code, pool
 
     async def _free(self, name: str) -> None:
         for servable in self._registry.remove(name):
