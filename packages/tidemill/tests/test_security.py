@@ -15,7 +15,8 @@ STACK = "packages/tidemill/tests"
 
 PROMISES = {
     "It listens on loopback only, unless you give it another address. Without a TLS certificate for that address, or"
-    " the setting `allow_plain_http`, it does not start.": [
+    " the setting `allow_plain_http`, it does not start; nor with a `tls_key` that others than its owner may read.": [
+        f"{STACK}/server/test_public_address.py::test_a_key_that_others_may_read_is_refused_with_what_to_do",
         f"{STACK}/server/test_public_address.py::test_a_host_that_others_could_reach_needs_tls",
         f"{STACK}/server/test_public_address.py::test_plain_http_for_other_machines_must_be_allowed_explicitly",
         f"{STACK}/server/test_public_address.py::test_old_versions_of_tls_are_refused",
@@ -44,6 +45,7 @@ PROMISES = {
     " forms for uploads to S3, from any Origin: a form is accepted only with a policy that the owner of a key has"
     " signed, and uploads what the policy allows.": [
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
+        f"{STACK}/wire/test_hostile.py::test_the_health_check_is_answered_to_no_web_page",
         f"{STACK}/services/s3/test_forms.py::*",
     ],
     "Only you can read its keys and its state directory.": [

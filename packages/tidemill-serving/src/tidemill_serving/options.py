@@ -284,7 +284,7 @@ def _safe_ports(environment: Mapping[str, str]) -> tuple[int, int] | None:
     if not text:
         return None
     first, _, last = text.partition("-")
-    if first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 2**16:
+    if text.isascii() and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 2**16:
         return int(first), int(last)
     raise StartFailed(f"{_SAFE_PORTS}={text!r} is not a range of ports; expected FIRST-LAST, e.g. 9000-9010")
 

@@ -96,7 +96,7 @@ class Settings(BaseSettings):
     tls_certificate: Path | None = None
     """PEM file with the certificate and the certificates up to its root: the service then uses HTTPS on ``host``."""
     tls_key: Path | None = None
-    """PEM file with the private key of the certificate, without a passphrase."""
+    """PEM file with the private key of the certificate, without a passphrase. Only its owner may have rights to it."""
     allow_plain_http: bool = False
     """Listen without TLS on an address that other machines can reach. Anyone who can read the network traffic can then
     read data, and repeat a request for 15 minutes."""

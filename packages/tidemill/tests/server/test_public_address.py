@@ -32,6 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     certificate = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(directory / "ca.pem")
     certificate.private_key_pem.write_to_path(directory / "key.pem")
+    (directory / "key.pem").chmod(0o600)
     for each in certificate.cert_chain_pems:
         each.write_to_path(directory / "certificate.pem", append=True)
     return directory
@@ -144,11 +145,24 @@ def test_a_wildcard_needs_names(files: Path) -> None:
     assert PublicAddress.of(Settings(host="0.0.0.0", allowed_hosts=("tidemill.example",), **tls)) is not None
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_key_that_others_may_read_is_refused_with_what_to_do(files: Path, tmp_path: Path, mode: int) -> None:
+    key = tmp_path / "key.pem"
+    key.write_bytes((files / "key.pem").read_bytes())
+    key.chmod(mode)
+    settings = Settings(tls_certificate=files / "certificate.pem", tls_key=key)
+    with pytest.raises(ConfigurationError, match=rf"tls_key {key} has mode {mode:04o}.*chmod 600 {key}"):
+        PublicAddress.of(settings)
+    key.chmod(0o400)
+    assert PublicAddress.of(settings) is not None
+
+
 def test_a_certificate_that_cannot_be_used_is_named(files: Path) -> None:
-    certificate = files / "certificate.pem"
+    certificate, no_key = files / "certificate.pem", files / "ca.pem"
+    no_key.chmod(0o600)
     with pytest.raises(ConfigurationError, match="tls_key is missing"):
         PublicAddress.of(Settings(tls_certificate=certificate))
     with pytest.raises(ConfigurationError, match=r"there is no file /no/key\.pem"):
         PublicAddress.of(Settings(tls_certificate=certificate, tls_key="/no/key.pem"))
     with pytest.raises(ConfigurationError, match="cannot be used"):
-        PublicAddress.of(Settings(tls_certificate=certificate, tls_key=files / "ca.pem"))
+        PublicAddress.of(Settings(tls_certificate=certificate, tls_key=no_key))

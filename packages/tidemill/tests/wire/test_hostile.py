@@ -1,5 +1,8 @@
 """Every bad request of the table gets its own refusal, and the service keeps working."""
 
+import contextlib
+from collections.abc import Iterator
+
 import hostile
 import pytest
 import toys
@@ -11,6 +14,13 @@ from structlog.testing import LogCapture
 @pytest.fixture(scope="module")
 def target(port: int) -> Target:
     return Target(port, toys.KEY, toys.SECRET)
+
+
+@pytest.fixture(scope="module")
+def healthy_port(toy: toys.Toys) -> Iterator[int]:
+    """Yield the port of services that answer a health check."""
+    with toys.serving(toys.toy_gateway(toy, health={"isolation": "mount"})) as port:
+        yield port
 
 
 @pytest.mark.parametrize("row", hostile.ROWS, ids=lambda row: row.name)
@@ -63,6 +73,33 @@ def test_a_temporary_key_needs_its_own_living_token(
         answer = target.send(request)
         assert (answer.status < 400) == (code is None), answer.text
         assert code is None or answer.code == code
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8780"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Host": "rebound.example"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_health_check_is_answered_to_no_web_page(
+    healthy_port: int, method: str, fields: dict[str, str], status: int
+) -> None:
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", healthy_port, timeout=20)
+    with contextlib.closing(connection):
+        connection.request(method, "/healthz", headers=fields)
+        reply = connection.getresponse()
+        body = reply.read()
+    assert reply.status == status
+    assert (b'"isolation": "mount"' in body) == (status == 200 and method == "GET")
 
 
 def test_unknown_members_are_ignored_and_logged(target: Target, toy: toys.Toys, wire_log: LogCapture) -> None:

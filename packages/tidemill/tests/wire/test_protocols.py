@@ -7,6 +7,8 @@ import botocore.parsers
 import pytest
 
 from tidemill.errors import AwsError
+from tidemill.services.s3.ranges import copy_range, requested_slice
+from tidemill.store.objects.errors import InvalidArgument
 from tidemill.wire import timestamps
 from tidemill.wire.match import RestRouter
 from tidemill.wire.operations import operation
@@ -198,6 +200,26 @@ def test_a_number_in_a_query_has_digits_only(text: str) -> None:
     shape = service_model("s3").operation_model("ListObjectsV2").input_shape.members["MaxKeys"]
     with pytest.raises(ValueError, match="integer"):
         parse_scalar(shape, text)
+
+
+@pytest.mark.parametrize("digits", ["\u0663", "\uff13", "\u00b2"])
+def test_digits_of_other_alphabets_are_no_digits(digits: str) -> None:
+    double = service_model("cloudwatch").shape_for("DatapointValue")
+    time = service_model("s3").shape_for("LastModified")
+    for shape, text in [
+        (double, digits),
+        (double, f"1.{digits}"),
+        (double, "1_0"),
+        (time, f"{digits * 4}-11-21"),
+        (time, f"Sat, 2{digits} Nov 2026 10:00:00 GMT"),
+    ]:
+        for form in ("iso8601", "rfc822"):
+            with pytest.raises(ValueError, match=r"."):
+                parse_scalar(shape, text, timestamp_format=form)
+    assert requested_slice(f"bytes=0-{digits}", 10) is None
+    with pytest.raises(InvalidArgument):
+        copy_range(f"bytes=0-{digits}", 10)
+    assert requested_slice("bytes=0-3", 10) == copy_range("bytes=0-3", 10)
 
 
 def test_markup_and_control_characters_are_escaped() -> None:

@@ -55,9 +55,15 @@ def _from_json(text: str) -> Any:
 def _from_csv(text: str) -> list[float]:
     line = text.lstrip("\ufeff").splitlines()[0] if text.strip() else ""
     try:
-        return [float(field) for field in line.split(",")]
+        return [_number(field) for field in line.split(",")]
     except ValueError as error:
         raise invalid(f"the first line of the CSV body is no list of numbers: {error}") from error
+
+
+def _number(field: str) -> float:
+    if not field.isascii() or "_" in field:  # Python reads digits of other alphabets, and 1_000
+        raise ValueError(f"could not convert string to float: {field!r}")
+    return float(field)
 
 
 def _from_bytes(data: bytes, kind: Any) -> Any:

@@ -32,8 +32,8 @@ MPI_SINCE = (2, 12)
 """The oldest version whose environment has mpirun and `mpi4py`."""
 
 _GPU = "-gpu"
-_VERSION = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*")
-_PYTHON = re.compile(r"py([23])(\d*)")
+_VERSION = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*", re.ASCII)
+_PYTHON = re.compile(r"py([23])(\d*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

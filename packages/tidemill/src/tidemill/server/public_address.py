@@ -4,6 +4,7 @@ import contextlib
 import ipaddress
 import socket
 import ssl
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,7 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     if certificate is None or key is None:
         missing = "tls_key" if key is None else "tls_certificate"
         raise ConfigurationError(f"{missing} is missing: a certificate and its private key belong together")
+    _check_private(key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -91,6 +93,17 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
             " both are PEM files, the key without a passphrase"
         ) from error
     return context
+
+
+def _check_private(key: Path) -> None:
+    with contextlib.suppress(OSError):  # a file that is absent or cannot be read is named when it is loaded
+        mode = stat.S_IMODE(key.stat().st_mode)
+        if mode & 0o077:
+            raise ConfigurationError(
+                f"tls_key {key} has mode {mode:04o}: others than its owner can use the key, and pretend to be this"
+                f" service. If nobody else has read it, `chmod 600 {key}`, else get a new key and certificate. If other"
+                " programs need the file, make a copy with mode 0600 for this service"
+            )
 
 
 def _no_passphrase() -> str:

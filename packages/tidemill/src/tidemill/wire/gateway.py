@@ -121,10 +121,6 @@ class Gateway:
         if scope["type"] != "http":
             raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
         request = Request(scope)
-        if self._health is not None and _is_health_check(scope):
-            reply = HttpReply(200, [(b"content-type", b"application/json")], self._health)
-            await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=False)
-            return
         state = _RequestState(request, receive, str(uuid.uuid4()))
         reply = await self._reply(state)
         is_s3 = state.match.service == "s3"
@@ -164,6 +160,8 @@ class Gateway:
         request = state.request
         found = state.match = match(request, router=self._router)
         self._guard.check(request, is_form=found.is_form)
+        if self._health is not None and _is_health_check(request):
+            return HttpReply(200, [(b"content-type", b"application/json")], self._health)
         await self._await_certainty()
         if request.method == "GET" and key_id_of(request.path):
             reply = container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
@@ -388,16 +386,16 @@ def _internal(found: Match) -> str:
     return "InternalError" if found.service == "s3" else "InternalFailure"
 
 
-def _is_health_check(scope: Mapping[str, Any]) -> bool:
+def _is_health_check(request: Request) -> bool:
     """Return whether this is ``GET /healthz``, the one request that need not be signed.
 
     It discloses only isolation and version, and cannot be a request for a bucket of that name: those are signed.
     """
     return (
-        scope.get("path") == "/healthz"
-        and scope.get("method") in ("GET", "HEAD")
-        and not scope.get("query_string")
-        and not any(name == b"authorization" for name, _ in scope["headers"])
+        request.raw_path == "/healthz"
+        and request.method in ("GET", "HEAD")
+        and not request.query_string
+        and "authorization" not in request.headers
     )
 
 

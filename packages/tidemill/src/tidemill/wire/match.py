@@ -31,7 +31,7 @@ _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|inv
 _FORM_PATH = re.compile(r"/[^/]+/?")
 _METRICS_PATH = re.compile(r"/BatchPutMetrics|/FeatureGroup/.*|/BatchGetRecord")
 _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
-_SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request")
+_SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

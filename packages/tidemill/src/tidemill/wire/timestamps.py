@@ -75,6 +75,8 @@ def parse_rfc822(text: str) -> datetime:
     Raises:
         ValueError: The text has another form.
     """
+    if not text.isascii():
+        raise ValueError(f"{text[:64]!r} is not a date")
     moment = parsedate_to_datetime(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

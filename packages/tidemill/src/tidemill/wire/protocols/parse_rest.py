@@ -25,6 +25,7 @@ __all__ = ["RestParse", "compile_rest", "parse_document", "parse_scalar"]
 
 _MAX_DEPTH = 64
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _CONDITION = re.compile(r"(^|-)if-|-bucket-owner$")
 """Headers that decide whether a request is carried out at all."""
 
@@ -103,6 +104,8 @@ def parse_scalar(shape: Shape, text: str, *, timestamp_format: str = "iso8601") 
             raise ValueError(f"{text[:64]!r} is not an integer")
         return int(text)
     if kind in ("float", "double"):
+        if not _DECIMAL.fullmatch(text):
+            raise ValueError(f"{text[:64]!r} is not a number")
         value = float(text)
         if not math.isfinite(value):
             raise ValueError(f"{text[:64]!r} is not finite")
