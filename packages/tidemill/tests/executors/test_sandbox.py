@@ -12,7 +12,8 @@ from tidemill.errors import ConfigurationError
 from tidemill.instance.spec import Isolation
 from tidemill.instance.status import Outcome
 from tidemill.sandbox import detect, sandbox_named
-from tidemill.sandbox.base import View
+from tidemill.sandbox.base import Overlay, View
+from tidemill.sandbox.overlays import overlay_fault
 
 MOUNT = ("bubblewrap", "unshare")
 
@@ -131,6 +132,8 @@ def test_no_capability_is_left_and_nothing_can_be_mounted_again(mount_stage):
 
 IN_MOUNTED = """
 import json, os, sys
+with open("/opt/ml/data/file") as file:
+    assert file.read() == "data"
 found = {"entries": sorted(os.listdir("/")), "mnt": sorted(os.listdir("/mnt")), "links": os.path.islink("/bin")}
 for path in sys.argv[1:]:
     with open(f"{path}/here", "w") as file:
@@ -148,8 +151,13 @@ print(json.dumps(found))
 @pytest.mark.parametrize("name", MOUNT)
 def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_home, monkeypatch):
     monkeypatch.setenv("HOME", str(user_home))
-    for part in ("ml", "home", "tmp/tmp", "tmp/var"):
-        (tmp_path / part).mkdir(parents=True)
+    overlay = Overlay(directory=tmp_path / "overlay", target=tmp_path / "ml/data")
+    layers = [overlay.directory / part for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK)]
+    for directory in (overlay.target, *layers, *(tmp_path / part for part in ("home", "tmp/tmp", "tmp/var"))):
+        directory.mkdir(parents=True)
+    (layers[0] / "file").write_text("data")
+    if fault := overlay_fault(overlay):
+        pytest.skip(f"this machine cannot mount overlays: {fault}")
     (tmp_path / "hosts").write_text("127.0.0.1 localhost\n")
     asked = ["/tidemill-absent/checkpoint/path", "/mnt/tidemill-absent/x", "/opt/kept", f"{user_home}/kept"]
     kept = [tmp_path / f"kept-{number}" for number in range(len(asked))]
@@ -161,6 +169,7 @@ def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_hom
         ml=tmp_path / "ml",
         home=tmp_path / "home",
         tmp=tmp_path / "tmp",
+        overlays=(overlay,),
         mounted=tuple(zip(kept, asked, strict=True)),
     )
     launch = sandbox_named(name).wrap(
