@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.backup import backup
+from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.testing import Service, ServiceDied
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/recover-the-records.md"
@@ -26,11 +29,8 @@ def test_the_documented_recovery_brings_the_service_back_and_loses_no_content(
         for key in ("before", "deleted"):
             s3.put_object(Bucket="data", Key=key, Body=key.encode())
         wait_until(lambda: list(backups.glob("*.db")), "the backup of the first start, without the objects")
-        service.kill()
-        for old in backups.glob("*.db"):
-            old.unlink()
-        service.start()
-        wait_until(lambda: list(backups.glob("*.db")), "a backup with the objects")
+        with SqliteDatabase.open(root / "state.db", metadata=metadata) as database:
+            backup(database, backups)  # what the service does an hour later
         s3.put_object(Bucket="data", Key="after", Body=b"after")
         s3.delete_object(Bucket="data", Key="deleted")
         service.kill()
@@ -44,14 +44,20 @@ def test_the_documented_recovery_brings_the_service_back_and_loses_no_content(
         assert {file: file.read_bytes() for file in contents} == contents
 
         run_commands_of_the_page(root)
-        wait_until(lambda: "objects.set_aside" in service.log, "the sweep of the recovered service")
-        end(root)
-        assert b"after" in [file.read_bytes() for file in root.glob("objects/trash/*/*")]
-        service.start()
-        assert s3.get_object(Bucket="data", Key="before")["Body"].read() == b"before"
-        listed = [each["Key"] for each in s3.list_objects_v2(Bucket="data")["Contents"]]
-        assert listed == ["before", "deleted"]
-        s3.put_object(Bucket="data", Key="after", Body=b"again")
+        try:
+            wait_until(lambda: "objects.set_aside" in service.log, "the sweep of the recovered service")
+            check_the_recovered_service(service)
+        finally:
+            end(root)
+
+
+def check_the_recovered_service(service: Service) -> None:
+    s3 = service.client("s3")
+    assert b"after" in [file.read_bytes() for file in service.state_dir.glob("objects/trash/*/*")]
+    assert s3.get_object(Bucket="data", Key="before")["Body"].read() == b"before"
+    listed = [each["Key"] for each in s3.list_objects_v2(Bucket="data")["Contents"]]
+    assert listed == ["before", "deleted"]
+    s3.put_object(Bucket="data", Key="after", Body=b"again")
 
 
 def run_commands_of_the_page(root: Path) -> None:

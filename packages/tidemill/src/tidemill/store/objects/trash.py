@@ -56,13 +56,14 @@ class Trash:
         for folder in self._folders():
             if _time_ms(folder) < before_ms:
                 for file in folder.iterdir():
-                    file.unlink()
-                    removed += 1
-                folder.rmdir()
+                    if not file.is_dir():  # a directory is not of this class
+                        file.unlink()
+                        removed += 1
+        self.remove_empty()
         return removed
 
     def remove_empty(self) -> None:
-        """Remove directories whose files were taken back."""
+        """Remove empty directories."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 folder.rmdir()
