@@ -186,7 +186,7 @@ def test_a_value_that_is_no_message_is_refused_or_plain_json(sdk: Any) -> None:
         ('{"z": [1]}', "application/json", "*/*", 400, "the model has no input 'z'; its inputs are x"),
         ("a,b", "text/csv", "*/*", 400, "is no list of numbers"),
         ("", "text/csv", "*/*", 400, "is no list of numbers"),
-        ("1,٢", "text/csv", "*/*", 400, "is no list of numbers"),
+        ("1,٢".encode(), "text/csv", "*/*", 400, "is no list of numbers"),
         ("1,2_0", "text/csv", "*/*", 400, "is no list of numbers"),
         ("\x08", "application/octet-stream", "*/*", 400, "the body is no PredictRequest"),
         (b"\xff", "text/csv", "*/*", 400, "the body of type text/csv is no UTF-8 text"),
