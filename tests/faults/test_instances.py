@@ -101,12 +101,14 @@ def test_a_job_whose_script_is_killed_fails_naming_the_signal(number: signal.Sig
 
 def test_a_job_whose_runtime_is_killed_fails_and_its_script_ends(jobs: Any, oracle: Any) -> None:
     name = start(jobs, oracle)
-    runtime = [each for each in oracle.processes(name) if each.command[1:3] == ("-m", "tidemill_runtime")]
+    module = ("-I", "-u", "-m", "tidemill_runtime")
+    runtime = [each for each in oracle.processes(name) if each.command[1:5] == module]
     assert runtime
     for process in runtime:
         process.kill(signal.SIGKILL)
     job = oracle.check(name, "Failed", lines=["RUN"])
     assert "SIGKILL (signal 9)" in job["FailureReason"]
+    assert "OutOfMemory" not in job["FailureReason"]
 
 
 def test_a_script_that_ignores_sigterm_is_killed_after_its_grace_and_its_model_kept(jobs: Any, oracle: Any) -> None:
