@@ -22,6 +22,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         s3.create_bucket(Bucket="data")
         for key in ("a", "b", "c"):
             s3.put_object(Bucket="data", Key=key, Body=key.encode())
+        s3.create_bucket(Bucket="inputs")
+        for key in ("channel/1", "channel/damaged", "kept/1", "kept/damaged"):
+            s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
         s3.create_multipart_upload(Bucket="data", Key="upload")
         create_model(service, "sound")
         service.kill()
@@ -33,6 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def damage(root: Path) -> None:
     with sqlite3.connect(root / "state.db") as database:
         database.execute("UPDATE objects SET size_bytes = 77 WHERE key = CAST('b' AS BLOB)")
+        database.execute("UPDATE objects SET etag = 'x' WHERE CAST(key AS TEXT) LIKE '%/damaged'")
         database.execute("UPDATE uploads SET document = '{'")
         for kind in KINDS:
             database.execute(
@@ -77,12 +81,37 @@ def test_a_list_marks_a_damaged_record_and_describe_says_what_to_do(
     service: Service, operation: str, member: str, prefix: str
 ) -> None:
     sagemaker = service.client("sagemaker")
-    (found,) = getattr(sagemaker, f"list_{operation}s")()[member]
-    assert (found[f"{prefix}Name"], found[f"{prefix}Status"]) == ("damaged", "Damaged")
+    found = getattr(sagemaker, f"list_{operation}s")(NameContains="damaged")[member]
+    assert [(each[f"{prefix}Name"], each[f"{prefix}Status"]) for each in found] == [("damaged", "Damaged")]
     request: dict[str, Any] = {f"{prefix}Name": "damaged"}
     with pytest.raises(ClientError, match=r"'damaged' fails its checksum.*Delete it, or go back to a backup"):
         getattr(sagemaker, f"describe_{operation}")(**request)
     assert "record.damaged" in service.log
+
+
+@pytest.mark.parametrize(
+    ("prefix", "members"),
+    [
+        (
+            "channel",
+            {
+                "InputDataConfig": [
+                    {
+                        "ChannelName": "training",
+                        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://inputs/channel/"}},
+                    }
+                ]
+            },
+        ),
+        ("kept", {"CheckpointConfig": {"S3Uri": "s3://inputs/kept"}}),
+    ],
+)
+def test_a_job_does_not_run_without_a_damaged_part_of_its_data(
+    service: Service, jobs_of: Any, prefix: str, members: dict[str, Any]
+) -> None:
+    job = jobs_of(service).run("print('ran')", **members)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert f"s3://inputs/{prefix}/damaged fails its checksum" in job["FailureReason"]
 
 
 def test_a_damaged_model_and_endpoint_can_be_deleted(service: Service) -> None:
