@@ -12,7 +12,7 @@ import pytest
 from separate_executor import SeparateExecutor
 
 from tidemill.control.channels import reference
-from tidemill.control.credentials import Credentials, access_key_id
+from tidemill.control.credentials import CREDENTIAL, Credentials, access_key_id
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT
 from tidemill.control.resources import endpoint_record
@@ -220,6 +220,34 @@ def test_a_failed_deletion_is_retried(make_stage: Callable[[], Stage], monkeypat
         assert endpoint is not None
         assert endpoint.status is EndpointStatus.DELETING
         stage.executor.broken = set()
+        await stage.until(lambda: stage.endpoint() is None)
+        assert not stage.has_keys(REF)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_keys_are_renewed_while_their_instance_exists(
+    make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.endpoints.driver._LOOK_S", 0.01)
+
+    async def run() -> None:
+        stage = make_stage()
+        await stage.create()
+        await stage.until(lambda: REF in stage.executor.launches)
+        expired = stage.clock.now_ms() - 1
+        key = access_key_id(REF.job_id)
+        await stage.records.update(
+            CREDENTIAL, key, lambda now: replace(now, document={**now.document, "expires_ms": expired})
+        )
+
+        def valid() -> bool:
+            found = stage.credentials.lookup(key)
+            return found is not None and (found.expires_ms or 0) > stage.clock.now_ms()
+
+        await stage.until(valid)
+        await stage.delete()
         await stage.until(lambda: stage.endpoint() is None)
         assert not stage.has_keys(REF)
         await stage.close()

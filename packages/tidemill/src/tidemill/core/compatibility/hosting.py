@@ -28,7 +28,7 @@ def _container(at: str) -> Rows:
         "ModelDataUrl": Honoured("required; in the service's own S3. For MultiModel the prefix of the archives"),
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
-        "Environment": Honoured(),
+        "Environment": Honoured("with `AWS_ACCESS_KEY_ID` or `AWS_PROFILE`, servers get no other keys"),
         "ModelPackageName": Refused("there is no model registry: give Image and ModelDataUrl"),
         "InferenceSpecificationName": Refused("there is no model registry: give Image and ModelDataUrl"),
         "MultiModelConfig": Honoured(),
