@@ -1,4 +1,4 @@
-"""The services other than S3 behind the gateway on a loopback port, for botocore's clients.
+"""The services behind the gateway on a loopback port, for botocore's clients.
 
 Server and clients live for the whole run; each test begins without records and logs (`Stage`). No driver runs, so a
 test sets the states of jobs and endpoints itself.
@@ -47,6 +47,7 @@ from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
+from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sts import StsService
 from tidemill.store.database.schema import metadata, records
@@ -128,7 +129,7 @@ class Stage:
         )
 
     def gateway(self, *, timeout_s: float = 30, refuses_encryption: bool = False) -> Gateway:
-        """Return a gateway with all services but S3; ``timeout_s`` is the time limit of models."""
+        """Return a gateway with all services; ``timeout_s`` is the time limit of models."""
         driver = EndpointDriver(
             self.records,
             Sockets(self.sockets),  # type: ignore[arg-type]
@@ -155,6 +156,7 @@ class Stage:
                 "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
                 "sts": StsService(),
                 "kms": KmsService(keys),
+                "s3": S3Service(self._objects, keys, region=REGION, records_encryption=not refuses_encryption),
                 "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
             },
             Keys(self.records, self.clock),

@@ -74,7 +74,7 @@ def test_the_keys_of_aws_exist(kms: Any) -> None:
     assert first["Arn"] == again["Arn"]
 
 
-def test_a_setting_refuses_requests_to_encrypt(sagemaker: Any, stage: Any, door: Any, refusal: Any) -> None:
+def test_a_setting_refuses_requests_to_encrypt_a_job(sagemaker: Any, stage: Any, door: Any, refusal: Any) -> None:
     door.gateway = stage.gateway(refuses_encryption=True)
     status, code, message = refusal(sagemaker.create_training_job, TrainingJobName="sealed", **JOB)
     assert (status, code) == (400, "ValidationException")
@@ -95,3 +95,20 @@ def test_the_policy_of_a_key_is_recorded(kms: Any, refusal: Any) -> None:
     malformed = refusal(kms.put_key_policy, KeyId=key, Policy="no JSON")
     assert malformed[:2] == (400, "MalformedPolicyDocumentException")
     assert refusal(kms.get_key_policy, KeyId="absent")[1] == "NotFoundException"
+
+
+def test_with_that_setting_s3_claims_no_encryption(clients: Any, stage: Any, door: Any, refusal: Any) -> None:
+    s3, place = clients("s3"), {"Bucket": "data", "Key": "plain"}
+    door.gateway = stage.gateway(refuses_encryption=True)
+    for asked in ({"ServerSideEncryption": "AES256"}, {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k"}):
+        status, code, message = refusal(s3.put_object, Body=b"x", **place, **asked)
+        assert (status, code) == (400, "InvalidRequest")
+        assert "tidemill encrypts nothing" in message
+    try:
+        # AWS's SDK v2 sends this with every source archive.
+        replies = s3.put_object(Body=b"x", ServerSideEncryption="aws:kms", **place), s3.head_object(**place)
+    finally:
+        s3.delete_object(**place)
+    assert not [reply for reply in replies if "ServerSideEncryption" in reply or "SSEKMSKeyId" in reply]
+    absent = refusal(s3.get_bucket_encryption, Bucket="data")
+    assert absent[:2] == (404, "ServerSideEncryptionConfigurationNotFoundError")

@@ -257,7 +257,9 @@ class Application:
                 "sts": StsService(),
                 "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
                 "kms": KmsService(kms),
-                "s3": S3Service(objects, kms, region=settings.region),
+                "s3": S3Service(
+                    objects, kms, region=settings.region, records_encryption=settings.encryption == "record"
+                ),
                 **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
             credentials,

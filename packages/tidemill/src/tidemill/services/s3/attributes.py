@@ -41,7 +41,7 @@ def attributes_of(
     Args:
         request: Input members.
         headers: Request headers; ``Expires`` is kept as the client wrote it.
-        storage: Result of `encryption.storage_of`.
+        storage: Result of `Encryption.storage_of`.
 
     Raises:
         AwsError: MetadataTooLarge, InvalidTag.

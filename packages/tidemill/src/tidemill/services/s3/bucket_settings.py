@@ -7,6 +7,7 @@ from typing import Any
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER
+from tidemill.services.s3.encryption import Encryption
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
@@ -21,14 +22,6 @@ _BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "Restrict
 _ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "GetBucketAccelerateConfiguration": {},
     "GetBucketAcl": _ACL,
-    # AWS encrypts every object of such a bucket. Here the rule is only shown, as all encryption is.
-    "GetBucketEncryption": {
-        "ServerSideEncryptionConfiguration": {
-            "Rules": [
-                {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": False},
-            ]
-        }
-    },
     "GetBucketLogging": {},
     "GetBucketNotificationConfiguration": {},
     "GetBucketOwnershipControls": {"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}},
@@ -40,6 +33,10 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
 
 _ABSENT: Mapping[str, tuple[str, str]] = {
     "GetBucketCors": ("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
+    "GetBucketEncryption": (
+        "ServerSideEncryptionConfigurationNotFoundError",
+        "The server side encryption configuration was not found",
+    ),
     "GetBucketLifecycleConfiguration": (
         "NoSuchLifecycleConfiguration",
         "The lifecycle configuration does not exist",
@@ -68,19 +65,30 @@ class BucketSettings:
 
     Args:
         objects: Used to check that the bucket or the object exists.
+        encryption: Whether a rule for encryption is shown.
     """
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
         self._objects = objects
+        self._encryption = encryption
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """Handlers by operation."""
         return {
-            "GetObjectAcl": self.object_acl,
             **{name: partial(self._answer, name) for name in _ANSWERS},
             **{name: partial(self._refuse, name) for name in _ABSENT},
+            "GetBucketEncryption": self.encryption,
+            "GetObjectAcl": self.object_acl,
         }
+
+    async def encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """GetBucketEncryption. AWS encrypts every object of such a bucket; here the rule is only shown, if at all."""
+        if not self._encryption.recorded:
+            return await self._refuse("GetBucketEncryption", request, context)
+        self._objects.require_bucket(request["Bucket"])
+        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": False}
+        return {"ServerSideEncryptionConfiguration": {"Rules": [rule]}}
 
     async def object_acl(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetObjectAcl."""

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from tidemill.control.kms_keys import KmsKeys
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import attributes_of, quoted, timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
-from tidemill.services.s3.encryption import STORAGE_MEMBERS, encryption_of, storage_of
+from tidemill.services.s3.encryption import STORAGE_MEMBERS, Encryption, encryption_of
 from tidemill.services.s3.publications import keeping_published, publisher_of
 from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
@@ -24,9 +23,9 @@ __all__ = ["CopyOperations", "copy_source", "read_slice", "source_name"]
 class CopyOperations:
     """CopyObject. The copy shares the bytes of its source, so it costs one row; a multipart ETag is kept."""
 
-    def __init__(self, objects: ObjectStore, keys: KmsKeys) -> None:
+    def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
         self._objects = objects
-        self._keys = keys
+        self._encryption = encryption
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -40,7 +39,7 @@ class CopyOperations:
         source = copy_source(self._objects, request["CopySource"])
         copy_precondition(request, source)
         precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
-        storage = await storage_of(request, self._keys)
+        storage = await self._encryption.storage_of(request)
         attributes = await self._with_checksum(request, source, _attributes(request, context, source, storage))
         info = await self._objects.copy(
             source,

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER, attributes_of, bounded, quoted, timestamp
@@ -18,7 +17,7 @@ from tidemill.services.s3.checksums import (
 )
 from tidemill.services.s3.conditions import copy_precondition, write_precondition
 from tidemill.services.s3.copying import copy_source, read_slice
-from tidemill.services.s3.encryption import encryption_of, storage_class_of, storage_of
+from tidemill.services.s3.encryption import Encryption, encryption_of, storage_class_of
 from tidemill.services.s3.listing import DAMAGED, encoder_of
 from tidemill.services.s3.publications import check_upload, keeping_published, publisher_of
 from tidemill.services.s3.ranges import copy_range
@@ -38,9 +37,9 @@ _INITIATOR = {"ID": ACCOUNT_ID, "DisplayName": "tidemill"}
 class MultipartOperations:
     """The seven operations of multipart uploads."""
 
-    def __init__(self, objects: ObjectStore, keys: KmsKeys) -> None:
+    def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
         self._objects = objects
-        self._keys = keys
+        self._encryption = encryption
         self._uploads = Uploads(objects)
 
     @property
@@ -65,7 +64,7 @@ class MultipartOperations:
             guard(self._objects.head(bucket, key))
         algorithm = request.get("ChecksumAlgorithm") or ""
         checksum_type = _checksum_type(algorithm, request.get("ChecksumType"))
-        given = attributes_of(request, context.headers, await storage_of(request, self._keys))
+        given = attributes_of(request, context.headers, await self._encryption.storage_of(request))
         attributes = replace(given, checksum_type=checksum_type)
         upload = await self._uploads.begin(
             bucket, key, attributes=attributes, algorithm=algorithm, publisher=publisher_of(context, bucket, key)

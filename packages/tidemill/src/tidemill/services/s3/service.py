@@ -13,6 +13,7 @@ from tidemill.errors import AwsError
 from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
+from tidemill.services.s3.encryption import Encryption
 from tidemill.services.s3.listing import ListOperations
 from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.reading import ReadOperations
@@ -32,17 +33,19 @@ class S3Service:
         objects: The store.
         keys: The KMS keys, to which those are added that requests name.
         region: Region that is reported for all buckets.
+        records_encryption: As in `Encryption`. Default: true.
     """
 
-    def __init__(self, objects: ObjectStore, keys: KmsKeys, *, region: str) -> None:
+    def __init__(self, objects: ObjectStore, keys: KmsKeys, *, region: str, records_encryption: bool = True) -> None:
+        encryption = Encryption(keys, recorded=records_encryption)
         operations = (
             BucketOperations(objects, region=region),
-            BucketSettings(objects),
-            CopyOperations(objects, keys),
+            BucketSettings(objects, encryption),
+            CopyOperations(objects, encryption),
             ListOperations(objects),
-            MultipartOperations(objects, keys),
+            MultipartOperations(objects, encryption),
             ReadOperations(objects),
-            WriteOperations(objects, keys),
+            WriteOperations(objects, encryption),
         )
         self._handlers = {name: _checked(handler) for group in operations for name, handler in group.handlers.items()}
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tidemill.control.kms_keys import KmsKeys
 from tidemill.errors import AwsError
 from tidemill.services.s3.archive import entries_of, is_extracted
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
-from tidemill.services.s3.encryption import encryption_of, storage_of
+from tidemill.services.s3.encryption import Encryption, encryption_of
 from tidemill.services.s3.publications import keeping_published, publisher_of
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
@@ -27,9 +26,9 @@ EXTRACTED_HEADER = "x-tidemill-extracted"
 class WriteOperations:
     """PutObject, DeleteObject, DeleteObjects, GetObjectTagging, PutObjectTagging, DeleteObjectTagging."""
 
-    def __init__(self, objects: ObjectStore, keys: KmsKeys) -> None:
+    def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
         self._objects = objects
-        self._keys = keys
+        self._encryption = encryption
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -54,7 +53,7 @@ class WriteOperations:
         self._objects.require_bucket(bucket)
         if is_extracted(context):
             return await self._extract(request)
-        attributes = attributes_of(request, context.headers, await storage_of(request, self._keys))
+        attributes = attributes_of(request, context.headers, await self._encryption.storage_of(request))
         precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
