@@ -263,6 +263,7 @@ def test_a_network_is_kept_if_its_holder_cannot_be_looked_at(stage, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "read_text", too_many)
         assert holder.alive
+        assert not holder.certainly_alive, "no signal may reach another process"
         assert networks.ensure(spec) == file
     assert holder.alive
     networks.end(spec.ref.job_id)

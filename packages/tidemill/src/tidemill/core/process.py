@@ -49,11 +49,22 @@ class ProcessId:
 
     @property
     def alive(self) -> bool:
-        """Whether this process is still running; also true if nothing but its number can be found out now."""
+        """Whether this process is still running; also true if only its number can be found out now.
+
+        For decisions that a process has ended. Before a signal, ask `certainly_alive`.
+        """
         try:
             return ProcessId.of(self.pid) == self
         except OSError:
             return _exists(self.pid)
+
+    @property
+    def certainly_alive(self) -> bool:
+        """Whether this process is still running, and its number is certainly not that of another one."""
+        try:
+            return ProcessId.of(self.pid) == self
+        except OSError:
+            return False
 
     @property
     def has_ended_here(self) -> bool:

@@ -67,7 +67,7 @@ def send_signal(process: ProcessId, signum: int) -> None:
     except ProcessLookupError:
         return
     try:
-        if process.alive:
+        if process.certainly_alive:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signum)
     finally:

@@ -60,7 +60,7 @@ class WarmProcesses:
         """End all warm processes, including those of an earlier service."""
         for record in self._directory.glob("*.json"):
             process = _process(record)
-            if process is not None and process.alive:
+            if process is not None and process.certainly_alive:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGTERM)
             record.unlink()

@@ -82,7 +82,7 @@ def end_service(record: ServiceRecord, *, timeout_s: float = END_TIMEOUT_S) -> N
     Raises:
         ConfigurationError: The process is still running after ``timeout_s``.
     """
-    if not record.process.alive:
+    if not record.process.certainly_alive:
         return
     os.kill(record.pid, signal.SIGTERM)
     if not wait_for_end(record.process, timeout_s=timeout_s):

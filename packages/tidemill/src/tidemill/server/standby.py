@@ -109,7 +109,7 @@ def end_predecessor(predecessor: Predecessor) -> None:
     files.
     """
     process = predecessor.process
-    if process is None or not process.alive or process.pid == os.getpid():
+    if process is None or not process.certainly_alive or process.pid == os.getpid():
         return
     if not wait_for_end(process, timeout_s=END_WAIT_S if predecessor.lead.ended else 0) and predecessor.is_over():
         _log.warning("standby.kills_predecessor", pid=process.pid)

@@ -275,7 +275,7 @@ class Service:
         from tidemill.server.background import wait_for_end
 
         shims = [each.read_run() for each in InstanceDirectory.all_below(self.state_dir)]
-        alive = [shim for shim in shims if shim is not None and shim.alive]
+        alive = [shim for shim in shims if shim is not None and shim.certainly_alive]
         for shim in alive:
             # The kernel then kills everything that the shim started.
             os.kill(shim.pid, signal.SIGKILL)

@@ -67,7 +67,7 @@ class Machine:
         agent = self._agent(ref)
         if agent is not None:
             with contextlib.suppress(ProcessLookupError):
-                if agent.alive:
+                if agent.certainly_alive:
                     os.kill(agent.pid, signal.SIGKILL)
             deadline_s = time.monotonic() + _KILL_TIMEOUT_S
             while agent.alive and time.monotonic() < deadline_s:
