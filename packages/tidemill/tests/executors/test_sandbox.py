@@ -149,7 +149,8 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("name", MOUNT)
-def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_home, monkeypatch):
+def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_home, monkeypatch, need):
+    need(name)
     monkeypatch.setenv("HOME", str(user_home))
     overlay = Overlay(directory=tmp_path / "overlay", target=tmp_path / "ml/data")
     layers = [overlay.directory / part for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK)]
