@@ -202,15 +202,19 @@ print(json.dumps({"losses": losses, "calls": calls, "state": state, "count": flo
 
 
 def test_a_variants_first_run_has_the_arguments_of_a_step_and_no_effect() -> None:
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", STATEFUL, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for how in ("plain", "compiled")
+    ]
     both = []
-    for how in ("plain", "compiled"):
-        ended = subprocess.run([sys.executable, "-c", STATEFUL, how], capture_output=True, text=True, timeout=240)
-        assert ended.returncode == 0, ended.stderr
-        found = json.loads(ended.stdout)
-        assert [line for line in ended.stderr.splitlines() if line.startswith("step ")] == [
-            f"step {number}" for number in range(1, 61)
-        ]
-        both.append(found)
+    for process in running:
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        steps = [line for line in errors.splitlines() if line.startswith("step ")]
+        assert steps == [f"step {number}" for number in range(1, 61)]
+        both.append(json.loads(output))
     plain, compiled = both
     (function,) = compiled["functions"]
     assert function["shapes"][0]["steps_by_variant"].keys() & {"xla", "fused"}, "a variant was compiled"
