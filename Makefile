@@ -356,6 +356,7 @@ bench: setup
 	$(BIN)/python benchmarks/control_plane.py
 	$(BIN)/python benchmarks/s3_throughput.py
 	$(BIN)/python benchmarks/start_latency.py
+	$(BIN)/python benchmarks/package_layer.py
 	$(BIN)/python benchmarks/channels.py
 	$(BIN)/python benchmarks/fast_files.py
 	$(BIN)/python benchmarks/pipe_feed.py

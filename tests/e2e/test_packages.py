@@ -1,13 +1,16 @@
 """Packages of a job: what one job brings never reaches another one, in every isolation mode."""
 
 import io
+import json
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidemill.environments.uv_command import find_uv
 from tidemill.sandbox.network import network_failure
 from tidemill.testing import Service
 
@@ -54,6 +57,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"file://{directory}/simple"
 
 
+@pytest.fixture(scope="module")
+def uv() -> bytes:
+    """Return the program uv."""
+    return Path(find_uv()).read_bytes()
+
+
 @pytest.fixture(
     scope="module",
     params=["mount", "plain", pytest.param("full", marks=_NEEDS_NETWORKS)],
@@ -82,6 +91,66 @@ def _run(jobs: Any, files: dict[str, bytes], **members: Any) -> list[str]:
     return lines
 
 
+INSTALLS = """
+import importlib.metadata, os, subprocess, sys
+
+names = ["one", "two", "three", "four"]
+assert not {*names, "five"} & {each.name for each in importlib.metadata.distributions()}, "another job installed them"
+os.environ["PIP_INDEX_URL"] = "file://" + os.path.abspath("simple")
+uv = os.path.join(os.environ["TMPDIR"], "uv")
+with open(os.path.join(os.environ["SM_CHANNEL_TOOLS"], "uv"), "rb") as source, open(uv, "wb") as target:
+    target.write(source.read())
+os.chmod(uv, 0o755)
+subprocess.run(["pip", "install", "one"], check=True)
+subprocess.run([sys.executable, "-m", "pip", "install", "two"], check=True)
+assert os.system("pip3 install three") == 0
+subprocess.run([uv, "pip", "install", "--no-cache", "--index-url", os.environ["PIP_INDEX_URL"], "four"], check=True)
+import one, two, three, four, numpy, pip, tides
+for module in (one, two, three, four):
+    assert module.__file__.startswith(sys.prefix + os.sep), (module.__file__, sys.prefix)
+    subprocess.run([module.__name__ + "-command"], check=True)
+subprocess.run([sys.executable, "-c", "import one, numpy; print('CHILD', one.TEXT)"], check=True)
+assert not pip.__file__.startswith(sys.prefix + os.sep)
+print("SEEN", tides.TEXT, numpy.__name__)
+try:
+    with open(tides.__file__, "a") as file:
+        file.write("TEXT = 'of another job'")
+    print("WRITTEN")
+except OSError as error:
+    print("KEPT", error.strerror)
+"""
+ENTRY = """#!/bin/sh
+set -e
+pip install --index-url "file://$PWD/simple" five
+python -c "import five; print('SHELL', five.TEXT)"
+five-command
+if python -c "import one" 2>/dev/null; then echo "a job's package is here"; exit 1; fi
+"""
+
+
+def test_scripts_install_packages_for_themselves_and_no_other_job_sees_them(mode: Any, uv: bytes) -> None:
+    mode.s3.put_object(Bucket=BUCKET, Key="tools/uv", Body=uv)
+    channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/tools/", "S3DataDistributionType": "FullyReplicated"}
+    own = _index(*((name, "1.0", "of the job") for name in ("one", "two", "three", "four", "five")))
+    code = {"train.py": INSTALLS.encode(), "requirements.txt": b"tides\n", **own}
+    lines = _run(mode, code, InputDataConfig=[{"ChannelName": "tools", "DataSource": {"S3DataSource": channel}}])
+    assert "SEEN of the service numpy" in lines
+    assert lines.count("COMMAND of the job") == 4
+    assert "CHILD of the job" in lines
+    is_plain = "WRITTEN" in lines
+    assert is_plain == any("isolation=plain" in line for line in lines)
+
+    code = {"train.py": b"import tides; print('HAS', tides.TEXT)", "requirements.txt": b"tides\n"}
+    lines = _run(mode, code)
+    assert "HAS of the service" in lines
+    assert is_plain == any("a job has changed the shared packages" in line for line in lines)
+
+    parameters = {"sagemaker_program": json.dumps("entry.sh")}
+    lines = _run(mode, {"entry.sh": ENTRY.encode(), **own}, HyperParameters=parameters)
+    assert "SHELL of the job" in lines
+    assert "COMMAND of the job" in lines
+
+
 def test_a_job_with_an_index_of_its_own_puts_no_package_into_other_jobs(mode: Any) -> None:
     code = {"train.py": b"import tides; print('HAS', tides.TEXT)", "requirements.txt": b"tides\n"}
     attack = {"PIP_EXTRA_INDEX_URL": "file:///opt/ml/code/simple"}
@@ -89,6 +158,3 @@ def test_a_job_with_an_index_of_its_own_puts_no_package_into_other_jobs(mode: An
     assert any("for this job only: the job sets PIP_EXTRA_INDEX_URL" in line for line in lines), lines
     lines = _run(mode, code)
     assert "HAS of the service" in lines
-    lines = _run(mode, code)
-    assert "HAS of the service" in lines
-    assert not any("Successfully installed" in line for line in lines), "the second job finds the packages of the first"

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import site
 import subprocess
 import sys
 import textwrap
+import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill_runtime.overlay import create_overlay, interpreter
+
+def make_environment(prefix: Path, *, below: str = "") -> str:
+    """Create a virtual environment above that of a Python; return its own Python.
+
+    Args:
+        prefix: Directory of the environment.
+        below: The Python. Default: that of this process.
+    """
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(prefix)
+    (packages,) = (prefix / "lib").glob("python*/site-packages")
+    under = Path(below).parent.parent / packages.relative_to(prefix) if below else site.getsitepackages()[0]
+    (packages / "tidemill-base.pth").write_text(f"import site; site.addsitedir({str(under)!r})\n")
+    return str(prefix / "bin" / "python")
 
 
 @dataclass
@@ -63,6 +77,13 @@ class Job:
         if not (self.base / "input" / "config" / "hyperparameters.json").exists():
             self.hyperparameters()
 
+    def own_environment(self) -> Path:
+        """Give the job an environment of its own above that of its Python; return its directory."""
+        prefix = self.base / ".tidemill" / "environment"
+        make_environment(prefix, below=self.python)
+        self.variables["TIDEMILL_ENVIRONMENT"] = str(prefix)
+        return prefix
+
     def run(self, *extra: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [*self.command, *extra], env=self.environment, cwd=self.base, capture_output=True, timeout=120, check=False
@@ -78,10 +99,10 @@ class Job:
 def job_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the interpreter of an environment that reports uncaught exceptions, as every job environment does."""
     prefix = tmp_path_factory.mktemp("environment") / "env"
-    create_overlay(prefix)
+    python = make_environment(prefix)
     packages = next((prefix / "lib").glob("python*/site-packages"))
     (packages / "tidemill.pth").write_text("import tidemill_runtime.startup\n")
-    return interpreter(prefix)
+    return python
 
 
 @pytest.fixture

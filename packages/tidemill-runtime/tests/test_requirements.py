@@ -42,11 +42,13 @@ def needs(job):
     return done, message.get("requirements")
 
 
-def install(job, overlay):
+def install(job):
     """Do what the shim does when packages are needed."""
+    own = job.own_environment()
     done, requirements = needs(job)
     assert done.returncode == 75
-    command = [job.python, "-m", "tidemill_runtime", "install", str(overlay), requirements]
+    job.variables["TIDEMILL_OVERLAY"] = str(own)
+    command = [job.python, "-m", "tidemill_runtime", "install", str(own), requirements]
     return subprocess.run(command, env=job.environment, cwd=job.base, capture_output=True, timeout=120, check=False)
 
 
@@ -56,68 +58,72 @@ def offline(job):
     return job
 
 
-def test_requirements_are_installed_into_an_overlay_and_the_script_sees_both(offline, tmp_path):
+def test_requirements_are_installed_into_an_overlay_and_the_script_sees_both(offline):
     job = offline
     job.script("import tiny_tide, pip, sys; print(tiny_tide.VERSION, pip.__file__, sys.prefix)")
     job.code("requirements.txt", f"./{wheel(job.base / 'code')}\npip  # the base has it\n")
-    overlay = tmp_path / "overlay"
-
-    done = install(job, overlay)
+    done = install(job)
     assert done.returncode == 0, done.stderr
     assert b"Requirement already satisfied: pip" in done.stdout
 
-    job.variables["TIDEMILL_OVERLAY"] = str(overlay)
     result = job.run()
     assert result.returncode == 0, result.stderr
     version, pip_file, prefix = result.stdout.decode().split()
     assert version == "1.0"
-    assert prefix == str(overlay)
-    assert not pip_file.startswith(str(overlay))
+    assert prefix == str(job.base / ".tidemill/environment")
+    assert not pip_file.startswith(prefix)
 
 
-def test_an_overlay_reports_exceptions_too(offline, tmp_path):
+def test_an_overlay_reports_exceptions_too(offline):
     job = offline
     job.script("raise KeyError('x')")
     job.code("requirements.txt", "pip\n")
-    assert install(job, tmp_path / "overlay").returncode == 0
-    job.variables["TIDEMILL_OVERLAY"] = str(tmp_path / "overlay")
+    assert install(job).returncode == 0
     assert job.run().returncode == 1
     assert list((job.base / ".tidemill" / "reports").glob("*.json"))
 
 
-def test_a_package_that_cannot_be_installed_is_the_failure(offline, tmp_path):
+def test_a_package_that_cannot_be_installed_is_the_failure(offline):
     job = offline
     job.script("pass")
     job.code("requirements.txt", "no-such-tide-package==9\n")
-    assert install(job, tmp_path / "overlay").returncode == 1
+    assert install(job).returncode == 1
     head, code, *rest = job.failure.splitlines()
     assert (head, code) == ("InstallRequirementsError:", "ExitCode 1")
     assert "no-such-tide-package==9" in "\n".join(rest)
     assert "pip install" in rest[-1]
 
 
-def test_a_package_with_setup_py_is_installed_and_run_as_module(offline, tmp_path):
+def test_a_package_with_setup_py_is_installed_and_run_as_module(offline):
     job = offline
     job.script("import pkg_of_mine, sys; print(__name__, pkg_of_mine.__file__, sys.argv[1:])")
     job.hyperparameters(epochs="3")
     job.code("setup.py", "from setuptools import setup; setup(name='pkg', version='1', py_modules=['pkg_of_mine'])")
     job.code("pkg_of_mine.py", "")
-    done = install(job, tmp_path / "overlay")
+    done = install(job)
     assert done.returncode == 0, done.stderr
-    assert next((tmp_path / "overlay").rglob("site-packages/pkg_of_mine.py"))
-    job.variables["TIDEMILL_OVERLAY"] = str(tmp_path / "overlay")
+    assert next((job.base / ".tidemill/environment").rglob("site-packages/pkg_of_mine.py"))
     result = job.run()
     assert result.returncode == 0, result.stderr
     assert result.stdout.decode().startswith("__main__ ")
     assert result.stdout.decode().endswith("['--epochs', '3']\n")
 
 
-def test_a_broken_setup_py_is_an_install_module_error(offline, tmp_path):
+def test_a_broken_setup_py_is_an_install_module_error(offline):
     job = offline
     job.script("pass")
     job.code("setup.py", "raise RuntimeError('cannot be built')")
-    assert install(job, tmp_path / "overlay").returncode == 1
+    assert install(job).returncode == 1
     assert job.failure.startswith("InstallModuleError:\nExitCode 1\n")
+
+
+@pytest.mark.parametrize("command", [(), ("--", "sh", "run.sh")])
+def test_shell_entry_points_and_container_commands_have_the_jobs_own_environment(job, command):
+    own = job.own_environment()
+    job.hyperparameters(sagemaker_program="run.sh")
+    job.code("run.sh", "python -c 'import sys; print(sys.prefix)'\necho $TIDEMILL_ENVIRONMENT")
+    done = job.run(*command)
+    assert done.stdout.decode().split() == [str(own)], done.stderr
 
 
 def test_a_shell_command_gets_no_requirements(job):

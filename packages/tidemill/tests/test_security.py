@@ -85,6 +85,10 @@ PROMISES = {
         "packages/tidemill-runtime/tests/test_requirements.py::test_variables_of_the_job_do_not_run_code_in_the_runtime",
         "tests/e2e/test_packages.py::test_a_job_with_an_index_of_its_own_puts_no_package_into_other_jobs",
     ],
+    "What a job installs with pip or uv stays in that job. In isolation modes `full` and `mount` it cannot change"
+    " shared packages.": [
+        "tests/e2e/test_packages.py::test_scripts_install_packages_for_themselves_and_no_other_job_sees_them"
+    ],
     "In isolation mode `full` a job reaches its own instances and the service, and nothing else: no other port of the"
     " machine's loopback, no other job, no other network. With EnableNetworkIsolation it does not reach the service"
     " either. Other jobs and other programs of the machine cannot reach the job.": [

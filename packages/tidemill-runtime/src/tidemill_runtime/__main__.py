@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
     variables = _container_variables()
     if options.verb == "install":
-        return install_requirements(variables=variables, overlay=options.overlay, requirements=options.requirements)
+        return install_requirements(variables=variables, prefix=options.prefix, requirements=options.requirements)
     return train(variables=variables, entrypoint=options.entrypoint)
 
 
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     train = verbs.add_parser("train", help="run the job described below /opt/ml")
     train.add_argument("entrypoint", nargs="*", help="after --: a command to run in place of the submitted script")
     install = verbs.add_parser("install", help="install the packages that `train` has reported as needed")
-    install.add_argument("overlay", type=Path)
+    install.add_argument("prefix", type=Path, help="directory of the virtual environment")
     install.add_argument("requirements", type=Path)
     extract = verbs.add_parser("extract", help="unpack a .tar.gz safely")
     extract.add_argument("archive", type=Path)

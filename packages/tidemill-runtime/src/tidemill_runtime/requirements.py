@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from tidemill_runtime.code import COMMAND, PACKAGE
 from tidemill_runtime.errors import InstallModuleError, InstallRequirementsError
-from tidemill_runtime.overlay import create_overlay, interpreter
 from tidemill_runtime.tee import Tail
 
 if TYPE_CHECKING:
@@ -63,11 +62,11 @@ def report_needs(variables: Mapping[str, str], requirements: Path | None) -> Non
         pipe.write(json.dumps(message).encode("ascii"))
 
 
-def install(overlay: Path, requirements: Path, *, variables: Mapping[str, str]) -> None:
-    """Create the overlay and install into it. pip's output goes to the job's log as it arrives.
+def install(environment: Path, requirements: Path, *, variables: Mapping[str, str]) -> None:
+    """Install into a virtual environment. pip's output goes to the job's log as it arrives.
 
     Args:
-        overlay: Directory of the overlay environment; created if it is missing.
+        environment: Directory of the virtual environment.
         requirements: Result of `needed_by`.
         variables: The environment of pip.
 
@@ -75,9 +74,7 @@ def install(overlay: Path, requirements: Path, *, variables: Mapping[str, str]) 
         InstallRequirementsError: pip failed on a requirements.txt.
         InstallModuleError: pip failed on the submitted package.
     """
-    create_overlay(overlay)
-    python = interpreter(overlay)
-    pip = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     directory = requirements.parent
     file = directory / "requirements.txt" if requirements.name == SETUP else requirements
     if file.is_file() or requirements.name != SETUP:

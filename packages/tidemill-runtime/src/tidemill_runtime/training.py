@@ -21,7 +21,6 @@ from tidemill_runtime.launchers import Script, command_of, launcher_for
 from tidemill_runtime.layout import Layout
 from tidemill_runtime.masking import masked, masked_arguments
 from tidemill_runtime.model_check import warnings_about
-from tidemill_runtime.overlay import create_overlay, interpreter
 from tidemill_runtime.record_files import cause_of_corrupt_records
 from tidemill_runtime.requirements import NEEDS_PACKAGES_STATUS, install, needed_by, report_needs
 from tidemill_runtime.variables import script_variables
@@ -70,14 +69,14 @@ def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> in
         raise
 
 
-def install_requirements(*, variables: Mapping[str, str], overlay: Path, requirements: Path) -> int:
+def install_requirements(*, variables: Mapping[str, str], prefix: Path, requirements: Path) -> int:
     """Install the packages that ``train`` requested.
 
     Returns:
         0, or 1 if pip failed (``output/failure`` has the reason).
     """
     try:
-        install(overlay, requirements, variables=variables)
+        install(prefix, requirements, variables=variables)
     except RuntimeFailure as error:
         _report(Layout.of(variables), error)
         return FAILED
@@ -88,12 +87,11 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     layout.create()
     environment = Environment.read(variables)
     launcher = launcher_for(environment, variables)
-    overlay = variables.get("TIDEMILL_OVERLAY")
     announce(environment)
     script = (
         _container_command(environment, variables, entrypoint)
         if entrypoint
-        else _submitted_script(environment, variables, overlay)
+        else _submitted_script(environment, variables)
     )
     report_needs(variables, None)
     control_fd = _control_fd(variables)
@@ -111,35 +109,40 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     return _report_end(layout, script, ended)
 
 
-def _submitted_script(environment: Environment, variables: Mapping[str, str], overlay: str | None) -> Script:
+def _submitted_script(environment: Environment, variables: Mapping[str, str]) -> Script:
     """Return the command of the submitted script."""
     layout = environment.layout
     put_in_place(layout, submit_directory=environment.module_dir)
     entry_point = find_entry_point(layout.code, environment.entry_point)
     requirements = needed_by(entry_point)
-    if requirements and not overlay:
+    installed = "TIDEMILL_OVERLAY" in variables
+    if requirements and not installed:
         raise _NeedsPackages(requirements)
-    python = interpreter(overlay) if overlay else sys.executable
-    prefixes = [overlay, sys.prefix] if overlay else [sys.prefix]
+    own = variables.get("TIDEMILL_ENVIRONMENT")
+    python = f"{own}/bin/python" if own else sys.executable
     return Script(
         argv=command_of(entry_point, environment.user_arguments, python=python),
         shown=command_of(entry_point, as_arguments(masked(environment.hyperparameters.user)), python=python),
         directory=layout.code,
-        variables=script_variables(environment, variables, prefixes=prefixes),
-        plain_file=entry_point.name if entry_point.kind == SCRIPT and not overlay else "",
+        variables=script_variables(environment, variables, prefixes=_prefixes(variables)),
+        plain_file=entry_point.name if entry_point.kind == SCRIPT and not installed else "",
     )
 
 
 def _container_command(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
-    """Return the command of a container entry point. It may call pip, so it gets a writable environment."""
-    overlay = environment.layout.private / "environment"
-    create_overlay(overlay)
+    """Return the command of a container entry point."""
     return Script(
         argv=tuple(entrypoint),
         shown=masked_arguments(entrypoint),
         directory=environment.layout.code,
-        variables=script_variables(environment, variables, prefixes=[str(overlay), sys.prefix]),
+        variables=script_variables(environment, variables, prefixes=_prefixes(variables)),
     )
+
+
+def _prefixes(variables: Mapping[str, str]) -> list[str]:
+    """Return the environments of the script: its own, that of its packages, and the one below, of this interpreter."""
+    named = (variables.get("TIDEMILL_ENVIRONMENT"), variables.get("TIDEMILL_OVERLAY"), sys.prefix)
+    return list(dict.fromkeys(prefix for prefix in named if prefix))
 
 
 def _report_end(layout: Layout, script: Script, ended: process.Ended) -> int:

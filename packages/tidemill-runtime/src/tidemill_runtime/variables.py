@@ -26,7 +26,15 @@ __all__ = ["SCRIPT_DEFAULTS", "encode", "script_variables", "sm_variables"]
 SCRIPT_DEFAULTS = {"PYTHONUNBUFFERED": "1", "S3_USE_HTTPS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
 """Variables that SageMaker's TensorFlow image sets, unless the container sets them."""
 
-PRIVATE = frozenset({"TIDEMILL_CONTROL_FD", "TIDEMILL_NEEDS_FD", "TIDEMILL_OVERLAY", "TIDEMILL_WARM_SOCKET"})
+PRIVATE = frozenset(
+    {
+        "TIDEMILL_CONTROL_FD",
+        "TIDEMILL_ENVIRONMENT",
+        "TIDEMILL_NEEDS_FD",
+        "TIDEMILL_OVERLAY",
+        "TIDEMILL_WARM_SOCKET",
+    }
+)
 """Variables that shim and runtime exchange; the script does not get them."""
 
 

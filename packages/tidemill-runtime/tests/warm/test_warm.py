@@ -23,7 +23,7 @@ main = sys.modules["__main__"]
 found = {name: type(value).__name__ if name == "__loader__" else repr(value)
          for name, value in sorted(vars(main).items()) if name not in ("main", "os", "sys")}
 import tensorflow
-import gc, importlib, json, locale, resource, signal, threading, time
+import gc, importlib, json, locale, resource, signal, site, sysconfig, threading, time
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 kept = ("Umask", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Uid", "Gid", "Groups", "SigBlk",
         "SigIgn", "SigCgt", "Cpus_allowed", "Seccomp")
@@ -42,7 +42,8 @@ print(json.dumps({
     "cwd": os.getcwd(),
     "path": sys.path,
     "flags": str(sys.flags),
-    "prefix": [sys.prefix, sys.base_prefix, sys.executable],
+    "prefix": [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.executable],
+    "packages": [sysconfig.get_paths(), site.getsitepackages()],
     "signals": {int(number): repr(signal.getsignal(number)) for number in signal.valid_signals()},
     "descriptors": {fd: os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split(":")[0]
                     for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")},
@@ -96,6 +97,7 @@ def zygote(job_python):
 def warm_job(job, zygote):
     job.variables.update(TIDEMILL_WARM_SOCKET=str(zygote), LANG="C.UTF-8", HOME=str(job.base / "home"))
     (job.base / "home").mkdir()
+    job.own_environment()
     return job
 
 

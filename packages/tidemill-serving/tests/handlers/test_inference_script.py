@@ -2,8 +2,10 @@
 
 import json
 import os
+import site
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +242,19 @@ def test_needed_packages_are_reported_without_running_code_or_variables_of_the_u
     with os.fdopen(read_fd, "rb") as pipe:
         assert json.load(pipe) == {"requirements": str(directory / "code/requirements.txt")}
     assert not (tmp_path / "ran").exists()
+
+
+def test_workers_run_in_the_environment_that_the_starting_process_names(
+    archive: Any, tmp_path: Path, start: Any
+) -> None:
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(tmp_path)
+    (packages,) = (tmp_path / "lib").glob("python*/site-packages")
+    (packages / "below.pth").write_text(f"import site; site.addsitedir({site.getsitepackages()[0]!r})\n")
+    script = "import sys\ndef handler(data, context): return sys.prefix, 'text/plain'"
+    files = {"code/inference.py": script, "code/requirements.txt": "no-such-package-xyz"}
+    given = {"TIDEMILL_ENVIRONMENT": str(tmp_path), "TIDEMILL_OVERLAY": str(tmp_path)}
+    server = start(archive("half_plus", files), environment={**os.environ, **given})
+    assert server.invoke("").body.decode() == str(tmp_path)
 
 
 def test_packages_of_requirements_are_installed_for_the_workers(archive: Any, tmp_path: Path, start: Any) -> None:

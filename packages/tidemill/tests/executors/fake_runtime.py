@@ -24,6 +24,7 @@ def train() -> int:
         json.dump(needs, pipe)
     if needs:
         return 75
+    del VARIABLES["TIDEMILL_ENVIRONMENT"]
     command = sys.argv[3:] if sys.argv[2:3] == ["--"] else [sys.executable, "-c", hyperparameters["script"]]
     child = subprocess.Popen(command, start_new_session=True, cwd=BASE / "code", env=VARIABLES)
 

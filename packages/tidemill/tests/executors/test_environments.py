@@ -12,15 +12,18 @@ from pathlib import Path
 import pytest
 
 from tidemill._shared.trees import remove_tree
+from tidemill.cli.gc import find_garbage
 from tidemill.environments import builder as module
 from tidemill.environments import layers, uv_command
 from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments
+from tidemill.environments.changes import release_writable
 from tidemill.environments.overlays import Overlays
 from tidemill.environments.payload import DISTRIBUTIONS, Payload
 from tidemill.environments.progress import BuildProgress
 from tidemill.environments.uv_command import find_uv, installer_variables
 from tidemill.errors import EnvironmentBuildError
+from tidemill.settings import Settings
 
 PACKAGE = Path(__file__).parents[2]
 LOCK = Path(module.__file__).parent / "locks" / "tf-2.21.txt"
@@ -320,6 +323,116 @@ def test_a_failed_overlay_leaves_no_files_and_a_complete_one_is_reused(tmp_path)
     assert not calls[0].exists()
     assert ensure() == ensure()
     assert len(calls) == 2
+
+
+def nest(directory, levels):
+    """Create directories below each other, with a file in the last one."""
+    fd = os.open(directory, os.O_DIRECTORY)
+    for _ in range(levels):
+        os.mkdir("d" * 100, dir_fd=fd)
+        below = os.open("d" * 100, os.O_DIRECTORY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(os.open("file", os.O_CREAT, dir_fd=fd))
+    os.close(fd)
+
+
+CHANGES = {
+    "a file is written to": lambda file: file.write_text("x = 1  # more\n"),
+    "a file is replaced": lambda file: (file.rename(file.with_name("old.py")), file.write_bytes(b"x = 1\n")),
+    "a file of the same size and time": lambda file: (file.write_bytes(b"x = 2\n"), os.utime(file, ns=(0, 0))),
+    "a file is added": lambda file: file.with_name("y.py").touch(),
+    "a file is removed": lambda file: file.unlink(),
+    "a deep tree is added": lambda file: nest(file.parent, 1500),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_overlay_that_a_job_has_changed_is_set_aside_and_installed_again(tmp_path, change):
+    overlays, lines = Overlays(tmp_path / "overlays"), []
+
+    def install(prefix):
+        (prefix / "x.py").write_text("x = 1\n")
+        os.utime(prefix / "x.py", ns=(0, 0))
+
+    def ensure(*, writable):
+        return overlays.ensure("b", (), install=install, log=lines.append, poll=lambda: None, writable=writable)
+
+    ensure(writable=True)
+    release_writable()
+    assert not list((tmp_path / "overlays").glob("*.writable"))
+    overlay = ensure(writable=True)
+    (overlay.prefix / "__pycache__").mkdir()
+    (overlay.prefix / "__pycache__/x.opt-1.pyc").touch()  # as the interpreter does by itself
+    release_writable()
+    overlay = ensure(writable=True)
+    assert lines == []
+    CHANGES[change](overlay.prefix / "x.py")
+    release_writable()
+    for _ in range(2):  # also a job that cannot write finds the change
+        assert ensure(writable=False) == overlay
+        assert (overlay.prefix / "x.py").read_text() == "x = 1\n"
+        assert sorted(path.name for path in overlay.prefix.iterdir()) == ["x.py"]
+    assert [line.split(" (isolation=plain)")[0] for line in lines] == [
+        f"tidemill: a job has changed the shared packages in {overlay.prefix}"
+    ]
+    (aside,) = (tmp_path / "overlays").glob("*.changed-*")
+    (garbage,) = find_garbage_of(tmp_path)
+    assert garbage.path == aside
+    assert garbage.remove()
+    assert not aside.exists()
+
+
+def find_garbage_of(environments_dir):
+    """Return what `tidemill gc` would remove of a directory of environments."""
+    settings = Settings(environments_dir=environments_dir, state_dir=environments_dir / "state")
+    return list(find_garbage(settings, older_than_days=1, unused_for_days=30))
+
+
+def test_a_use_that_ended_by_kill_is_checked_by_the_next_and_two_uses_at_once_by_the_last(tmp_path):
+    overlays = Overlays(tmp_path)
+    code = (
+        "import pathlib, sys; from tidemill.environments.overlays import Overlays\n"
+        "from tidemill.environments.changes import release_writable\n"
+        "Overlays(pathlib.Path(sys.argv[1])).ensure('b', (), install=lambda prefix: (prefix / 'x').touch(), log=print,"
+        " poll=lambda: None, writable=True)\n"
+        "print('uses', flush=True); sys.stdin.read(1); release_writable()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"uses\n"
+        overlay = overlays.ensure("b", (), install=pytest.fail, log=pytest.fail, poll=lambda: None, writable=True)
+        release_writable()
+        assert list(tmp_path.glob("*.writable")), "the other process still uses it"
+        other.kill()
+    (overlay.prefix / "x").write_text("changed")
+    lines = []
+    overlays.ensure("b", (), install=lambda prefix: None, log=lines.append, poll=lambda: None)
+    assert len(lines) == 1
+    assert not (overlay.prefix / "x").exists()
+    assert not list(tmp_path.glob("*.writable"))
+
+
+def test_an_environment_that_a_job_has_changed_is_set_aside_and_built_again_without_the_cache(
+    tmp_path, locks, monkeypatch
+):
+    environments, lines, commands = Environments(tmp_path, locks=locks), [], []
+    environment = environments.ensure("tf-2.21", log=lines.append, writable=True)
+    release_writable()
+    packages = environment.base / environment.site_packages.relative_to(environment.prefix)
+    linked = next(path for path in packages.glob("pip*.dist-info/*") if path.stat().st_nlink > 1)
+    os.link(linked, tmp_path / "as another environment does")  # changes its ctime
+    assert environments.ensure("tf-2.21", log=lines.append, writable=True) == environment
+    assert not any("has changed" in line for line in lines)
+    (packages / "six.py").unlink()
+    (packages / "six.py").write_text("planted = True\n")
+    monkeypatch.setattr(layers, "run_command", lambda argv, **options: commands.append(argv) or run(argv, **options))
+    run = uv_command.run_command
+    assert environments.ensure("tf-2.21", log=lines.append) == environment
+    assert sum("has changed the shared packages" in line for line in lines) == 1
+    assert any("--no-cache" in argv for argv in commands)
+    assert "planted" not in (packages / "six.py").read_text()
+    release_writable()
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path):

@@ -10,7 +10,9 @@ import importlib.machinery
 import os
 import random
 import signal
+import site
 import sys
+import sysconfig
 import time
 import types
 from pathlib import Path
@@ -72,6 +74,7 @@ class Interpreter:
             sys.orig_argv = list(argv)
         extra = [os.path.abspath(entry) for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]  # noqa: PTH100
         sys.path[:] = [str((Path(directory) / argv[2]).parent), *extra, *self._path]
+        _move_to(argv[0])
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
         _reseed()
@@ -102,6 +105,19 @@ class Interpreter:
         except BaseException as error:  # noqa: BLE001 - handed to the hook, as the interpreter does
             trace = error.__traceback__
             _report(error, trace.tb_next if trace else None)
+
+
+def _move_to(python: str) -> None:
+    """Belong to the virtual environment of another ``python``, which has no packages yet, above the own environment."""
+    prefix = os.path.dirname(os.path.dirname(python))  # noqa: PTH120 - not resolved
+    if prefix == sys.prefix:
+        return
+    own = sysconfig.get_path("purelib")
+    below = sys.path.index(own)
+    sys.executable, sys.prefix, sys.exec_prefix = python, prefix, prefix
+    site.PREFIXES[:] = [prefix, prefix]
+    importlib.reload(sysconfig)  # it has computed its paths from the prefix
+    sys.path.insert(below, sysconfig.get_path("purelib"))
 
 
 def _reset_signals() -> None:

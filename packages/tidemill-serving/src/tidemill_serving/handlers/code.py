@@ -1,10 +1,12 @@
 """Find the user code in a model archive, and the Python and packages to run it with."""
 
-import os
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import venv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 
 __all__ = [
+    "ENVIRONMENT_VARIABLE",
     "OVERLAY_VARIABLE",
     "UserCode",
     "find_inference_code",
@@ -25,8 +28,10 @@ __all__ = [
     "with_packages",
 ]
 
+ENVIRONMENT_VARIABLE = "TIDEMILL_ENVIRONMENT"
+"""Prefix of the virtual environment of the user's code."""
 OVERLAY_VARIABLE = "TIDEMILL_OVERLAY"
-"""Prefix of the environment that has the packages of requirements.txt already installed."""
+"""Set if the packages of the code's requirements.txt are installed in that environment, or below it."""
 INFERENCE_SCRIPT = "inference.py"
 _PROGRAM = "SAGEMAKER_PROGRAM"
 _REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
@@ -125,9 +130,9 @@ def _inside(directory: Path, name: str, *, variable: str) -> Path:
 
 
 def python_of(environment: Mapping[str, str]) -> str:
-    """Return the workers' interpreter: the overlay environment's if there is one, otherwise this process's."""
-    overlay = environment.get(OVERLAY_VARIABLE)
-    return str(Path(overlay) / "bin" / "python") if overlay else sys.executable
+    """Return the workers' interpreter: that of the environment for the user's code, if any, or this process's."""
+    prefix = environment.get(ENVIRONMENT_VARIABLE)
+    return f"{prefix}/bin/python" if prefix else sys.executable
 
 
 def required_packages(code: UserCode) -> Path | None:
@@ -140,16 +145,16 @@ def with_packages(code: UserCode, environment: Mapping[str, str]) -> UserCode:
 
     Args:
         code: The code that was found.
-        environment: Environment variables of the server. If the starter of the server has installed the packages, they
-            have the variable `OVERLAY_VARIABLE`. If not, the packages are installed here.
+        environment: Environment variables of the server. If `OVERLAY_VARIABLE` is among them, the starter of the server
+            has installed the packages. If not, they are installed here.
 
     Raises:
         StartFailed: The packages cannot be installed; pip's output is in the log.
     """
-    if environment.get(OVERLAY_VARIABLE):
-        return replace(code, python=python_of(environment))
     requirements = required_packages(code)
-    return code if requirements is None else replace(code, python=install_packages([requirements]))
+    if requirements is None or environment.get(OVERLAY_VARIABLE):
+        return replace(code, python=python_of(environment))
+    return replace(code, python=install_packages([requirements]))
 
 
 def install_packages(files: Sequence[Path]) -> str:
@@ -161,20 +166,30 @@ def install_packages(files: Sequence[Path]) -> str:
     Raises:
         StartFailed: The packages cannot be installed; pip's output is in the log.
     """
-    overlay = Path(tempfile.mkdtemp(prefix="tidemill-packages-"))
-    # The command writes its failure report below this directory; pip's output goes straight to the log.
-    variables = {**os.environ, "SAGEMAKER_BASE_DIR": str(overlay / ".report")}
+    prefix = _new_environment()
+    python = f"{prefix}/bin/python"
+    command = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-r"]
     for file in files:
-        command = [sys.executable, "-m", "tidemill_runtime", "install", str(overlay), str(file)]
         try:
-            subprocess.run(command, check=True, env=variables)
+            subprocess.run([*command, str(file)], check=True)  # its output goes to the log
         except (OSError, subprocess.CalledProcessError) as error:
-            shutil.rmtree(overlay, ignore_errors=True)
+            shutil.rmtree(prefix, ignore_errors=True)
             raise StartFailed(
                 f"the packages of {file} could not be installed: {error}; see the lines above, or ship the packages in"
                 " code/lib"
             ) from error
-    return str(overlay / "bin" / "python")
+    return python
+
+
+def _new_environment() -> Path:
+    """Create a virtual environment above the one of this process, and return its directory."""
+    prefix = Path(tempfile.mkdtemp(prefix="tidemill-packages-"))
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(prefix)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(prefix), "platbase": str(prefix)}))
+    # addsitedir, not a bare path: the .pth files of the environment below must work as well.
+    lines = [f"import site; site.addsitedir({directory!r})\n" for directory in site.getsitepackages()]
+    (packages / "tidemill-base.pth").write_text("".join(lines))
+    return prefix
 
 
 def names_packages(file: Path) -> bool:

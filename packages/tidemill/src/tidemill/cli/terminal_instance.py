@@ -128,6 +128,7 @@ def terminal_session(
     Raises:
         ConfigurationError: The configured isolation mode does not work on this machine.
     """
+    from tidemill.environments.changes import release_writable
     from tidemill.sandbox import detect
     from tidemill.sandbox.private_files import credential_files
     from tidemill.shim.supervision import adopt_orphans
@@ -171,5 +172,6 @@ def terminal_session(
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a signal must not interrupt the removal
+        release_writable()
         with contextlib.suppress(OSError):
             remove_tree(root)

@@ -16,9 +16,10 @@ from typing import Any
 from tidemill._shared.trees import remove_tree
 from tidemill.core.files import read_json, write_json
 
-__all__ = ["Built"]
+__all__ = ["Built", "try_lock"]
 
 _RETRY_S = 0.1
+_CHANGED = ".changed-"
 
 
 class Built:
@@ -76,7 +77,7 @@ class Built:
         if self._used in _held:
             return
         self._used.parent.mkdir(parents=True, exist_ok=True)
-        while (fd := _try_lock(self._used, fcntl.LOCK_SH)) is None:
+        while (fd := try_lock(self._used, fcntl.LOCK_SH)) is None:
             poll()
             time.sleep(_RETRY_S)
         os.utime(fd)
@@ -88,7 +89,7 @@ class Built:
 
     def clear_unless_held(self) -> bool:
         """Remove the directory unless a process holds it. Return whether it was removed. The caller has the lock."""
-        fd = _try_lock(self._used, fcntl.LOCK_EX)
+        fd = try_lock(self._used, fcntl.LOCK_EX)
         if fd is None:
             return False
         try:
@@ -110,7 +111,7 @@ class Built:
         """
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         told = False
-        while (fd := _try_lock(self._lock, fcntl.LOCK_EX)) is None:
+        while (fd := try_lock(self._lock, fcntl.LOCK_EX)) is None:
             if not told:
                 waiting()
                 told = True
@@ -127,6 +128,21 @@ class Built:
         self._progress.unlink(missing_ok=True)
         if self.directory.is_symlink() or self.directory.exists():
             remove_tree(self.directory)
+
+    def set_aside(self) -> Path:
+        """Remove the marker, and give the directory another name, which is returned. The caller has the build lock.
+
+        Processes that use the directory keep it, except for what they open by path later.
+        """
+        self._marker.unlink()
+        aside = self.directory.with_name(f"{self.directory.name}{_CHANGED}{time.time_ns()}")
+        self.directory.rename(aside)
+        return aside
+
+    @property
+    def was_set_aside(self) -> bool:
+        """Whether there is a directory that `set_aside` has renamed."""
+        return any(self.directory.parent.glob(f"{self.directory.name}{_CHANGED}*"))
 
     def share_progress(self, state: str) -> None:
         """Publish the build's progress to processes that wait for the build. The caller has the build lock."""
@@ -156,7 +172,8 @@ _held: dict[Path, int] = {}
 """File descriptors of the held locks. The kernel closes them when the process ends, however it ends."""
 
 
-def _try_lock(path: Path, kind: int) -> int | None:
+def try_lock(path: Path, kind: int) -> int | None:
+    """Lock a file, created if missing, and return its descriptor; None if another process has it locked."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

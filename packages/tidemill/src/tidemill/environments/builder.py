@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tidemill.core.frameworks import ENVIRONMENTS, Framework
 from tidemill.environments.build_lock import Built
+from tidemill.environments.changes import check_unchanged, state_of
 from tidemill.environments.interpreters import Interpreter, available, fetch_interpreter, find_interpreter, preferred
 from tidemill.environments.layers import build_base, build_upper, site_packages
 from tidemill.environments.overlays import Overlays
@@ -137,6 +138,7 @@ class Environments:
         log: Callable[[str], None],
         poll: Callable[[], None] = lambda: None,
         python: str | None = None,
+        writable: bool = False,
     ) -> Environment:
         """Return the environment ``name``; build it and download its interpreter if they are missing.
 
@@ -145,6 +147,7 @@ class Environments:
         Args:
             name: Name of the environment, e.g. ``tf-2.21``.
             python: Minor version of its Python. Default: the preferred one of those on this machine.
+            writable: Whether a job of this process can write to the environment; see `check_unchanged`. Default: false.
             log: Called with lines about the build. A line that ends with a carriage return is a progress state, which
                 the next line replaces.
             poll: Called several times a second during the build; an exception ends the build.
@@ -162,6 +165,7 @@ class Environments:
         base, built = Built(environment.base), Built(environment.prefix)
         for each in (base, built):  # before reading its marker, because a clean-up may remove it now
             each.hold(poll=poll)
+            check_unchanged(each, linked=True, writable=writable, log=log, poll=poll)
         if self.is_built(environment):
             return environment
         wait = _Wait(base, name, log=log, poll=poll)
@@ -246,7 +250,15 @@ class Environments:
             log(line)
 
         with _building(base, {"name": name, "python": interpreter.version}):
-            build_base(base.directory, self._lock(name), interpreter, name=name, log=show, poll=poll, lock_fd=lock_fd)
+            build_base(
+                *(base.directory, self._lock(name), interpreter),
+                name=name,
+                log=show,
+                poll=poll,
+                lock_fd=lock_fd,
+                # A job that changed a file has changed it in the cache as well.
+                use_cache=not base.was_set_aside,
+            )
         log(f"tidemill: environment {name} is ready after {time.monotonic() - started_s:.0f} s")
 
     def _build(
@@ -338,7 +350,7 @@ def _building(built: Built, record: dict[str, str]) -> Iterator[None]:
     except BaseException:
         built.clear()
         raise
-    built.complete(record)
+    built.complete({**record, "state": state_of(built.directory, linked=True)})
 
 
 def _pythons(framework: Framework, python: str | None) -> tuple[str, ...]:

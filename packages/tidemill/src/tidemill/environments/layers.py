@@ -38,6 +38,7 @@ def build_base(
     log: Callable[[str], None],
     poll: Callable[[], None],
     lock_fd: int,
+    use_cache: bool = True,
 ) -> None:
     """Install the packages of a lock file, compile them to bytecode, and show the progress.
 
@@ -49,6 +50,7 @@ def build_base(
         log: Called with each line.
         poll: Called several times a second; an exception ends the build.
         lock_fd: File descriptor of the build lock, which uv keeps open.
+        use_cache: Whether to link files of uv's cache. Default: true.
 
     Raises:
         EnvironmentBuildError: uv failed; the message names the lock file.
@@ -62,7 +64,7 @@ def build_base(
     run = partial(run_command, cwd=prefix.parent, inherit=(lock_fd,))
     _make_venv(prefix, interpreter, run=partial(run, log=log, poll=poll))
     install = (find_uv(), "pip", "install", "--python", str(_python(prefix)), "--compile-bytecode")
-    command = (*install, "--require-hashes", "-r", str(lock))
+    command = (*install, *(() if use_cache else ("--no-cache",)), "--require-hashes", "-r", str(lock))
     try:
         run(command, log=progress.line, poll=look, started=progress.started)
     except EnvironmentBuildError as error:  # uv does not name the file if a hash is damaged

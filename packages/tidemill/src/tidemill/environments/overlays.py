@@ -8,12 +8,14 @@ digest of the content, where that code cannot change it.
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built
+from tidemill.environments.changes import check_unchanged, state_of
 
 __all__ = ["Overlay", "Overlays"]
 
@@ -51,6 +53,7 @@ class Overlays:
         install: Callable[[Path], None],
         log: Callable[[str], None],
         poll: Callable[[], None],
+        writable: bool = False,
     ) -> Overlay:
         """Return the overlay of ``parts`` above the environment ``base_key``; build it with ``install`` if missing.
 
@@ -62,10 +65,12 @@ class Overlays:
             install: Called with an empty directory to fill. If it raises, the directory is removed.
             log: Called with a line if another process builds the overlay.
             poll: Called several times a second while another process builds; an exception ends the wait.
+            writable: Whether a job of this process can write to the overlay; see `check_unchanged`. Default: false.
         """
         key = hashlib.sha256(json.dumps([base_key, *parts]).encode()).hexdigest()[:32]
         built = Built(self._directory / key)
         built.hold(poll=poll)
+        check_unchanged(built, linked=False, writable=writable, log=log, poll=poll)
         if marker := built.marker:
             return Overlay(key, built.directory, marker["sha256"])
         with built.locked(poll=poll, waiting=lambda: log("tidemill: waiting for the same packages, being installed")):
@@ -79,7 +84,8 @@ class Overlays:
             except BaseException:
                 built.clear()
                 raise
-            built.complete({"key": key, "base": base_key, "sha256": sha256})
+            state = state_of(built.directory, linked=False)
+            built.complete({"key": key, "base": base_key, "sha256": sha256, "state": state})
             return Overlay(key, built.directory, sha256)
 
     def remove_above(self, base_key: str) -> None:
@@ -95,14 +101,15 @@ class Overlays:
 def _digest(directory: Path) -> str:
     """Return a digest of the names and contents of all files and links below a directory."""
     digest = hashlib.sha256()
-    for path in (directory / entry.path for entry in walk(directory)):
-        if path.is_symlink():
-            content = hashlib.sha256(os.fsencode(path.readlink())).digest()
-        elif path.is_file():
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").digest()
-        else:
+    for entry in walk(directory):
+        if entry.is_directory:
             continue
-        name = os.fsencode(path.relative_to(directory))
+        if stat.S_ISLNK(entry.status().st_mode):
+            content = hashlib.sha256(os.fsencode(os.readlink(entry.name, dir_fd=entry.directory))).digest()
+        else:
+            fd = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=entry.directory)
+            with os.fdopen(fd, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+        name = os.fsencode(entry.path)
         digest.update(b"%d %s %s" % (len(name), name, content))
     return digest.hexdigest()

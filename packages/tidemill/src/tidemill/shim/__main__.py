@@ -14,6 +14,7 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import read_json
 from tidemill.core.process import ProcessId
+from tidemill.environments.changes import release_writable
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import notify
 from tidemill.instance.records import SpecRecord
@@ -66,6 +67,7 @@ def main(arguments: list[str]) -> int:
     faults.point("shim.started")
     ended = _run(directory, task, stop=stop, clock=clock)
     kill_descendants()
+    release_writable()  # not later: when the result is written, the service may kill this process
     faults.point("shim.exit")
     _write_exit(directory, ended)
     notify(task.site.state_dir, directory.ref)

@@ -192,7 +192,7 @@ def extract(session: Session, environment: Environment, archive: ObjectFile, dir
     (session.directory.private / name).unlink(missing_ok=True)
 
 
-def keep_serving(session: Session, environment: Environment, serving: Serving) -> Installed | None:
+def keep_serving(session: Session, environment: Environment, serving: Serving) -> Installed:
     """Keep the server running until a stop is requested.
 
     Args:
@@ -201,14 +201,17 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         serving: Options of the server.
 
     Returns:
-        The environment with the packages of the user's code, or None if the code needs no packages.
+        The environment of the user's code.
 
     Raises:
         InstanceFailure: The server keeps ending or exceeding its limits, or packages cannot be installed.
     """
     crashes: deque[float] = deque(maxlen=serving.most_ends)
     needed = _needed(session, environment, serving)
-    installed = Packages(session, environment).install(needed) if needed else None
+    packages = Packages(session, environment)
+    installed = packages.prepare()
+    if needed:
+        installed = packages.install(needed)
     while True:
         watch = LimitWatch(session.spec.limits, session.directory, session.log.note)
         with watch.watching():
@@ -260,12 +263,10 @@ def _code_options(session: Session) -> list[str]:
 
 
 def _serve_once(
-    session: Session, environment: Environment, installed: Installed | None, serving: Serving, cgroup: Cgroup | None
+    session: Session, environment: Environment, installed: Installed, serving: Serving, cgroup: Cgroup | None
 ) -> Ended:
     (session.directory.private / _SOCKET).unlink(missing_ok=True)
-    base, view = session.base_dir, session.view(environment)
-    if installed:
-        view = installed.added_to(view)
+    base, view = session.base_dir, installed.added_to(session.view(environment))
     address, inherited = _address(session, f"{base}/.tidemill/{_SOCKET}")
     argv = [str(environment.python), "-m", "tidemill_serving", "--model-dir", f"{base}/{serving.models}"]
     if serving.port is None:  # the service enforces the time limit of each request
@@ -274,9 +275,7 @@ def _serve_once(
         argv += ["--port", str(serving.port)]
     argv += _code_options(session)
     argv += ["--archives", f"{base}/.tidemill/{session.directory.archives.name}"]
-    variables = session.variables(environment, view, first_on_path=f"{installed.prefix}/bin" if installed else "")
-    if installed:
-        variables["TIDEMILL_OVERLAY"] = str(installed.prefix)
+    variables = session.variables(environment, view, first_on_path=installed.commands) | installed.variables
     launch = session.wrap(argv, view=view, variables=variables)
     return supervise(
         replace(launch, descriptors=(*launch.descriptors, *inherited)),

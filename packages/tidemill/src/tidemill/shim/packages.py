@@ -15,12 +15,15 @@ from pathlib import Path
 
 from tidemill._shared.trees import remove_tree
 from tidemill.environments.builder import Environment
+from tidemill.environments.layers import site_packages
 from tidemill.environments.overlays import Overlay, Overlays
 from tidemill.environments.requirements import Requirements
 from tidemill.environments.uv_command import configures_installers, installer_variables
+from tidemill.environments.venv_files import write_venv
+from tidemill.instance.spec import Isolation
 from tidemill.sandbox import Launch, View
 from tidemill.shim.beneath import read_beneath
-from tidemill.shim.failures import InstanceFailure, algorithm_reason, ended_reason
+from tidemill.shim.failures import InstanceFailure, algorithm_reason, ended_reason, of_os_error
 from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import Ended, Limits, Running, supervise
@@ -67,24 +70,39 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The environment with the packages that an instance's code needs.
+    """The Python environment of an instance's code.
 
     Attributes:
-        prefix: Its directory, as the job sees it.
-        shared: The overlay that all jobs with the same requirements share; None if it belongs to this instance.
+        prefix: Its own layer, which it may change, as the job sees it. pip, uv and the packages that they install at
+            run time are there. It ends with the instance.
+        shared: The overlay below it, which all jobs with the same requirements share; None without one.
+        has_packages: Whether the packages that the code needs are installed. Default: they are not, or it needs none.
     """
 
     prefix: Path
-    shared: Overlay | None
+    shared: Overlay | None = None
+    has_packages: bool = False
+
+    @property
+    def commands(self) -> str:
+        """The directories of its commands, for the front of PATH."""
+        shared = [f"{self.shared.prefix}/bin"] if self.shared else []
+        return os.pathsep.join([f"{self.prefix}/bin", *shared])
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables by which an in-job distribution finds the environment."""
+        packages = {"TIDEMILL_OVERLAY": str(self.shared.prefix if self.shared else self.prefix)}
+        return {"TIDEMILL_ENVIRONMENT": str(self.prefix), **(packages if self.has_packages else {})}
 
     def added_to(self, view: View) -> View:
-        """Return ``view`` with the environment readable."""
-        return replace(view, read_only=(*view.read_only, self.prefix)) if self.shared else view
+        """Return ``view`` with the shared overlay readable; the instance's own layer is below ``/opt/ml``."""
+        return replace(view, read_only=(*view.read_only, self.shared.prefix)) if self.shared else view
 
 
-def record_of(installed: Installed | None) -> dict[str, str]:
+def record_of(installed: Installed) -> dict[str, str]:
     """Return members of an instance's record: key and content digest of the shared overlay, empty without one."""
-    shared = installed.shared if installed else None
+    shared = installed.shared
     return {"overlay_key": shared.key if shared else "", "overlay_sha256": shared.sha256 if shared else ""}
 
 
@@ -101,6 +119,14 @@ class Packages:
     session: Session
     environment: Environment
     deadline_s: float | None = None
+
+    def prepare(self) -> Installed:
+        """Create the instance's own layer above the environment.
+
+        Raises:
+            InstanceFailure: The layer cannot be written.
+        """
+        return self._with_own_layer(Installed(Path(f"{self.session.base_dir}/{_OWN}")))
 
     def install(self, requirements: str) -> Installed:
         """Install the packages of a requirements.txt or setup.py. No code of the user has run in the instance.
@@ -120,8 +146,8 @@ class Packages:
             installed = self._install_own(requirements)
         else:
             session.log.note(f"tidemill: installing packages of {requirements}")
-            overlay = self._shared(found)
-            installed = Installed(overlay.prefix, overlay)
+            own_layer = Path(f"{session.base_dir}/{_OWN}")
+            installed = self._with_own_layer(Installed(own_layer, self._shared(found), has_packages=True))
         session.log.note(f"tidemill: packages are ready after {time.monotonic() - started_s:.1f} s")
         return installed
 
@@ -146,6 +172,18 @@ class Packages:
                 return source, relative.removeprefix(f"{below}/")
         return self.session.directory.ml, relative
 
+    def _with_own_layer(self, installed: Installed) -> Installed:
+        """Create the instance's own layer anew; no code of the user has run in the instance."""
+        directory, interpreter = self.session.directory.ml / _OWN, self.environment.interpreter
+        shared = installed.shared
+        below = site_packages(shared.prefix, interpreter.minor) if shared else self.environment.site_packages
+        try:
+            remove_tree(directory)
+            write_venv(directory, interpreter, below=below)
+        except OSError as error:
+            raise of_os_error(error, place=str(installed.prefix)) from error
+        return installed
+
     def _install_own(self, requirements: str) -> Installed:
         session = self.session
         prefix = f"{session.base_dir}/{_OWN}"
@@ -162,7 +200,7 @@ class Packages:
             machine_network=not session.spec.closed,
         )
         self._run(launch, ml=session.directory.ml)
-        return Installed(Path(prefix), None)
+        return Installed(Path(prefix), has_packages=True)
 
     def _shared(self, requirements: Requirements) -> Overlay:
         session = self.session
@@ -178,6 +216,7 @@ class Packages:
             install=lambda prefix: self._install_shared(prefix, requirements, settings),
             log=session.log.note,
             poll=session.stop.check,
+            writable=session.isolation is Isolation.PLAIN,
         )
 
     def _install_shared(self, prefix: Path, requirements: Requirements, settings: dict[str, str]) -> None:
@@ -197,6 +236,7 @@ class Packages:
             covers=(),
             writable=(prefix,),
         )
+        write_venv(prefix, self.environment.interpreter, below=self.environment.site_packages)
         variables = {**session.own_variables(self.environment, view), **settings}
         launch = session.wrap_module(
             "tidemill_runtime",

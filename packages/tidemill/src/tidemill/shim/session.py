@@ -101,7 +101,13 @@ class Session:
         try:
             self._introduce(name, environments)
             self.report.enter("DownloadingTrainingImage", f"Preparing the environment {name}")
-            environment = environments.ensure(name, python=python, log=self.log.note, poll=self.stop.check)
+            environment = environments.ensure(
+                name,
+                python=python,
+                log=self.log.note,
+                poll=self.stop.check,
+                writable=self.isolation is Isolation.PLAIN,
+            )
         except MissingInterpreterError as error:
             raise ClientFailure(str(error)) from error
         except EnvironmentBuildError as error:

@@ -59,7 +59,7 @@ class _Trained:
     started_ms: int
     ended_ms: int
     peak_rss_bytes: int
-    installed: Installed | None
+    installed: Installed
 
 
 def run_training(session: Session) -> InstanceExit:
@@ -125,19 +125,21 @@ class _Run:
         self._started_ms = session.clock.now_ms()
         if session.spec.max_runtime_s:
             self._deadline_s = session.clock.monotonic_s() + session.spec.max_runtime_s
-        ended, needed = self._runtime(None)
+        packages = Packages(session, self._environment, self._deadline_s)
+        bare = packages.prepare()
+        ended, needed = self._runtime(bare)
         if not needed or ended.stop is not None:
-            return self._trained(ended, None)
+            return self._trained(ended, bare)
         try:
-            installed = Packages(session, self._environment, self._deadline_s).install(needed)
+            installed = packages.install(needed)
         except Stopped as stopped:
-            return self._trained(replace(ended, stop=stopped.reason), None)
+            return self._trained(replace(ended, stop=stopped.reason), bare)
         except InstanceFailure as failure:
-            return self._trained(ended, None, failure=failure)
+            return self._trained(ended, bare, failure=failure)
         ended, _ = self._runtime(installed)
         return self._trained(ended, installed)
 
-    def _runtime(self, installed: Installed | None) -> tuple[Ended, str]:
+    def _runtime(self, installed: Installed) -> tuple[Ended, str]:
         """Run the runtime. Return how it ended, and the requirements.txt or setup.py to install first, if any."""
         needs = Needs()
         try:
@@ -147,26 +149,24 @@ class _Run:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
         return ended, needs.read()
 
-    def _run(self, installed: Installed | None, serving: Serving, needs: Needs) -> Ended:
+    def _run(self, installed: Installed, serving: Serving, needs: Needs) -> Ended:
         session = self._session
         view = session.view(self._environment)
         # A script with its own packages starts cold: they may replace modules that the warm process has imported.
-        warm_socket = None if installed else session.warm_socket
-        view = serving.added_to(self._channels.added_to(installed.added_to(view) if installed else view))
+        warm_socket = None if installed.has_packages else session.warm_socket
+        view = serving.added_to(self._channels.added_to(installed.added_to(view)))
         if warm_socket:
             view = replace(view, read_only=(*view.read_only, warm_socket))
         cache = session.compiler_cache()
         if cache:
             view = replace(view, writable=(*view.writable, cache))
-        first_on_path = f"{installed.prefix}/bin" if installed else ""
-        variables = session.variables(self._environment, view, first_on_path=first_on_path)
+        variables = session.variables(self._environment, view, first_on_path=installed.commands)
+        variables |= installed.variables
         read_fd, write_fd = os.pipe()
         variables["TIDEMILL_CONTROL_FD"] = str(read_fd)
         variables[Needs.VARIABLE] = str(needs.fd)
         if cache:
             variables["TIDEMILL_COMPILER_CACHE"] = str(cache)
-        if installed:
-            variables["TIDEMILL_OVERLAY"] = str(installed.prefix)
         if warm_socket:
             variables["TIDEMILL_WARM_SOCKET"] = str(warm_socket)
         launch = session.wrap_module(
@@ -208,9 +208,7 @@ class _Run:
                 cgroup=self._watch.cgroup,
             )
 
-    def _trained(
-        self, ended: Ended, installed: Installed | None, *, failure: InstanceFailure | None = None
-    ) -> _Trained:
+    def _trained(self, ended: Ended, installed: Installed, *, failure: InstanceFailure | None = None) -> _Trained:
         outcome = Outcome.COMPLETED
         if ended.stop:
             outcome, failure = _OUTCOMES[ended.stop], None
@@ -299,9 +297,7 @@ def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact]
     return artifacts, failure
 
 
-def _record(
-    session: Session, environment: Environment, command: list[str], installed: Installed | None
-) -> dict[str, object]:
+def _record(session: Session, environment: Environment, command: list[str], installed: Installed) -> dict[str, object]:
     code = session.task.code
     return {
         "environment": environment.name,
