@@ -2,6 +2,9 @@
 
 import http.server
 import io
+import json
+import os
+import signal
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -117,3 +120,23 @@ def test_a_closed_job_cannot_install_packages_from_a_network(jobs: Any, index: s
     job = jobs.run("print('never')", files=files, EnableNetworkIsolation=True)
     assert job["TrainingJobStatus"] == "Failed"
     assert "InstallRequirementsError" in job["FailureReason"]
+
+
+def test_a_job_whose_network_was_killed_starts_again_and_its_log_says_why(full_jobs: Any) -> None:
+    name = full_jobs.create("import time\nprint('up', flush=True)\ntime.sleep(600)")
+    full_jobs.wait_for_line(name, "up")
+    networks = full_jobs.service.state_dir / "jobs"
+    full_jobs.wait_until(lambda: len(list(networks.glob("*/network.*.json"))) == 1, "the clean-up of other jobs")
+    [file] = networks.glob("*/network.1.json")
+    holder = json.loads(file.read_text())["network"]["pid"]
+    os.kill(holder, signal.SIGKILL)
+    full_jobs.wait_for_line(name, "up", 2)
+    transitions = full_jobs.describe(name)["SecondaryStatusTransitions"]
+    [restarting] = [each for each in transitions if each["Status"] == "Restarting"]
+    assert (
+        f"algo-1 was lost: InternalServerError: the network of the job is gone: its process {holder} "
+        in (restarting["StatusMessage"])
+    )
+    assert any(line.startswith("tidemill: the network of the job is gone") for line in full_jobs.log(name))
+    full_jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    assert full_jobs.wait(name)["TrainingJobStatus"] == "Stopped"
