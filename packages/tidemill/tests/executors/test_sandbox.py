@@ -135,6 +135,7 @@ import json, os, sys
 with open("/opt/ml/data/file") as file:
     assert file.read() == "data"
 found = {"entries": sorted(os.listdir("/")), "mnt": sorted(os.listdir("/mnt")), "links": os.path.islink("/bin")}
+found["run"] = [sorted(os.listdir(path)) for path in ("/run", "/var/run")]
 for path in sys.argv[1:]:
     with open(f"{path}/here", "w") as file:
         file.write(path)
@@ -160,7 +161,13 @@ def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_hom
     if fault := overlay_fault(overlay):
         pytest.skip(f"this machine cannot mount overlays: {fault}")
     (tmp_path / "hosts").write_text("127.0.0.1 localhost\n")
-    asked = ["/tidemill-absent/checkpoint/path", "/mnt/tidemill-absent/x", "/opt/kept", f"{user_home}/kept"]
+    asked = [
+        "/tidemill-absent/checkpoint/path",
+        "/mnt/tidemill-absent/x",
+        "/var/tidemill-absent/x",
+        "/opt/kept",
+        f"{user_home}/kept",
+    ]
     kept = [tmp_path / f"kept-{number}" for number in range(len(asked))]
     for directory in kept:
         directory.mkdir()
@@ -185,6 +192,8 @@ def test_a_directory_appears_where_the_machine_has_none(name, tmp_path, user_hom
     assert set(found.pop("entries")) == {*(entry.name for entry in Path("/").iterdir()), "tidemill-absent"}
     assert set(found.pop("mnt")) >= {*(entry.name for entry in Path("/mnt").iterdir()), "tidemill-absent"}
     assert found.pop("links") is Path("/bin").is_symlink()
+    run, var_run = found.pop("run")
+    assert var_run == run  # a link to a hidden directory shows nothing
     assert found.pop("/mnt/here") in ("written", "OSError")  # an empty directory of the job, not the machine's
     assert "written" not in found.values()
     assert not Path("/mnt/here").exists()

@@ -75,6 +75,8 @@ def _mounts(view: View) -> list[str]:
     for mount in mounts_of(view):
         if mount.kind is MountKind.EMPTY:
             options += ["--tmpfs", mount.target]
+        elif mount.kind is MountKind.LINK:
+            options += ["--symlink", mount.source, mount.target]
         else:
             options += [_FLAGS[mount.kind], mount.source, mount.target]
     return options

@@ -84,7 +84,10 @@ def _lay_out(plan: dict[str, Any]) -> None:
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
     if plan["new_in_root"]:
         _renew_root(plan["new_in_root"])
-    mounts = [(kind, target, _open(source) if source else -1) for kind, target, source in plan["mounts"]]
+    mounts = [
+        (kind, target, source if kind == "link" else _open(source) if source else -1)
+        for kind, target, source in plan["mounts"]
+    ]
     devices = [(path, _open(path)) for path in _device_paths(plan["devices"])]
     # This /proc is new in this namespace, and mounted while the old one is fully visible: the kernel requires both.
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
@@ -98,6 +101,9 @@ def _lay_out(plan: dict[str, Any]) -> None:
     for kind, target, source in mounts:
         if kind == "empty":
             _mount("tmpfs", target, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+            continue
+        if kind == "link":
+            os.symlink(str(source), target)  # noqa: PTH211
             continue
         _make_target(target, directory=os.path.isdir(f"/proc/self/fd/{source}"))  # noqa: PTH112
         _bind(source, target)

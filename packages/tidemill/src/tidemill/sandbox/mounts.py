@@ -29,13 +29,14 @@ class MountKind(StrEnum):
     """How a target is mounted."""
 
     EMPTY = "empty"
+    LINK = "link"
     READ_ONLY = "read-only"
     WRITABLE = "writable"
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One step. ``source`` is a path outside the sandbox, empty for an empty directory."""
+    """One step. ``source`` is a path outside the sandbox, the text of a link, or empty for an empty directory."""
 
     kind: MountKind
     target: str
@@ -97,13 +98,18 @@ def _renewed(directory: Path) -> list[Mount]:
     """Return the mounts that replace a directory by one with the same entries, in which others can be created."""
     if directory == Path("/"):
         return []
-    children = (
-        [child for child in sorted(directory.iterdir()) if child.exists()] if os.access(directory, os.R_OK) else []
-    )
-    return [
-        Mount(MountKind.EMPTY, str(directory)),
-        *(Mount(MountKind.READ_ONLY, str(child), str(child.resolve())) for child in children),
-    ]
+    children = sorted(directory.iterdir()) if os.access(directory, os.R_OK) else []
+    return [Mount(MountKind.EMPTY, str(directory)), *map(_as_it_is, children)]
+
+
+def _as_it_is(child: Path) -> Mount:
+    """Return the mount that shows an entry of a replaced directory.
+
+    A link stays a link: its target, mounted in its place, would show what is hidden there, as ``/run`` at ``/var/run``.
+    """
+    if child.is_symlink():
+        return Mount(MountKind.LINK, str(child), str(child.readlink()))
+    return Mount(MountKind.READ_ONLY, str(child), str(child))
 
 
 def _hidden(view: View) -> list[Mount]:
@@ -136,10 +142,10 @@ def _has_entry() -> bool:
 
 
 def _opt(view: View) -> list[Mount]:
-    others = [child for child in sorted(Path("/opt").iterdir()) if child.name != "ml" and child.exists()]
+    others = [child for child in sorted(Path("/opt").iterdir()) if child.name != "ml"]
     return [
         Mount(MountKind.EMPTY, "/opt"),
-        *(Mount(MountKind.READ_ONLY, str(child), str(child.resolve())) for child in others),
+        *map(_as_it_is, others),
         Mount(MountKind.WRITABLE, "/opt/ml", str(view.ml)),
     ]
 
