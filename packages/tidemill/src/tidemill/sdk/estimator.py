@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -374,7 +375,8 @@ class TensorFlow:
             return ""
         return (
             f"\n{path} was not submitted: only the entry point is, unless source_dir names the directory with both:"
-            f" TensorFlow(entry_point={self._code.entry_point!r}, source_dir={str(path.parent)!r}, ...)"
+            f" TensorFlow(entry_point={self._code.entry_point!r}, source_dir={str(path.parent)!r}, ...), or"
+            f" `tidemill train --source-dir {shlex.quote(str(path.parent))} {self._code.entry_point}`"
         )
 
     @property

@@ -98,11 +98,11 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
 def _check_private(key: Path) -> None:
     with contextlib.suppress(OSError):  # a file that is absent or cannot be read is named when it is loaded
         mode = stat.S_IMODE(key.stat().st_mode)
-        if mode & 0o077:
+        if mode & 0o027:  # a group may read: Debian's keys are for the group ssl-cert
             raise ConfigurationError(
-                f"tls_key {key} has mode {mode:04o}: others than its owner can use the key, and pretend to be this"
-                f" service. If nobody else has read it, `chmod 600 {key}`, else get a new key and certificate. If other"
-                " programs need the file, make a copy with mode 0600 for this service"
+                f"tls_key {key} has mode {mode:04o}: others than its owner and its group can use the key, and"
+                f" pretend to be this service. If nobody else has read it, `chmod 600 {key}`, else get a new key and"
+                " certificate. If other programs need the file, make a copy with mode 0600 for this service"
             )
 
 
