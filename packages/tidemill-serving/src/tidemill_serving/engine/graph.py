@@ -1,9 +1,9 @@
 """Walk the graph of a SavedModel."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["called_functions", "node_name", "nodes_behind"]
+__all__ = ["called_functions", "node_name", "nodes_behind", "outer_nodes_behind"]
 
 
 def nodes_behind(tensors: Sequence[str], graph: Any) -> Iterator[Any]:
@@ -13,19 +13,11 @@ def nodes_behind(tensors: Sequence[str], graph: Any) -> Iterator[Any]:
         tensors: Names of tensors or of operations.
         graph: A GraphDef.
     """
-    nodes = {node.name: node for node in graph.node}
     functions = {function.signature.name: function for function in graph.library.function}
-    names = [node_name(tensor) for tensor in tensors]
-    seen: set[str] = set()
     called: list[str] = []
-    while names:
-        name = names.pop()
-        if name in seen or name not in nodes:
-            continue
-        seen.add(name)
-        names += map(node_name, nodes[name].input)
-        called += called_functions(nodes[name])
-        yield nodes[name]
+    for node in outer_nodes_behind(tensors, {node.name: node for node in graph.node}):
+        called += called_functions(node)
+        yield node
     entered: set[str] = set()
     while called:
         name = called.pop()
@@ -35,6 +27,24 @@ def nodes_behind(tensors: Sequence[str], graph: Any) -> Iterator[Any]:
         for node in functions[name].node_def:
             called += called_functions(node)
             yield node
+
+
+def outer_nodes_behind(tensors: Sequence[str], nodes: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the nodes of a graph that compute these tensors, without those of called functions, each once.
+
+    Args:
+        tensors: Names of tensors or of operations.
+        nodes: The nodes of the graph by name.
+    """
+    names = [node_name(tensor) for tensor in tensors]
+    seen: set[str] = set()
+    while names:
+        name = names.pop()
+        if name in seen or name not in nodes:
+            continue
+        seen.add(name)
+        names += map(node_name, nodes[name].input)
+        yield nodes[name]
 
 
 def node_name(tensor: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from tidemill_serving.engine.graph import called_functions, node_name, nodes_behind
+from tidemill_serving.engine.graph import called_functions, node_name, outer_nodes_behind
 
 __all__ = ["INIT_SIGNATURE", "Variables"]
 
@@ -84,7 +84,7 @@ class Variables:
 
     def _handles(self, tensors: list[str]) -> Iterator[tuple[str, Any]]:
         """Yield name and node of each variable's handle behind these tensors."""
-        return ((node.name, node) for node in nodes_behind(tensors, self._graph) if node.op == _HANDLE)
+        return ((node.name, node) for node in outer_nodes_behind(tensors, self._nodes) if node.op == _HANDLE)
 
     def _twins(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of handles: one that a call gets, and a restored one of the same object, type and shape."""
