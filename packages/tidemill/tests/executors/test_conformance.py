@@ -304,6 +304,16 @@ def test_a_script_that_fails_has_a_reason_and_no_model(rig: Rig) -> None:
     assert list(ended.artifacts) == ["output"]
 
 
+@pytest.mark.parametrize("rig", ["local", "cluster"], indirect=True)  # the separate executor has no shim
+def test_packages_are_shared_if_a_job_only_names_them_and_else_its_own(rig: Rig) -> None:
+    script = "import os; print(os.environ['TIDEMILL_OVERLAY'])"
+    for requirements, is_shared in (("one==1", True), ("one==1\n--index-url file:///opt/ml/code", False)):
+        _, ended = rig.run(config={"hyperparameters": {"script": script, "requirements": requirements}})
+        assert ended.outcome is Outcome.COMPLETED, ended
+        assert bool(ended.record["overlay_key"]) is is_shared
+        assert len(ended.record["overlay_sha256"]) == (64 if is_shared else 0)
+
+
 @pytest.mark.parametrize("rig", ["local", "separate"], indirect=True)  # another machine asks S3 for it by name
 def test_objects_are_found_by_reference_though_their_names_have_been_given_to_others(rig: Rig) -> None:
     objects = [rig.stored("data/a", b"first", name="a"), rig.stored("data/deep/b", b"second", name="deep/b")]
