@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.state_directories import known_state_directories, register_state_directory
+from tidemill.environments.uv_command import installer_variables
 from tidemill.instance.status import Outcome
 from tidemill.sandbox import View
 from tidemill.sandbox.mounts import MountKind, mounts_of
 from tidemill.sandbox.private_files import credential_files, system_secrets
 from tidemill.server.app import private_paths
 from tidemill.settings import Settings
+from tidemill.shim.packages import with_installer_files
 
 READ = """
 import json
@@ -99,6 +101,21 @@ def test_a_hidden_directory_below_opt_stays_hidden(tmp_path):
     hidden = below[0].resolve()
     kinds = [mount.kind for mount in mounts_of(view(tmp_path, hidden=(hidden,))) if mount.target == str(hidden)]
     assert kinds[-1] is MountKind.EMPTY
+
+
+def test_an_installation_shows_settings_of_installers_and_no_other_programs_credentials(tmp_path):
+    index, certificates = tmp_path / "config/pip/pip.conf", tmp_path / "certificates.pem"
+    for path in (index, tmp_path / "config/gh/hosts.yml", certificates):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("secret")
+    settings = {
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PIP_CERT": str(certificates),
+        "UV_PUBLISH_TOKEN": "secret",
+    }
+    found = installer_variables(settings)
+    assert {name: found.get(name) for name in settings} == {**settings, "UV_PUBLISH_TOKEN": None}
+    assert with_installer_files(view(tmp_path), found).read_only == (index, certificates)
 
 
 def test_the_state_directories_of_a_users_services_are_known_as_long_as_they_exist(tmp_path):

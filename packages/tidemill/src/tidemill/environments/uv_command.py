@@ -67,7 +67,7 @@ def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return trust | {
         name: value
         for name, value in environ.items()
-        if configures_installers(name)
+        if configures_installers(name) and not name.startswith("UV_PUBLISH_")  # secrets that no installation needs
         # These would redirect the installation away from the environment that is being built.
         if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
     }

@@ -28,7 +28,7 @@ from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import Ended, Limits, Running, supervise
 
-__all__ = ["Installed", "Needs", "Packages", "has_report", "record_of", "reported_failure"]
+__all__ = ["Installed", "Needs", "Packages", "has_report", "record_of", "reported_failure", "with_installer_files"]
 
 _REPORT_MAX_BYTES = 64 * 1024
 _REQUIREMENTS_MAX_BYTES = 4 * 1024 * 1024
@@ -37,6 +37,8 @@ _SETUP = "setup.py"
 _OWN = ".tidemill/environment"
 _OF_BUILDS = frozenset({"CC", "CFLAGS", "CPPFLAGS", "CXX", "CXXFLAGS", "HOME", "LDFLAGS", "NETRC", "PATH"})
 """Variables, besides those of pip and uv, that change the result of an installation."""
+_OF_INSTALLERS = {"XDG_CACHE_HOME": ("pip", "uv"), "XDG_CONFIG_HOME": ("pip/pip.conf", "uv/uv.toml")}
+"""What installers need below directories that other programs use too, mostly for credentials."""
 
 
 class Needs:
@@ -188,7 +190,7 @@ class Packages:
         session = self.session
         prefix = f"{session.base_dir}/{_OWN}"
         settings = installer_variables(os.environ)
-        view = _with_named_files(session.view(self.environment), settings)
+        view = with_installer_files(session.view(self.environment), settings)
         variables = {**settings, **session.variables(self.environment, view)}
         launch = session.wrap_module(
             "tidemill_runtime",
@@ -228,7 +230,7 @@ class Packages:
             (place / name).mkdir(parents=True, mode=0o700)
         (place / "ml/requirements.txt").write_text(requirements.text)
         view = replace(
-            _with_named_files(session.view(self.environment), settings),
+            with_installer_files(session.view(self.environment), settings),
             ml=place / "ml",
             home=place / "home",
             tmp=place / "tmp",
@@ -294,11 +296,19 @@ def reported_failure(ml: Path, ended: Ended, *, command: str, out_of_memory: boo
 
 def _named_files(settings: dict[str, str]) -> list[Path]:
     """Return the files that the service's settings name, e.g. certificates and local indexes."""
-    paths = (Path(value.removeprefix("file://")) for value in settings.values())
+    paths = (
+        Path(value.removeprefix("file://"), below)
+        for name, value in settings.items()
+        for below in _OF_INSTALLERS.get(name, ("",))
+    )
     return [path for path in paths if path.is_absolute() and path.exists()]
 
 
-def _with_named_files(view: View, settings: dict[str, str]) -> View:
+def with_installer_files(view: View, settings: dict[str, str]) -> View:
+    """Return ``view`` with the files that the service's settings for installers name.
+
+    The commands of a job that installs packages of its own run in this view.
+    """
     return replace(view, read_only=(*view.read_only, *_named_files(settings)))
 
 
