@@ -1,6 +1,7 @@
 """Presigned POST: forms of boto3's ``generate_presigned_post``, sent as a browser sends them."""
 
 import base64
+import hmac
 import json
 from typing import Any
 from xml.etree import ElementTree
@@ -132,6 +133,26 @@ def test_a_form_of_another_bucket_or_an_earlier_time_is_refused(s3: Any, s3v4: A
         s3.head_object(Bucket=bucket, Key="k")
     absent = s3v4.generate_presigned_post("no-such-bucket-here", "k")
     assert refused(send(absent))[:2] == (404, "NoSuchBucket")
+
+
+def signed_anew(s3: Any, form: dict[str, Any], *bucket_conditions: Any, url: str) -> dict[str, Any]:
+    """Return a form of the old signature for another URL, with other conditions on the bucket."""
+    document = json.loads(base64.b64decode(form["fields"]["policy"]))
+    document["conditions"] = [*bucket_conditions, *(each for each in document["conditions"] if "bucket" not in each)]
+    policy = base64.b64encode(json.dumps(document).encode())
+    digest = hmac.digest(s3._get_credentials().secret_key.encode(), policy, "sha1")
+    signature = base64.b64encode(digest).decode()
+    return {"url": url, "fields": {**form["fields"], "policy": policy.decode(), "signature": signature}}
+
+
+def test_a_policy_without_a_bucket_is_not_one_for_every_bucket(server: Any, s3: Any, bucket: str) -> None:
+    form = s3.generate_presigned_post(bucket, "k")
+    unbound = signed_anew(s3, form, url=form["url"])
+    assert refused(send(unbound)) == (403, "AccessDenied", "Invalid according to Policy: Extra input fields: bucket")
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+    anywhere = ["starts-with", "$bucket", ""]
+    assert send(signed_anew(s3, form, anywhere, url=form["url"])).status == 204
+    assert refused(send(signed_anew(s3, form, anywhere, url=f"{server.url}/b%C3%BCcket")))[:2] == (404, "NoSuchBucket")
 
 
 def test_a_changed_policy_is_refused(s3v4: Any, bucket: str) -> None:

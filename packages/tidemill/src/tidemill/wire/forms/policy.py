@@ -87,7 +87,8 @@ class Policy:
             if not met and not (operator == "eq" and name == "key" and fields.get("key") == wanted):
                 raise _denied(f"Policy Condition failed: {json.dumps([operator, f'${name}', wanted])}")
         allowed = {name for _, name, _ in self.conditions} | _NEED_NO_CONDITION
-        extra = [name for name in fields if name not in allowed and not name.startswith(_IGNORED)]
+        # As on AWS, the bucket needs a condition although it is no field: else the form would be one for every bucket.
+        extra = [name for name in ("bucket", *fields) if name not in allowed and not name.startswith(_IGNORED)]
         if extra:
             raise _denied(f"Extra input fields: {', '.join(extra)[:256]}")
 

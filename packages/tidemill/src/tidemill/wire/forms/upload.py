@@ -153,7 +153,7 @@ def _put_request(request: Request, fields: Mapping[str, str], *, bucket: str, ke
         headers[header] = value
     if "tagging" in fields:
         headers["x-amz-tagging"] = _tagging(request, fields["tagging"], bucket=bucket, key=key)
-    path = f"/{bucket}/{quote(key)}"
+    path = f"/{quote(bucket)}/{quote(key)}"
     return Request(
         {
             "method": "PUT",
