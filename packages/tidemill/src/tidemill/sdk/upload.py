@@ -165,7 +165,7 @@ def upload_files(
             single = [file for file in files if file.size_bytes > _SMALL_BYTES]
             archives = others
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="upload") as pool:
-        tasks: list[Future[Any]] = [pool.submit(transfer.send_archive, each) for each in archives]
+        tasks: list[Future[Any]] = [pool.submit(transfer.send_small, each) for each in archives]
         tasks.extend(pool.submit(transfer.send, each) for each in single)
         done, unfinished = wait(tasks, return_when=FIRST_EXCEPTION)
         for task in unfinished:
@@ -209,6 +209,12 @@ class _Transfer:
             Config=TransferConfig(multipart_threshold=parts_from_bytes, use_threads=file.size_bytes > parts_from_bytes),
         )
         self.finished(1)
+
+    def send_small(self, files: Sequence[LocalFile]) -> None:
+        """Send files as one archive, or one by one if the service does not extract this one."""
+        if not self.send_archive(files):
+            for file in files:
+                self.send(file)
 
     def send_archive(self, files: Sequence[LocalFile]) -> bool:
         """Send files as one archive; return whether the service has extracted it."""

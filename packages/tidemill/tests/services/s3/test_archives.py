@@ -77,6 +77,17 @@ def test_an_archive_with_a_member_that_cannot_be_an_object_stores_nothing(
     assert objects_of(s3, bucket) == {}
 
 
+@pytest.mark.parametrize(
+    "members", [{"ServerSideEncryption": "aws:kms"}, {"Metadata": {"a": "1"}}, {"Tagging": "a=1"}, {"IfNoneMatch": "*"}]
+)
+def test_what_cannot_be_applied_to_the_files_of_an_archive_is_refused(
+    s3: Any, bucket: str, members: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError, match=f"{next(iter(members))} cannot be applied to the files of an archive"):
+        s3.put_object(Bucket=bucket, Key="batch.tar", Body=packed(("a", b"1")), ContentType=ARCHIVE, **members)
+    assert objects_of(s3, bucket) == {}
+
+
 def test_the_sdk_sends_small_files_in_archives_and_finds_them_unchanged(
     s3: Any, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,23 +113,34 @@ def test_the_sdk_sends_small_files_in_archives_and_finds_them_unchanged(
     assert f"{prefix}3/00003" in objects_of(s3, bucket)
 
 
-@pytest.mark.parametrize("answer", ["denied", "stored"])
+@pytest.mark.parametrize(("answer", "extracted"), [("denied", 0), ("stored", 0), ("denied", 1), ("stored", 1)])
 def test_files_are_sent_one_by_one_if_an_archive_is_not_extracted(
-    s3: Any, bucket: str, tmp_path: Path, answer: str
+    s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, extracted: int
 ) -> None:
+    monkeypatch.setattr("tidemill.sdk.upload._ARCHIVE_FILES", 7)
+    seen: list[str] = []
     for index in range(20):
         (tmp_path / f"{index}").write_bytes(b"%d" % index)
 
+    def is_later(path: str) -> bool:
+        seen.append(path)
+        return len(seen) > extracted
+
     def change(params: dict[str, Any], **_: Any) -> Any:
-        if params["headers"].get("Content-Type") == ARCHIVE:
+        if params["headers"].get("Content-Type") == ARCHIVE and is_later(params["url_path"]):
             params["headers"]["Content-Type"] = "application/x-tar"  # a plain S3 stores the archive
 
     def deny(model: Any, params: dict[str, Any], **_: Any) -> None:
-        if params["headers"].get("Content-Type") == ARCHIVE:
+        if params["headers"].get("Content-Type") == ARCHIVE and is_later(params["url_path"]):
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "a policy"}}, model.name)
 
-    s3.meta.events.register("before-call.s3.PutObject", change if answer == "stored" else deny)
-    upload_files(s3, files_below(tmp_path), S3Uri(bucket, "p"))
+    event, handler = "before-call.s3.PutObject", change if answer == "stored" else deny
+    s3.meta.events.register(event, handler)
+    try:
+        upload_files(s3, files_below(tmp_path), S3Uri(bucket, "p"))
+    finally:
+        s3.meta.events.unregister(event, handler)  # other tests use this client too
+    assert len(set(seen)) == (1 if extracted == 0 else 3)
     assert objects_of(s3, bucket) == md5s({f"p/{index}": b"%d" % index for index in range(20)})
 
 

@@ -12,6 +12,7 @@ from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
 from tidemill.services.s3.encryption import Encryption, encryption_of
 from tidemill.services.s3.publications import keeping_published, publisher_of
+from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
@@ -19,6 +20,8 @@ from tidemill.wire.exchange import Context, Handler, Reply
 __all__ = ["WriteOperations"]
 
 DELETE_MAX = 1000
+_OF_ARCHIVES = frozenset(("Body", "Bucket", "ContentLength", "ContentMD5", "ContentType", "Key"))
+"""The members of PutObject, besides checksums, that an archive may have: its objects get no attributes."""
 EXTRACTED_HEADER = "x-tidemill-extracted"
 """Header of the reply to an archive: the number of objects that are stored."""
 
@@ -75,6 +78,11 @@ class WriteOperations:
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
 
     async def _extract(self, request: Mapping[str, Any]) -> Reply:
+        others = [name for name in request if name not in _OF_ARCHIVES and not name.startswith("Checksum")]
+        if others:
+            raise InvalidArgument(
+                f"{', '.join(sorted(others))} cannot be applied to the files of an archive; send the files one by one"
+            )
         bucket, body, disk = request["Bucket"], request["Body"], self._objects.contents.disk
         prefix, slash, _ = request["Key"].rpartition("/")
         async with disk.receive(body, size_bytes=body.size_bytes or 0) as archive:
