@@ -113,6 +113,11 @@ def test_lines_of_all_ranks_are_whole_even_if_written_in_pieces(mpi_job):
             assert own == expected + ["the end"] * (stream == "stdout")
 
 
+HANG_AT_END = (
+    "import ctypes; libc, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64); libc.pthread_mutex_lock(lock); "
+    "libc.__cxa_atexit(libc.pthread_mutex_lock, lock, None)"
+)
+"""Makes `exit`, which MPICH's MPI_Abort calls, wait for ever, as libraries with threads may do."""
 BARRIER = "from mpi4py import MPI; MPI.COMM_WORLD.barrier()"
 ENDS = {
     "raises in the middle": (f"{BARRIER}\nif rank == 1: raise ValueError('boom')\n{BARRIER}", 1, "ValueError: boom"),
@@ -126,6 +131,16 @@ ENDS = {
     "leaves": (f"{BARRIER}\nif rank == 1: os._exit(3)\n{BARRIER}", 3, "wrote nothing to standard error"),
     "gives a status": (f"{BARRIER}\nif rank == 1: sys.exit(4)\n{BARRIER}", 4, "wrote nothing to standard error"),
     "ends all": (f"{BARRIER}\nif rank == 1: MPI.COMM_WORLD.Abort(5)\n{BARRIER}", 5, "wrote nothing to standard error"),
+    "raises and hangs at its end": (
+        f"{BARRIER}\nif rank == 1:\n  {HANG_AT_END}\n  raise ValueError('boom')\n{BARRIER}",
+        1,
+        "ValueError: boom",
+    ),
+    "ends all after a line without its end": (
+        f"{BARRIER}\nif rank == 1:\n  sys.stderr.write('ValueError: boom')\n  MPI.COMM_WORLD.Abort(5)\n{BARRIER}",
+        5,
+        "ValueError: boom",
+    ),
     "fails while another one is deaf": (
         f"import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{BARRIER}\n"
         "if rank == 1: raise ValueError('boom')\nwhile True: time.sleep(1)",
@@ -225,6 +240,28 @@ def test_open_mpi_runs_the_job_where_its_mpirun_comes_first(mpi_job):
     result = mpi_job.run()
     assert sorted(lines(result)) == [(0, "3 red"), (1, "3 red")]
     assert 'ErrorMessage "rank 1 on algo-1: ValueError: boom' in mpi_job.failure
+
+
+@pytest.mark.parametrize("at_its_end", ["pass", HANG_AT_END])
+def test_a_caught_exception_before_an_abort_is_reported_under_open_mpi(mpi_job, at_its_end):
+    mpi_job.variables["PATH"] = f"{OPEN_MPI / 'bin'}:{mpi_job.variables['PATH']}"
+    mpi_job.script(f"""
+        import traceback
+        from mpi4py import MPI
+        world = MPI.COMM_WORLD
+        world.barrier()
+        try:
+            if world.rank == 1:
+                {at_its_end}
+                raise ValueError("boom")
+            world.barrier()
+        except ValueError:
+            traceback.print_exc()
+            world.Abort(7)
+    """)
+    assert mpi_job.run().returncode == 1
+    assert 'ErrorMessage "rank 1 on algo-1: ValueError: boom' in mpi_job.failure, mpi_job.failure
+    assert "raise ValueError" in mpi_job.failure
 
 
 @pytest.fixture(params=["directory", "network"])

@@ -55,7 +55,7 @@ PEERS_S = 20.0
 MPIRUN_S = 10.0
 """Seconds for mpirun to end after all ranks have ended."""
 _STOPPED = 143
-_ABORT = re.compile(r"^Abort\((-?\d+)\) on node .*: application called MPI_Abort\(", re.MULTILINE)
+_ABORT = re.compile(r"Abort\((-?\d+)\) on node .*: application called MPI_Abort\(")
 _WITHOUT_MPI = re.compile(r"PMIU?_\w+ (?:error|returned)|write_line failure")
 """Output of an MPICH rank whose process manager is gone; the process manager ends when another rank aborts."""
 _MPIS_OWN = ("HYDRA_", "MPICH_", "MPIR_", "MPIEXEC_", "FI_", "UCX_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "LC_")
@@ -177,7 +177,8 @@ class Supervisor:
             self._answer(rank)
             return
         sent = self._ending and rank.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
-        if not sent:
+        # MPI_Abort may hang at the end of its rank, which then needs the signal but has failed before.
+        if not sent or _ABORT.search(rank.stderr.text()):
             self._failures.append(rank)
             if not self._stopping and not _is_effect(rank):
                 self._report_failure(rank)
@@ -397,9 +398,9 @@ def _likely_cause(rank: Rank) -> int:
 
 
 def _before_abort(exit_code: int, tail: str) -> tuple[int, str]:
-    """Return exit code and last output of a rank as they were before MPICH's MPI_Abort, which may itself crash."""
+    """Return exit code and last output of a rank as they were before MPICH's MPI_Abort, which may crash or hang."""
     aborted = _ABORT.search(tail)
-    return (int(aborted[1]) or exit_code, tail[: aborted.start()]) if aborted else (exit_code, tail)
+    return (int(aborted[1]) or max(exit_code, 1), tail[: aborted.start()]) if aborted else (exit_code, tail)
 
 
 def _base_variables() -> dict[str, str]:
