@@ -138,8 +138,12 @@ shows("alltoall", "tensor", "splits", "name", "ignore_name_scope")
 with tf.GradientTape(persistent=True) as tape:
     gathered = tf.reduce_sum(hvd.allgather(variable * 1.0) * (rank + 1.0))
     sent = tf.reduce_sum(hvd.broadcast(variable * 1.0, 1) * (rank + 1.0))
-same(tape.gradient(gathered, variable), [3, 3, 3])
-same(tape.gradient(sent, variable), [3 * rank] * 3)
+same(tape.gradient(gathered, variable), [1.5, 1.5, 1.5])  # means over the ranks, as in Horovod since 0.22
+same(tape.gradient(sent, variable), [1.5 * rank] * 3)
+with tf.GradientTape() as tape:
+    first, second = hvd.grouped_allgather([variable[: rank + 1] * 1.0, variable * 2.0])
+    loss = (tf.reduce_sum(first) + tf.reduce_sum(second)) * (rank + 1.0)
+same(tape.gradient(loss, variable), [4.5, 3 + 1.5 * rank, 3])
 
 got = hvd.grouped_allgather([tf.fill([rank + 1], rank), tf.constant([[1.0 * rank]])], name="group")
 same(got[0], [0, 1, 1])

@@ -143,8 +143,8 @@ def _gradient(op: Any, *upstream: Any) -> list[Any]:
             raise LookupError("Min, Max and Product have no gradient: use Sum or Average, or tf.stop_gradient")
         return run(kind, upstream, label="gradient", ranks=members, scale=float(op.get_attr("scale")))
     if kind is Kind.BROADCAST:
-        totals = run(Kind.ALLREDUCE, upstream, label="gradient", ranks=members)
-        return totals if op.get_attr("root") == rank() else [tf.zeros_like(total) for total in totals]
+        means = _means(upstream, members)
+        return means if op.get_attr("root") == rank() else [tf.zeros_like(mean) for mean in means]
     if kind is Kind.ALLGATHER:
         return [_own_rows(tensor, given, members) for tensor, given in zip(op.inputs, upstream, strict=True)]
     if kind is Kind.ALLTOALL:
@@ -155,12 +155,17 @@ def _gradient(op: Any, *upstream: Any) -> list[Any]:
     return [None for _ in upstream]
 
 
+def _means(upstream: Sequence[Any], members: Sequence[int]) -> list[Any]:
+    """Return gradients averaged over the ranks: Horovod defines those of allgather and broadcast so, not as sums."""
+    return run(Kind.ALLREDUCE, upstream, label="gradient", ranks=members, scale=1.0 / len(members))
+
+
 def _own_rows(tensor: Any, upstream: Any, members: Sequence[int]) -> Any:
-    (total,) = run(Kind.ALLREDUCE, [upstream], label="gradient", ranks=members)
+    (mean,) = _means([upstream], members)
     rows = tf.shape(tensor, tf.int64)[:1]
     (counts,) = run(Kind.ALLGATHER, [rows], label="gradient.rows", ranks=members)
     begin = tf.reduce_sum(counts[: members.index(rank())])
-    return total[begin : begin + rows[0]]
+    return mean[begin : begin + rows[0]]
 
 
 # --- a communicator that exchanges arrays ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ __all__ = ["allgather", "alltoall", "barrier", "broadcast", "check_root", "group
 
 
 def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None) -> Any:
-    """Concatenate the tensors of all ranks along axis 0.
+    """Concatenate the tensors of all ranks along axis 0. As in Horovod, the gradient is averaged over the ranks.
 
     Args:
         tensor: A tensor of the same dtype and shape on all ranks, except for the size of axis 0; a scalar counts as one
@@ -39,7 +39,7 @@ def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = Fa
 def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None
 ) -> list[Any]:
-    """Concatenate several tensors of all ranks, each along axis 0.
+    """Concatenate several tensors of all ranks, each along axis 0. Gradients are averaged, as for `allgather`.
 
     Args:
         tensors: Each with the same rank, dtype and shape on all ranks, except for the size of axis 0.
@@ -116,7 +116,7 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: Any = None,
 ) -> Any:
-    """Return the tensor of `root_rank` on all ranks.
+    """Return the tensor of `root_rank` on all ranks. As in Horovod, the gradient is averaged over the ranks.
 
     Args:
         tensor: A tensor of the same dtype and shape on all ranks.
