@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,20 @@ def test_files_are_measured_when_what_was_written_may_reach_the_limit_and_else_e
     assert not disk.is_due(pids)
     now_s.now_s += 0.2
     assert disk.is_due(pids)
+
+
+def test_files_in_memory_are_measured_too_although_the_kernel_does_not_count_what_is_written_to_them() -> None:
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    if not any(at == "/dev/shm" and kind == "tmpfs" for _, at, kind, *_ in mounts):
+        pytest.skip("this machine has no tmpfs at /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        directory = InstanceDirectory(Path(name, "jobs/ab/algo-1"))
+        directory.ml.mkdir(parents=True)
+        disk = DiskUse(directory, DiskLimit(4 * MIB, None), now_s=Time())
+        disk.measure(())
+        (directory.ml / "file").write_bytes(bytes(5 * MIB))
+        assert disk.is_due(()), "no time has passed"
+        assert DiskLimit(4 * MIB, None).exceeded_by(disk.measure(()))
 
 
 def test_a_process_that_started_or_ended_since_the_last_look_counts(directory: InstanceDirectory) -> None:

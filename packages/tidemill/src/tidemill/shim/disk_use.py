@@ -2,15 +2,18 @@
 
 Measuring reads the status of each file. How much the processes have written is in ``/proc/PID/io``, which costs little,
 and is never below what their files have grown by (except by `fallocate`, which writes nothing). So the files are
-measured when the written bytes could have used up the rest of the limit, and else every five seconds.
+measured when the written bytes could have used up the rest of the limit, and else every five seconds. For some
+file systems, such as tmpfs, the kernel does not count written bytes. There the decrease of free space is used instead.
 
 A file system also runs out of inodes, which empty files use too. An instance may have the same share of them as of the
 file system's space.
 """
 
 import contextlib
+import mmap
 import os
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -86,7 +89,8 @@ class DiskUse:
         self._took_s = 0.0
         self._written: dict[int, int] = {}
         self._written_since = 0
-        self._free_inodes = 0
+        self._free = _Free()
+        self._counts_writes = _counts_writes(directory.path)
 
     def is_due(self, pids: Iterable[int]) -> bool:
         """Return whether the files must be measured now.
@@ -101,10 +105,12 @@ class DiskUse:
         waited_s = self._now_s() - self._ended_s
         if waited_s >= max(_REGULARLY_S, _REGULAR_PAUSE * self._took_s):
             return True
+        free = _Free.of(self._directory.path)
+        grown_bytes = self._written_since if self._counts_writes else max(0, self._free.size_bytes - free.size_bytes)
         return waited_s >= self._took_s and self._limit.exceeded_by(
             Used(
-                size_bytes=self._used.size_bytes + self._written_since,
-                inodes=self._used.inodes + max(0, self._free_inodes - self._count_free_inodes()),
+                size_bytes=self._used.size_bytes + grown_bytes,
+                inodes=self._used.inodes + max(0, self._free.inodes - free.inodes),
             )
         )
 
@@ -114,7 +120,7 @@ class DiskUse:
         Args:
             pids: The processes that may have deleted files open.
         """
-        begun_s, self._written_since, self._free_inodes = self._now_s(), 0, self._count_free_inodes()
+        begun_s, self._written_since, self._free = self._now_s(), 0, _Free.of(self._directory.path)
         size_bytes = inodes = 0
         linked: set[tuple[int, int]] = set()
         devices: set[int] = set()
@@ -145,11 +151,30 @@ class DiskUse:
                     with contextlib.suppress(OSError):
                         yield entry.status()
 
-    def _count_free_inodes(self) -> int:
-        return os.statvfs(self._directory.path).f_ffree
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """What a file system has left."""
+
+    size_bytes: int = 0
+    inodes: int = 0
+
+    @classmethod
+    def of(cls, directory: Path) -> "_Free":
+        disk = os.statvfs(directory)
+        return cls(disk.f_bfree * disk.f_frsize, disk.f_ffree)
 
 
-def _written_bytes(pid: int) -> int:
+def _counts_writes(directory: Path) -> bool:
+    """Return whether the kernel counts what is written to files in a directory; tries it out with one page."""
+    before = _written_bytes("thread-self")
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        file.write(bytes(mmap.PAGESIZE))
+        return _written_bytes("thread-self") > before
+    return False
+
+
+def _written_bytes(pid: int | str) -> int:
     """Return how many bytes a process and its ended children have written to files; 0 if that cannot be read."""
     try:
         lines = Path(f"/proc/{pid}/io").read_bytes().splitlines()
