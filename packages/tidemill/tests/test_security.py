@@ -15,7 +15,8 @@ STACK = "packages/tidemill/tests"
 
 PROMISES = {
     "It listens on loopback only, unless you give it another address. Without a TLS certificate for that address, or"
-    " the setting `allow_plain_http`, it does not start; nor with a `tls_key` that others than its owner may read.": [
+    " the setting `allow_plain_http`, it does not start; nor with a `tls_key` that others than its owner and its group"
+    " may read, or that others than its owner may write.": [
         f"{STACK}/server/test_public_address.py::test_a_key_that_others_may_read_is_refused_with_what_to_do",
         f"{STACK}/server/test_public_address.py::test_a_host_that_others_could_reach_needs_tls",
         f"{STACK}/server/test_public_address.py::test_plain_http_for_other_machines_must_be_allowed_explicitly",
