@@ -124,6 +124,13 @@ PROMISES = {
     " prefixes, nor `tidemill-inputs` of others, except below prefixes that both requests name.": [
         f"{STACK}/services/s3/test_publications.py::*",
     ],
+    "The policy of a bucket limits every request of S3, also with keys of the owner and of users, who can always"
+    " replace it. It adds rights only to the roles, users and sessions that it names.": [
+        f"{STACK}/core/test_bucket_policy.py::*",
+        f"{STACK}/services/s3/test_bucket_rules.py::test_a_policy_demands_encryption_of_every_write_by_every_caller",
+        f"{STACK}/services/s3/test_bucket_rules.py::test_a_policy_against_everything_leaves_itself_to_the_owner",
+        f"{STACK}/services/s3/test_bucket_rules.py::test_allow_adds_rights_to_the_role_that_it_names",
+    ],
     "Presigned URLs made with a job's keys have the rights of these keys.": [
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others"
     ],

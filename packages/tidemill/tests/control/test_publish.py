@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from separate_executor import SeparateExecutor
 
+from tidemill.control.bucket_rules import BucketRules, DefaultEncryption
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import instances_of
@@ -44,13 +45,14 @@ def instance_of(job: TrainingJob) -> InstanceRef:
 class Stage:
     """One job that has ended, its instance, and its publisher."""
 
-    def __init__(self, root: Path, objects: ObjectStore, keys: KmsKeys) -> None:
+    def __init__(self, root: Path, objects: ObjectStore, keys: KmsKeys, rules: BucketRules) -> None:
         self.objects = objects
         self.keys = keys
+        self.rules = rules
         self.jobs = root / "jobs"
         self.archive = JobArchive(self.jobs)
         self.executor = SeparateExecutor(root / "elsewhere", objects=objects, logs=SegmentSink(root / "logs"))
-        self.publisher = Publisher(objects, self.executor, archive=self.archive, logs=root / "logs", keys=keys)
+        self.publisher = Publisher(objects, self.executor, archive=self.archive, logs=root / "logs", rules=rules)
         job = TrainingJob(name="digits", arn="a", job_id="aa", request=REQUEST, created_ms=1, log_streams=("s",))
         self.job = job.enter(SecondaryStatus.COMPLETED, at_ms=2, message="")
 
@@ -78,7 +80,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         records = SqlRecordStore(database, clock=SystemClock())
         keys = KmsKeys(records, region="us-west-2", clock=SystemClock())
         run(keys.name("alias/team"))
-        stage = Stage(tmp_path, objects, keys)
+        stage = Stage(tmp_path, objects, keys, BucketRules(records, objects, keys, clock=SystemClock()))
         yield stage
         stage.executor.reap(stage.job.job_id)
         stage.executor.close()
@@ -119,6 +121,18 @@ def test_an_artifact_shows_the_key_that_its_job_named(stage: Stage, key: str) ->
     arn = run(stage.keys.name(key))
     assert ":key/" in arn
     assert run(publish()).headers == {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": arn}
+
+
+def test_an_artifact_shows_the_default_of_its_bucket_if_its_job_named_no_key(stage: Stage) -> None:
+    async def publish() -> ObjectInfo:
+        await stage.objects.ensure_bucket("bucket")
+        default = DefaultEncryption(algorithm="aws:kms", key="alias/team", bucket_key=True)
+        await stage.rules.set_encryption("bucket", default)
+        await stage.publisher.publish(stage.job, await stage.run_instance())
+        return stage.objects.require("bucket", "out/digits/output/model.tar.gz")
+
+    expected = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": run(stage.keys.name("alias/team"))}
+    assert run(publish()).headers == {**expected, "BucketKeyEnabled": True}
 
 
 def test_an_artifact_without_file_or_bucket_is_lost_with_a_reason(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.job_scope import JobScope
@@ -94,8 +95,9 @@ class ClusterService:
             if self.away:
                 self.turned_away += 1
                 raise ConnectionResetError("the service is away")
+            rules = Mock(spec=BucketRules, **{"encryption_of.return_value": None})
             services: dict[str, Any] = {
-                "s3": S3Service(self._objects, Mock(spec=KmsKeys), region=REGION),
+                "s3": S3Service(self._objects, Mock(spec=KmsKeys), rules, region=REGION),
                 "tidemill-instances": InstancesService(self._instances()),
             }
             gateway = Gateway(services, self, authorizer=Authorization(Roles({})), region=REGION, clock=self.clock)

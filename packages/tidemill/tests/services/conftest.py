@@ -23,6 +23,7 @@ from botocore.exceptions import ClientError
 from sqlalchemy import delete
 
 from tidemill.control.async_queue import AsyncQueue
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT, Hosting
@@ -146,6 +147,8 @@ class Stage:
             clock=self.clock,
         )
         keys = KmsKeys(self.records, region=REGION, clock=self.clock)
+        encrypts = not refuses_encryption
+        rules = BucketRules(self.records, self._objects, keys, clock=self.clock, encrypts=encrypts)
         return Gateway(
             {
                 "sagemaker": SageMakerService(
@@ -156,11 +159,11 @@ class Stage:
                 "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
                 "sts": StsService(),
                 "kms": KmsService(keys),
-                "s3": S3Service(self._objects, keys, region=REGION, records_encryption=not refuses_encryption),
+                "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
                 "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
             },
             Keys(self.records, self.clock),
-            authorizer=Authorization(Roles({})),
+            authorizer=Authorization(Roles({}), rules=rules),
             region=REGION,
             refuses_encryption=refuses_encryption,
         )

@@ -112,3 +112,55 @@ def test_with_that_setting_s3_claims_no_encryption(clients: Any, stage: Any, doo
     assert not [reply for reply in replies if "ServerSideEncryption" in reply or "SSEKMSKeyId" in reply]
     absent = refusal(s3.get_bucket_encryption, Bucket="data")
     assert absent[:2] == (404, "ServerSideEncryptionConfigurationNotFoundError")
+
+
+def test_that_setting_refuses_a_default_encryption_of_a_bucket(
+    clients: Any, stage: Any, door: Any, refusal: Any
+) -> None:
+    s3, rule = clients("s3"), {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    door.gateway = stage.gateway(refuses_encryption=True)
+    wanted = {"Bucket": "data", "ServerSideEncryptionConfiguration": {"Rules": [rule]}}
+    status, code, message = refusal(s3.put_bucket_encryption, **wanted)
+    assert (status, code) == (400, "InvalidRequest")
+    assert "tidemill encrypts nothing" in message
+    # What was set under another setting is not claimed either.
+    door.gateway = stage.gateway()
+    s3.put_bucket_encryption(**wanted)
+    door.gateway = stage.gateway(refuses_encryption=True)
+    try:
+        assert "ServerSideEncryption" not in s3.put_object(Bucket="data", Key="plain", Body=b"x")
+    finally:
+        s3.delete_object(Bucket="data", Key="plain")
+    assert refusal(s3.get_bucket_encryption, Bucket="data")[:2] == (
+        404,
+        "ServerSideEncryptionConfigurationNotFoundError",
+    )
+
+
+def test_a_key_whose_deletion_is_scheduled_stores_nothing_until_it_is_enabled_again(
+    clients: Any, stage: Any, kms: Any, refusal: Any
+) -> None:
+    key = kms.create_key()["KeyMetadata"]["KeyId"]
+    s3, put = clients("s3"), {"Bucket": "data", "Key": "sealed", "ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
+    assert refusal(kms.schedule_key_deletion, KeyId=key, PendingWindowInDays=6)[1] == "ValidationException"
+    scheduled = kms.schedule_key_deletion(KeyId=key, PendingWindowInDays=7)
+    assert (scheduled["KeyState"], scheduled["PendingWindowInDays"]) == ("PendingDeletion", 7)
+    found = kms.describe_key(KeyId=key)["KeyMetadata"]
+    assert (found["KeyState"], found["Enabled"]) == ("PendingDeletion", False)
+    assert found["DeletionDate"] == scheduled["DeletionDate"]
+    assert (found["DeletionDate"] - found["CreationDate"]).days == 7
+    assert refusal(kms.schedule_key_deletion, KeyId=key)[1] == "KMSInvalidStateException"
+    assert refusal(kms.enable_key, KeyId=key)[1] == "KMSInvalidStateException"
+    assert refusal(s3.put_object, Body=b"x", **put)[:2] == (400, "KMS.KMSInvalidStateException")
+    assert kms.cancel_key_deletion(KeyId=key)["KeyId"] == found["Arn"]
+    found = kms.describe_key(KeyId=key)["KeyMetadata"]
+    assert (found["KeyState"], "DeletionDate" in found) == ("Disabled", False)
+    assert refusal(s3.put_object, Body=b"x", **put)[:2] == (400, "KMS.DisabledException")
+    assert refusal(kms.cancel_key_deletion, KeyId=key)[1] == "KMSInvalidStateException"
+    kms.enable_key(KeyId=key)
+    s3.put_object(Body=b"x", **put)
+    s3.delete_object(Bucket="data", Key="sealed")
+    kms.disable_key(KeyId=key)
+    assert kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] == "Disabled"
+    assert refusal(kms.schedule_key_deletion, KeyId="alias/aws/s3")[1] == "KMSInvalidStateException"
+    assert refusal(kms.schedule_key_deletion, KeyId="absent")[1] == "NotFoundException"

@@ -5,6 +5,7 @@ Such a key exists from its first use on, so that clients can look up what they n
 """
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = ["KmsAlias", "KmsKey", "KmsKeys"]
 _KEY = "kms-key"  # named by its ARN
 _ALIAS = "kms-alias"  # named by its ARN
 _MANAGED = "alias/aws/"
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,9 @@ class KmsKey:
         arn: As the client named it, if the client gave an ARN.
         description: Of CreateKey.
         policy: The JSON of its policy, which has no effect; empty for AWS's default.
+        enabled: Whether objects can be stored with it.
+        deletion_ms: When it is to be deleted, in milliseconds since the epoch; 0 if it is not. No key has material that
+            could be destroyed, so it stays in this state until the deletion is cancelled.
         managed: Whether it stands behind an alias of AWS, e.g. ``alias/aws/s3``.
         created_ms: Milliseconds since the epoch.
     """
@@ -36,6 +41,8 @@ class KmsKey:
     arn: str
     description: str = ""
     policy: str = ""
+    enabled: bool = True
+    deletion_ms: int = 0
     managed: bool = False
     created_ms: int
 
@@ -43,6 +50,13 @@ class KmsKey:
     def key_id(self) -> str:
         """The last part of the ARN."""
         return self.arn.partition(":key/")[2] or self.arn
+
+    @property
+    def state(self) -> str:
+        """KMS's name of the state."""
+        if self.deletion_ms:
+            return "PendingDeletion"
+        return "Enabled" if self.enabled else "Disabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +112,19 @@ class KmsKeys:
         await self._records.change(work, grows=True)
         return key_arn
 
+    async def use(self, text: str) -> str:
+        """Return the ARN of the key with which a request stores an object; as `name` otherwise.
+
+        Raises:
+            AwsError: The key is disabled, or its deletion is scheduled.
+        """
+        arn = await self.name(text)
+        found = self._find(arn)
+        if found is not None and found.state != "Enabled":
+            code = "KMS.DisabledException" if found.state == "Disabled" else "KMS.KMSInvalidStateException"
+            raise AwsError(f"{arn} is {found.state}; use another key, or enable this one", code=code, status=400)
+        return arn
+
     def members_of(self, text: str | None) -> dict[str, Any]:
         """Return what S3 shows of an object that a job stores with a key: nothing without one.
 
@@ -143,8 +170,57 @@ class KmsKeys:
         Raises:
             AwsError: NotFoundException.
         """
-        key = replace(await self.get(text), policy=policy)
-        await self._records.update(_KEY, key.arn, lambda record: _key_record(key))
+        await self._change(text, lambda key: replace(key, policy=policy))
+
+    async def schedule_deletion(self, text: str, *, days: int) -> KmsKey:
+        """Mark a key for deletion in some days, and return it.
+
+        Raises:
+            AwsError: NotFoundException; KMSInvalidStateException: it is marked already, or belongs to AWS.
+        """
+        deletion_ms = self._clock.now_ms() + days * _DAY_MS
+
+        def change(key: KmsKey) -> KmsKey:
+            if key.managed or key.deletion_ms:
+                raise _invalid_state(key, "is AWS's" if key.managed else "is pending deletion")
+            return replace(key, deletion_ms=deletion_ms)
+
+        return await self._change(text, change)
+
+    async def cancel_deletion(self, text: str) -> KmsKey:
+        """Take the mark from a key, and return it; as on AWS, it is then disabled.
+
+        Raises:
+            AwsError: NotFoundException; KMSInvalidStateException: it is not marked.
+        """
+
+        def change(key: KmsKey) -> KmsKey:
+            if not key.deletion_ms:
+                raise _invalid_state(key, "is not pending deletion")
+            return replace(key, deletion_ms=0, enabled=False)
+
+        return await self._change(text, change)
+
+    async def enable(self, text: str, *, enabled: bool) -> None:
+        """Enable or disable a key.
+
+        Raises:
+            AwsError: NotFoundException; KMSInvalidStateException: it is marked for deletion, or belongs to AWS.
+        """
+
+        def change(key: KmsKey) -> KmsKey:
+            if key.managed or key.deletion_ms:
+                raise _invalid_state(key, "is AWS's" if key.managed else "is pending deletion")
+            return replace(key, enabled=enabled)
+
+        await self._change(text, change)
+
+    async def _change(self, text: str, change: Callable[[KmsKey], KmsKey]) -> KmsKey:
+        arn = (await self.get(text)).arn
+        record = await self._records.update(_KEY, arn, lambda record: _key_record(change(_key_of(record))))
+        if record is None:
+            raise _not_found(arn)
+        return _key_of(record)
 
     async def create_alias(self, name: str, *, target: str) -> None:
         """Give a key a further name.
@@ -211,7 +287,7 @@ class KmsKeys:
                 return None
             arn = alias.summary["key"]
         record = self._records.get(_KEY, arn)
-        return None if record is None else KmsKey(arn=record.name, created_ms=record.created_ms, **record.document)
+        return None if record is None else _key_of(record)
 
 
 def _is_alias(arn: str) -> bool:
@@ -222,8 +298,18 @@ def _by_name(after: str | None, limit: int) -> Query:
     return Query(sort_by="name", descending=False, limit=limit, after=after)
 
 
+def _key_of(record: Record) -> KmsKey:
+    return KmsKey(arn=record.name, created_ms=record.created_ms, **record.document)
+
+
 def _key_record(key: KmsKey) -> Record:
-    document = {"description": key.description, "policy": key.policy, "managed": key.managed}
+    document = {
+        "description": key.description,
+        "policy": key.policy,
+        "enabled": key.enabled,
+        "deletion_ms": key.deletion_ms,
+        "managed": key.managed,
+    }
     return _record(_KEY, key.arn, key.created_ms, document=document)
 
 
@@ -237,6 +323,10 @@ def _record(
     return Record(
         kind=kind, name=name, created_ms=at_ms, modified_ms=at_ms, document=document or {}, summary=summary or {}
     )
+
+
+def _invalid_state(key: KmsKey, why: str) -> AwsError:
+    return AwsError(f"{key.arn} {why}.", code="KMSInvalidStateException", status=400)
 
 
 def _not_found(arn: str) -> AwsError:

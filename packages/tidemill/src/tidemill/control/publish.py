@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.final_metrics import FoundMetrics, find_metrics, latest
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import TRAINING_LOG_GROUP, instances_of
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
@@ -30,17 +30,17 @@ class Publisher:
         executor: Provides the artifacts, and removes the files of a job.
         archive: Stores the record of each job.
         logs: Root directory of the log segments.
-        keys: Finds the KMS key of the artifacts, which S3 shows.
+        rules: Finds what S3 shows of the encryption of the artifacts. Policies of buckets do not apply to them.
     """
 
     def __init__(
-        self, objects: ObjectStore, executor: Executor, *, archive: JobArchive, logs: Path, keys: KmsKeys
+        self, objects: ObjectStore, executor: Executor, *, archive: JobArchive, logs: Path, rules: BucketRules
     ) -> None:
         self._objects = objects
         self._executor = executor
         self._archive = archive
         self._logs = logs
-        self._keys = keys
+        self._rules = rules
 
     async def publish(self, job: TrainingJob, ended: InstanceExit) -> str:
         """Store model.tar.gz and output.tar.gz. Repeating it changes nothing.
@@ -91,7 +91,7 @@ class Publisher:
             sha256=artifact.sha256,
             md5=artifact.md5,
             size_bytes=artifact.size_bytes,
-            headers=self._keys.members_of(job.request["OutputDataConfig"].get("KmsKeyId")),
+            headers=self._rules.members_of(uri.bucket, job.request["OutputDataConfig"].get("KmsKeyId")),
             publisher=JobScope.of_request(job.request).publisher,
         )
 

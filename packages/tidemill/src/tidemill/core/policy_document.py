@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.core.job_scope import PLACEHOLDERS
 from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
 
-__all__ = ["ACTIONS", "read_policy"]
+__all__ = ["ACTIONS", "VERSION", "read_policy", "read_statement", "read_table", "read_texts"]
 
 VERSION = "2012-10-17"
 _ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
@@ -19,8 +19,9 @@ _MEMBERS = ("Version", "Statement", "KeepPublished")
 _STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "Resource")
 
 _S3 = (
-    *("AbortMultipartUpload", "CreateBucket", "DeleteBucket", "DeleteObject", "DeleteObjectTagging"),
-    *("DeleteObjectVersion", "DeleteObjectVersionTagging", "GetAccelerateConfiguration", "GetBucketAcl"),
+    *("AbortMultipartUpload", "CreateBucket", "DeleteBucket", "DeleteBucketPolicy", "DeleteObject"),
+    *("DeleteObjectTagging", "DeleteObjectVersion", "DeleteObjectVersionTagging"),
+    *("GetAccelerateConfiguration", "GetBucketAcl"),
     *("GetBucketCORS", "GetBucketLocation", "GetBucketLogging", "GetBucketNotification"),
     *("GetBucketObjectLockConfiguration", "GetBucketOwnershipControls", "GetBucketPolicy", "GetBucketPolicyStatus"),
     *("GetBucketPublicAccessBlock", "GetBucketRequestPayment", "GetBucketTagging", "GetBucketVersioning"),
@@ -28,7 +29,8 @@ _S3 = (
     *("GetObjectAttributes", "GetObjectTagging", "GetObjectVersion", "GetObjectVersionAcl"),
     *("GetObjectVersionAttributes", "GetObjectVersionTagging", "GetReplicationConfiguration"),
     *("ListAllMyBuckets", "ListBucket", "ListBucketMultipartUploads", "ListBucketVersions"),
-    *("ListMultipartUploadParts", "PutObject", "PutObjectAcl", "PutObjectTagging", "PutObjectVersionTagging"),
+    *("ListMultipartUploadParts", "PutBucketPolicy", "PutEncryptionConfiguration"),
+    *("PutObject", "PutObjectAcl", "PutObjectTagging", "PutObjectVersionTagging"),
 )
 _SAGEMAKER = (
     *("AddTags", "CreateEndpoint", "CreateEndpointConfig", "CreateModel", "CreateTrainingJob", "CreateTransformJob"),
@@ -41,7 +43,10 @@ _SAGEMAKER = (
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
 _IAM = ("CreateAccessKey", "DeleteAccessKey", "GetRole", "ListAccessKeys", "ListUsers", "PassRole")
-_KMS = ("CreateAlias", "CreateKey", "DescribeKey", "GetKeyPolicy", "ListAliases", "ListKeys", "PutKeyPolicy")
+_KMS = (
+    *("CancelKeyDeletion", "CreateAlias", "CreateKey", "DescribeKey", "DisableKey", "EnableKey", "GetKeyPolicy"),
+    *("ListAliases", "ListKeys", "PutKeyPolicy", "ScheduleKeyDeletion"),
+)
 _STS = ("GetCallerIdentity",)
 
 ACTIONS = frozenset(
@@ -71,7 +76,7 @@ def read_policy(document: object) -> Policy:
     Raises:
         ValueError: Names the statement, the member, the value received and the allowed values.
     """
-    members = _table(document, "a policy", _MEMBERS)
+    members = read_table(document, "a policy", _MEMBERS)
     version = members.get("Version", VERSION)
     if version != VERSION:
         raise ValueError(f"Version is {version!r}; only {VERSION!r} is allowed, and it may be left out")
@@ -83,13 +88,22 @@ def read_policy(document: object) -> Policy:
     if not isinstance(keeps, bool):
         raise ValueError(f"KeepPublished is {keeps!r}; allowed are true and false")
     return Policy(
-        tuple(_statement(each, f"Statement {number}") for number, each in enumerate(statements, start=1)),
+        tuple(read_statement(each, f"Statement {number}") for number, each in enumerate(statements, start=1)),
         keeps_published=keeps,
     )
 
 
-def _statement(document: object, at: str) -> Statement:
-    members = _table(document, at, _STATEMENT_MEMBERS)
+def read_statement(document: object, at: str) -> Statement:
+    """Read one statement.
+
+    Args:
+        document: A table with Effect, Action, Resource and optionally Sid.
+        at: Its place, for errors.
+
+    Raises:
+        ValueError: As for `read_policy`.
+    """
+    members = read_table(document, at, _STATEMENT_MEMBERS)
     missing = [name for name in ("Effect", "Action", "Resource") if name not in members]
     if missing:
         raise ValueError(f"{at}: {', '.join(missing)} is missing; a statement has Effect, Action and Resource")
@@ -97,8 +111,8 @@ def _statement(document: object, at: str) -> Statement:
         raise ValueError(f"{at}: Effect is {members['Effect']!r}; allowed are {', '.join(Effect)}")
     return Statement(
         effect=Effect(members["Effect"]),
-        actions=tuple(_action(text, at) for text in _texts(members["Action"], f"{at}: Action")),
-        resources=tuple(_resource(text, at) for text in _texts(members["Resource"], f"{at}: Resource")),
+        actions=tuple(_action(text, at) for text in read_texts(members["Action"], f"{at}: Action")),
+        resources=tuple(_resource(text, at) for text in read_texts(members["Resource"], f"{at}: Resource")),
     )
 
 
@@ -134,7 +148,8 @@ def _resource(text: str, at: str) -> ResourcePattern:
     return pattern
 
 
-def _table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping[str, Any]:
+def read_table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return a table that has no other than the allowed members; raise ValueError for anything else."""
     if not isinstance(document, dict):
         raise ValueError(f"{what} is {document!r}; expected a table with {', '.join(allowed)}")
     unknown = sorted(str(name) for name in document.keys() - set(allowed))
@@ -145,7 +160,8 @@ def _table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping[str
     return document
 
 
-def _texts(value: object, what: str) -> tuple[str, ...]:
+def read_texts(value: object, what: str) -> tuple[str, ...]:
+    """Return a text, or a list of texts, as a tuple; raise ValueError for anything else."""
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise ValueError(f"{what} is {value!r}; expected a text, or a list of at least one text")

@@ -12,6 +12,7 @@ import structlog
 
 from tidemill import __version__
 from tidemill.control.async_queue import AsyncQueue
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
 from tidemill.control.denials import Denials
 from tidemill.control.driver import TrainingDriver
@@ -180,7 +181,8 @@ class Application:
         kms = KmsKeys(records, region=settings.region, clock=clock)
         keys = ServerKeys(credentials, service_variables=service_variables)
         archive = JobArchive(state.jobs)
-        publisher = Publisher(objects, executor, archive=archive, logs=state.logs, keys=kms)
+        rules = BucketRules(records, objects, kms, clock=clock, encrypts=settings.encryption == "record")
+        publisher = Publisher(objects, executor, archive=archive, logs=state.logs, rules=rules)
         slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
         roles = Roles(settings.roles)
         jobs = TrainingDriver(
@@ -216,7 +218,7 @@ class Application:
             roles=roles,
             keys=keys,
             denials=denials,
-            kms=kms,
+            rules=rules,
             remotes=settings.remote_s3,
             logs=state.logs,
             clock=clock,
@@ -258,12 +260,12 @@ class Application:
                 "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
                 "kms": KmsService(kms),
                 "s3": S3Service(
-                    objects, kms, region=settings.region, records_encryption=settings.encryption == "record"
+                    objects, kms, rules, region=settings.region, records_encryption=settings.encryption == "record"
                 ),
                 **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
             credentials,
-            authorizer=Authorization(roles, denials),
+            authorizer=Authorization(roles, denials, rules=rules),
             region=settings.region,
             allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
             clock=clock,

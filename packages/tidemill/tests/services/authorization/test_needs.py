@@ -70,6 +70,14 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {"KeyId": "arn:aws:kms:eu-west-1:1:key/k"},
         [("kms:DescribeKey", "arn:aws:kms:eu-west-1:1:key/k")],
     ),
+    ("kms", "CancelKeyDeletion", {"KeyId": "k"}, [("kms:CancelKeyDeletion", f"{KMS}key/k")]),
+    ("kms", "DisableKey", {"KeyId": "k"}, [("kms:DisableKey", f"{KMS}key/k")]),
+    ("kms", "EnableKey", {"KeyId": "k"}, [("kms:EnableKey", f"{KMS}key/k")]),
+    ("kms", "ScheduleKeyDeletion", {"KeyId": "k"}, [("kms:ScheduleKeyDeletion", f"{KMS}key/k")]),
+    ("s3", "PutBucketEncryption", IN_BUCKET, [("s3:PutEncryptionConfiguration", BUCKET)]),
+    ("s3", "DeleteBucketEncryption", IN_BUCKET, [("s3:PutEncryptionConfiguration", BUCKET)]),
+    ("s3", "PutBucketPolicy", IN_BUCKET, [("s3:PutBucketPolicy", BUCKET)]),
+    ("s3", "DeleteBucketPolicy", IN_BUCKET, [("s3:DeleteBucketPolicy", BUCKET)]),
     ("kms", "GetKeyPolicy", {"KeyId": "k"}, [("kms:GetKeyPolicy", f"{KMS}key/k")]),
     ("kms", "PutKeyPolicy", {"KeyId": "k"}, [("kms:PutKeyPolicy", f"{KMS}key/k")]),
     ("kms", "ListAliases", {}, [("kms:ListAliases", "*")]),
@@ -361,11 +369,11 @@ def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_po
         return {}
 
     async def ask(credential: Credential) -> Any:
-        unmapped = context("s3", "PutBucketPolicy")
+        unmapped = context("s3", "PutBucketAcl")
         return await Authorization(Roles({"R": everything})).handle(handler, {"Bucket": "b"}, unmapped, credential)
 
-    with pytest.raises(AwsError, match="not authorized to perform: s3:PutBucketPolicy") as caught:
+    with pytest.raises(AwsError, match="not authorized to perform: s3:PutBucketAcl") as caught:
         asyncio.run(ask(job))
     assert (caught.value.code, caught.value.status, called) == ("AccessDenied", 403, [])
     asyncio.run(ask(Credential("AKIA", "s", unrestricted=True)))
-    assert called == ["PutBucketPolicy"]
+    assert called == ["PutBucketAcl"]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import uvloop
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
@@ -68,9 +69,11 @@ async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
         await objects.sweep()
         with contextlib.suppress(ServiceUnavailable):
             await objects.contents.remote.clean()
-        keys = KmsKeys(SqlRecordStore(database, clock=SystemClock()), region=REGION, clock=SystemClock())
-        service = S3Service(objects, keys, region=REGION)
-        yield Gateway({"s3": service}, SomeKeys(), authorizer=Authorization(Roles({})), region=REGION)
+        records = SqlRecordStore(database, clock=SystemClock())
+        keys = KmsKeys(records, region=REGION, clock=SystemClock())
+        rules = BucketRules(records, objects, keys, clock=SystemClock())
+        service = S3Service(objects, keys, rules, region=REGION)
+        yield Gateway({"s3": service}, SomeKeys(), authorizer=Authorization(Roles({}), rules=rules), region=REGION)
         await objects.close()
 
 

@@ -221,7 +221,7 @@ def test_an_upload_is_not_completed_as_another_type(s3: Any, bucket: str) -> Non
 
 
 def test_operations_without_a_counterpart_are_unknown(s3: Any, bucket: str) -> None:
-    assert code_of(s3.put_bucket_policy, Bucket=bucket, Policy="{}") == "NotImplemented"
+    assert code_of(s3.put_bucket_cors, Bucket=bucket, CORSConfiguration={"CORSRules": []}) == "NotImplemented"
     assert code_of(s3.put_bucket_acl, Bucket=bucket, ACL="private") == "NotImplemented"
     assert code_of(s3.get_object, Bucket=bucket, Key="k", VersionId="v1") == "NoSuchVersion"
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import structlog
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.channels import Channels
 from tidemill.control.credentials import end_keys
 from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRANSFORM, Jobs
-from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
@@ -34,6 +34,7 @@ from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.job_scope import JobScope
+from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
@@ -78,7 +79,7 @@ class TransformDriver(JobDriver[TransformJob]):
         roles: The policies of roles.
         keys: Issues the keys of the jobs' servers.
         denials: Keeps what was denied to these keys.
-        kms: Finds the KMS key of the results, which S3 shows.
+        rules: Finds what S3 shows of the encryption of the results. Policies of buckets do not apply to them.
         remotes: Remote S3 stores by bucket name or pattern.
         logs: Root directory of the log segments.
         clock: Provides the current time.
@@ -96,7 +97,7 @@ class TransformDriver(JobDriver[TransformJob]):
         roles: Roles,
         keys: ServerKeys,
         denials: Denials,
-        kms: KmsKeys,
+        rules: BucketRules,
         remotes: Mapping[str, RemoteS3],
         logs: Path,
         clock: Clock,
@@ -110,7 +111,7 @@ class TransformDriver(JobDriver[TransformJob]):
         self._roles = roles
         self._keys = keys
         self._denials = denials
-        self._kms = kms
+        self._rules = rules
         self._remotes = remotes
         self._logs = logs
         self._clock = clock
@@ -181,6 +182,7 @@ class TransformDriver(JobDriver[TransformJob]):
     async def _transform(self, job: TransformJob) -> None:
         """Transform the objects once all servers answer; meanwhile watch for a stop request and for ended servers."""
         source = job.request["TransformInput"]["DataSource"]["S3DataSource"]
+        target = job.request["TransformOutput"]
         inputs = await asyncio.to_thread(
             lambda: Channels(self._objects, self._remotes).listing(source, what="TransformInput")
         )
@@ -195,12 +197,12 @@ class TransformDriver(JobDriver[TransformJob]):
                     self._roles,
                     model=job.model,
                     name=job.name,
-                    output=job.request["TransformOutput"]["S3OutputPath"],
+                    output=target["S3OutputPath"],
                 ),
                 objects=self._objects,
                 remotes=self._remotes,
                 log=log,
-                headers=self._kms.members_of(job.request["TransformOutput"].get("KmsKeyId")),
+                headers=self._rules.members_of(S3Uri.parse(target["S3OutputPath"]).bucket, target.get("KmsKeyId")),
             )
             try:
                 await self._watched(job, self._wait_until_healthy(job, servers))

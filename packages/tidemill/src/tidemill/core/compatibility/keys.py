@@ -12,6 +12,7 @@ _POLICY_NAME = Honoured(only=("default",), instead="leave it out")
 _NO_GRANTS = Recorded("nothing is granted for a key, because nothing is encrypted with it")
 
 OPERATIONS: Mapping[str, Rows] = {
+    "CancelKeyDeletion": {"KeyId": Honoured("the key is disabled then, as on AWS; EnableKey enables it")},
     "CreateAlias": {"AliasName": Honoured("`alias/aws/` is reserved"), "TargetKeyId": Honoured()},
     "CreateKey": {
         "Policy": _NO_EFFECT,
@@ -30,6 +31,8 @@ OPERATIONS: Mapping[str, Rows] = {
         "KeyId": Honoured("a key that CreateKey made, or that a request for S3 or SageMaker has named"),
         "GrantTokens": _NO_GRANTS,
     },
+    "DisableKey": {"KeyId": Honoured("requests to store objects with it are refused, while objects can be read")},
+    "EnableKey": {"KeyId": Honoured()},
     "GetKeyPolicy": {"KeyId": Honoured(), "PolicyName": _POLICY_NAME},
     "ListAliases": {"KeyId": Honoured(), "Limit": Honoured(), "Marker": Honoured()},
     "ListKeys": {
@@ -42,5 +45,12 @@ OPERATIONS: Mapping[str, Rows] = {
         "PolicyName": _POLICY_NAME,
         "Policy": _NO_EFFECT,
         "BypassPolicyLockoutSafetyCheck": _NO_EFFECT,
+    },
+    "ScheduleKeyDeletion": {
+        "KeyId": Honoured(
+            "requests to store objects with it are refused, while objects can be read; it is never removed, because it"
+            " has no material"
+        ),
+        "PendingWindowInDays": Honoured("7 to 30; only shown, as DeletionDate"),
     },
 }

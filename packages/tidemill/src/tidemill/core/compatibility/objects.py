@@ -90,6 +90,7 @@ COMMON: Rows = {
 """Rows for members in every operation that has no row of its own for the member."""
 
 _PARTS = "MultipartUpload.Parts"
+_RULES = "ServerSideEncryptionConfiguration.Rules"
 
 OPERATIONS: Mapping[str, Rows] = {
     "CreateBucket": {
@@ -110,7 +111,37 @@ OPERATIONS: Mapping[str, Rows] = {
     "DeleteBucket": {},
     "GetBucketLocation": {},
     "HeadBucket": {},
-    # Settings of buckets cannot be changed: a bucket answers as a new one on AWS.
+    "DeleteBucketEncryption": {},
+    "DeleteBucketPolicy": {},
+    "PutBucketEncryption": {
+        "ServerSideEncryptionConfiguration": Honoured(),
+        _RULES: Honoured("exactly one; GetBucketEncryption shows it"),
+        f"{_RULES}[].ApplyServerSideEncryptionByDefault": Honoured(
+            "objects that are stored without a request to encrypt show it, also results of training and transform jobs"
+        ),
+        f"{_RULES}[].ApplyServerSideEncryptionByDefault.SSEAlgorithm": Unencrypted(
+            "`AES256`, `aws:kms` and `aws:kms:dsse`; tidemill encrypts nothing; refused if the setting `encryption` is"
+            " `refuse`"
+        ),
+        f"{_RULES}[].ApplyServerSideEncryptionByDefault.KMSMasterKeyID": Unencrypted(),
+        f"{_RULES}[].BucketKeyEnabled": Unencrypted(),
+        f"{_RULES}[].BlockedEncryptionTypes": Refused(
+            "no type of encryption can be blocked; leave it out, or deny it by a bucket policy"
+        ),
+        "ContentMD5": Honoured(),
+    },
+    "PutBucketPolicy": {
+        "Policy": Honoured(
+            "`Principal`: everyone, this account, its roles, users and sessions. `Condition`: StringEquals,"
+            " StringNotEquals, StringLike and Null on `s3:x-amz-server-side-encryption` and"
+            " `s3:x-amz-server-side-encryption-aws-kms-key-id`, Bool and Null on `aws:SecureTransport`. Anything else"
+            " is MalformedPolicy. Deny holds for every caller; Allow adds rights to the named roles and sessions, and"
+            " for everyone it is refused as a public policy. Conditions on encryption are checked when a multipart"
+            " upload begins. What the service reads and stores for jobs is not subject to policies"
+        ),
+        "ConfirmRemoveSelfBucketAccess": Recorded("owner and users can always read, replace and delete the policy"),
+    },
+    # Other settings of buckets cannot be changed: a bucket answers as a new one on AWS.
     "GetBucketAccelerateConfiguration": {},
     "GetBucketAcl": {},
     "GetBucketCors": {},

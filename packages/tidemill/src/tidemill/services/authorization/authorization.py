@@ -1,6 +1,7 @@
 """Checks every request against the policy of its caller, between validation and handler.
 
-The owner's key pair may do everything. A job's key may do what the policy of its role allows. Operations that are not
+The owner's key pair may do everything that no bucket's policy denies. A job's key may do what the policy of its role or
+a bucket's policy allows, and neither denies. Operations that are not
 mapped to IAM actions are denied to keys of jobs. Errors have the code and HTTP status that AWS uses in each protocol.
 
 The entries of DeleteObjects are allowed or denied separately, and each denied entry becomes an error in the reply.
@@ -14,9 +15,11 @@ from typing import Any, Protocol
 
 import structlog
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
+from tidemill.services.authorization.bucket_policies import BucketPolicies, bucket_policies
 from tidemill.services.authorization.needs import needs_of
 from tidemill.services.authorization.publications import JobWriter
 from tidemill.services.authorization.s3 import delete_entry
@@ -36,6 +39,8 @@ _CODES = {
     "sagemaker-runtime": ("AccessDeniedException", 403),
 }
 _ELSEWHERE = ("AccessDenied", 403)
+_OF_OWNER = ("DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy")
+"""Operations that no policy of a bucket denies to its owner, who could not mend it otherwise."""
 
 
 class DenialNotes(Protocol):
@@ -52,11 +57,13 @@ class Authorization:
     Args:
         roles: The policies.
         denials: Gets what was denied. Default: denials are only logged.
+        rules: The policies of buckets. Default: there are none.
     """
 
-    def __init__(self, roles: Roles, denials: DenialNotes | None = None) -> None:
+    def __init__(self, roles: Roles, denials: DenialNotes | None = None, *, rules: BucketRules | None = None) -> None:
         self._roles = roles
         self._denials = denials
+        self._rules = rules
 
     async def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
@@ -75,7 +82,9 @@ class Authorization:
         Raises:
             AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.
         """
-        if credential.unrestricted:
+        owns = credential.unrestricted and context.operation in _OF_OWNER
+        policies = None if owns or self._rules is None else bucket_policies(self._rules, request, context)
+        if credential.unrestricted and policies is None:
             return await handler(request, context)
         denied: list[Permission] = []
         if credential.scope is not None:
@@ -83,7 +92,7 @@ class Authorization:
             writer = JobWriter(credential.arn, credential.role, credential.scope, keeps, denied)
             context = replace(context, writer=writer)
         try:
-            return await self._handle(handler, request, context, credential, denied)
+            return await self._handle(handler, request, context, credential, policies, denied)
         finally:
             if denied:
                 await self._note(denied, context, credential)
@@ -94,20 +103,25 @@ class Authorization:
         request: dict[str, Any],
         context: Context,
         credential: Credential,
+        policies: BucketPolicies | None,
         denied: list[Permission],
     ) -> Mapping[str, Any] | Reply:
         if context.operation == "PutObject" and is_extracted(context):
             raise AwsError(
-                "archives are extracted for keys without a policy only, because a policy is checked for one key per"
-                " request; send the files one by one",
+                "archives are extracted only where no policy of a role or bucket applies, because a policy is checked"
+                " for one key per request; send the files one by one",
                 code="AccessDenied",
                 status=403,
             )
+
+        def refusal_of(needs: tuple[Permission, ...] | None) -> AwsError | None:
+            return self._refusal(needs, context, credential, policies, denied)
+
         per_entry = _needs_of_entries(request, context)
         if per_entry is not None:
-            refused = [self._refusal(needs, context, credential, denied) for needs in per_entry]
+            refused = [refusal_of(needs) for needs in per_entry]
             return await _split_batch(handler, request, context, refused)
-        refusal = self._refusal(needs_of(request, context), context, credential, denied)
+        refusal = refusal_of(needs_of(request, context))
         if refusal is not None:
             raise refusal
         return await handler(request, context)
@@ -117,17 +131,24 @@ class Authorization:
         needs: tuple[Permission, ...] | None,
         context: Context,
         credential: Credential,
+        policies: BucketPolicies | None,
         denied: list[Permission],
     ) -> AwsError | None:
         """Return the error for the first missing permission, and add it to ``denied``; None if all are allowed."""
         if needs is None:
             denied.append(Permission(f"{context.service}:{context.operation}", "*"))
             return _denial_of_operation(context, credential)
-        if needs and credential.scope is None:
+        if needs and credential.scope is None and not credential.unrestricted:
             return _denial_of_keys(context, credential, needs[0])
         for permission in needs:
+            of_bucket, statement = policies.rule(permission) if policies else (Ruling.UNMENTIONED, "")
+            if of_bucket is Ruling.DENIED:
+                denied.append(permission)
+                return _denial_by_bucket(context, credential, permission, statement)
+            if credential.unrestricted:
+                continue
             ruling = self._roles.rule(credential.role, permission, credential.scope)
-            if ruling is not Ruling.ALLOWED:
+            if ruling is Ruling.DENIED or Ruling.ALLOWED not in (ruling, of_bucket):
                 denied.append(permission)
                 return _denial(context, credential, permission, ruling)
         return None
@@ -193,6 +214,15 @@ def _denial(context: Context, credential: Credential, permission: Permission, ru
         context,
         f"{_not_authorized(credential, permission.action, permission.resource)}: the key acts as the role"
         f" {credential.role!r}, and {why}. The setting roles.{credential.role} can give the role another policy",
+    )
+
+
+def _denial_by_bucket(context: Context, credential: Credential, permission: Permission, statement: str) -> AwsError:
+    """Return the error for a permission that the policy of a bucket denies."""
+    return _refused(
+        context,
+        f"{_not_authorized(credential, permission.action, permission.resource)}: {statement} of the bucket's policy"
+        " denies it explicitly. GetBucketPolicy shows the policy",
     )
 
 

@@ -63,11 +63,12 @@ KMS: Mapping[str, Rule] = {
     # As on AWS, a new alias needs permission for the alias and for the key.
     "CreateAlias": _kms("CreateAlias", "AliasName", "TargetKeyId"),
     "CreateKey": _kms("CreateKey"),
-    "DescribeKey": _kms("DescribeKey", "KeyId"),
-    "GetKeyPolicy": _kms("GetKeyPolicy", "KeyId"),
     "ListAliases": _kms("ListAliases"),
     "ListKeys": _kms("ListKeys"),
-    "PutKeyPolicy": _kms("PutKeyPolicy", "KeyId"),
+    **{
+        name: _kms(name, "KeyId") for name in ("DescribeKey", "GetKeyPolicy", "PutKeyPolicy", "DisableKey", "EnableKey")
+    },
+    **{name: _kms(name, "KeyId") for name in ("ScheduleKeyDeletion", "CancelKeyDeletion")},
 }
 
 INSTANCES: Mapping[str, Rule] = {

@@ -1,15 +1,16 @@
-"""KMS: CreateKey, CreateAlias, DescribeKey, ListKeys and ListAliases, and the recorded policy of a key.
+"""KMS: CreateKey, CreateAlias, DescribeKey, ListKeys and ListAliases, the state of a key, and its recorded policy.
 
 A key is a name here. There is no operation that encrypts or decrypts, so no client can take a name for protection.
 """
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tidemill.control.kms_keys import KmsKey, KmsKeys
 from tidemill.core.names import ACCOUNT_ID
-from tidemill.errors import AwsError
+from tidemill.errors import AwsError, ValidationException
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
@@ -29,6 +30,7 @@ _DEFAULT_POLICY = {
     ],
 }
 """The policy of a key that was created without one, as on AWS."""
+_WINDOW_DAYS = (7, 30)
 _KEYS_PAGE, _ALIASES_PAGE = 100, 50
 
 
@@ -45,13 +47,17 @@ class KmsService:
     @property
     def handlers(self) -> Mapping[str, Handler]:
         return {
+            "CancelKeyDeletion": self.cancel_deletion,
             "CreateAlias": self.create_alias,
             "CreateKey": self.create_key,
             "DescribeKey": self.describe_key,
+            "DisableKey": partial(self._enable, False),
+            "EnableKey": partial(self._enable, True),
             "GetKeyPolicy": self.get_policy,
             "ListAliases": self.list_aliases,
             "ListKeys": self.list_keys,
             "PutKeyPolicy": self.put_policy,
+            "ScheduleKeyDeletion": self.schedule_deletion,
         }
 
     async def create_alias(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -73,6 +79,27 @@ class KmsService:
 
     async def put_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._keys.set_policy(request["KeyId"], _checked(request["Policy"]))
+        return {}
+
+    async def schedule_deletion(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        days = request.get("PendingWindowInDays") or _WINDOW_DAYS[-1]
+        if not _WINDOW_DAYS[0] <= days <= _WINDOW_DAYS[-1]:
+            raise ValidationException(
+                f"PendingWindowInDays is {days}; allowed are {_WINDOW_DAYS[0]} to {_WINDOW_DAYS[-1]}"
+            )
+        key = await self._keys.schedule_deletion(request["KeyId"], days=days)
+        return {
+            "KeyId": key.arn,
+            "KeyState": key.state,
+            "DeletionDate": when(key.deletion_ms),
+            "PendingWindowInDays": days,
+        }
+
+    async def cancel_deletion(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"KeyId": (await self._keys.cancel_deletion(request["KeyId"])).arn}
+
+    async def _enable(self, enabled: bool, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._keys.enable(request["KeyId"], enabled=enabled)
         return {}
 
     async def list_aliases(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -122,10 +149,11 @@ def _metadata(key: KmsKey) -> dict[str, Any]:
         "KeyId": key.key_id,
         "Arn": key.arn,
         "CreationDate": when(key.created_ms),
-        "Enabled": True,
+        "Enabled": key.state == "Enabled",
         "Description": key.description,
         "KeyUsage": "ENCRYPT_DECRYPT",
-        "KeyState": "Enabled",
+        "KeyState": key.state,
+        **({"DeletionDate": when(key.deletion_ms)} if key.deletion_ms else {}),
         "Origin": "AWS_KMS",
         "KeyManager": "AWS" if key.managed else "CUSTOMER",
         "CustomerMasterKeySpec": "SYMMETRIC_DEFAULT",

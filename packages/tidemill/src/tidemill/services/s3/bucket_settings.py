@@ -1,15 +1,17 @@
-"""The settings of buckets, which nobody can change: every bucket answers as a new one does on AWS."""
+"""The settings of buckets. Only default encryption and policy can be changed: the others are those of a new bucket."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from tidemill.control.bucket_rules import BucketRules, DefaultEncryption
+from tidemill.core.bucket_policy import read_bucket_policy
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER
 from tidemill.services.s3.encryption import Encryption
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["BucketSettings"]
 
@@ -61,15 +63,17 @@ _ABSENT: Mapping[str, tuple[str, str]] = {
 
 
 class BucketSettings:
-    """The operations that read settings of a bucket, and GetObjectAcl.
+    """The operations on settings of a bucket, and GetObjectAcl.
 
     Args:
         objects: Used to check that the bucket or the object exists.
+        rules: Default encryption and policies of buckets.
         encryption: Whether a rule for encryption is shown.
     """
 
-    def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
+    def __init__(self, objects: ObjectStore, rules: BucketRules, encryption: Encryption) -> None:
         self._objects = objects
+        self._rules = rules
         self._encryption = encryption
 
     @property
@@ -78,17 +82,69 @@ class BucketSettings:
         return {
             **{name: partial(self._answer, name) for name in _ANSWERS},
             **{name: partial(self._refuse, name) for name in _ABSENT},
+            "DeleteBucketEncryption": self.delete_encryption,
+            "DeleteBucketPolicy": self.delete_policy,
             "GetBucketEncryption": self.encryption,
+            "GetBucketPolicy": self.policy,
+            "GetBucketPolicyStatus": self.policy_status,
+            "PutBucketEncryption": self.put_encryption,
+            "PutBucketPolicy": self.put_policy,
             "GetObjectAcl": self.object_acl,
         }
 
     async def encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """GetBucketEncryption. AWS encrypts every object of such a bucket; here the rule is only shown, if at all."""
+        """GetBucketEncryption. Rules are only shown, if at all; the default is that of a new bucket on AWS."""
         if not self._encryption.recorded:
             return await self._refuse("GetBucketEncryption", request, context)
         self._objects.require_bucket(request["Bucket"])
-        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": False}
+        default = self._rules.encryption_of(request["Bucket"]) or DefaultEncryption(algorithm="AES256")
+        shown = {"SSEAlgorithm": default.algorithm} | ({"KMSMasterKeyID": default.key} if default.key else {})
+        rule = {"ApplyServerSideEncryptionByDefault": shown, "BucketKeyEnabled": default.bucket_key}
         return {"ServerSideEncryptionConfiguration": {"Rules": [rule]}}
+
+    async def put_encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """PutBucketEncryption: objects that are stored later without an encryption show this one."""
+        await self._rules.set_encryption(request["Bucket"], self._encryption.default_of(request))
+        return {}
+
+    async def delete_encryption(self, request: dict[str, Any], context: Context) -> Reply:
+        """DeleteBucketEncryption."""
+        await self._rules.set_encryption(request["Bucket"], None)
+        return Reply(status=204)
+
+    async def policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """GetBucketPolicy: the text as the client gave it."""
+        text = self._rules.policy_text(request["Bucket"])
+        return {"Policy": text} if text else await self._refuse("GetBucketPolicy", request, context)
+
+    async def policy_status(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """GetBucketPolicyStatus: no accepted policy is public."""
+        if not self._rules.policy_text(request["Bucket"]):
+            return await self._refuse("GetBucketPolicyStatus", request, context)
+        return {"PolicyStatus": {"IsPublic": False}}
+
+    async def put_policy(self, request: dict[str, Any], context: Context) -> Reply:
+        """PutBucketPolicy. The authorization of requests evaluates it."""
+        bucket, text = request["Bucket"], request["Policy"]
+        self._objects.require_bucket(bucket)
+        try:
+            policy = read_bucket_policy(text, bucket=bucket)
+        except ValueError as error:
+            raise AwsError(str(error), code="MalformedPolicy", status=400) from error
+        if policy.is_public:
+            raise AwsError(
+                "a statement allows something to everyone, and the public access block of every bucket blocks public"
+                " policies (BlockPublicPolicy); name roles or users as Principal, or use Deny",
+                code="AccessDenied",
+                status=403,
+            )
+        await self._rules.set_policy(bucket, text)
+        return Reply(status=204)
+
+    async def delete_policy(self, request: dict[str, Any], context: Context) -> Reply:
+        """DeleteBucketPolicy."""
+        await self._rules.set_policy(request["Bucket"], "")
+        return Reply(status=204)
 
     async def object_acl(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetObjectAcl."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER, bounded, timestamp
 from tidemill.store.objects.store import ObjectStore
@@ -16,8 +17,9 @@ BUCKETS_MAX = 10_000
 class BucketOperations:
     """ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation."""
 
-    def __init__(self, objects: ObjectStore, *, region: str) -> None:
+    def __init__(self, objects: ObjectStore, rules: BucketRules, *, region: str) -> None:
         self._objects = objects
+        self._rules = rules
         self._region = region
 
     @property
@@ -83,5 +85,9 @@ class BucketOperations:
 
     async def delete(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteBucket."""
-        await self._objects.delete_bucket(request["Bucket"])
+        name = request["Bucket"]
+        created_ms = self._objects.bucket_created_ms(name)
+        await self._objects.delete_bucket(name)
+        if created_ms is not None:
+            await self._rules.forget(name, created_ms=created_ms)
         return Reply(status=204)

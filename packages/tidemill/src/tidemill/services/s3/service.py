@@ -1,12 +1,13 @@
 """The S3 service: its handlers by operation, each after the check of the bucket's owner.
 
-Settings of buckets (versioning, policies, access control lists, replication and the like) can be read but not changed:
-the operations that change them have no handler, so they are unknown.
+Of the settings of buckets, default encryption and policy can be changed. The others (versioning, access control lists,
+replication and the like) can only be read: the operations that change them have no handler, so they are unknown.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
@@ -32,15 +33,24 @@ class S3Service:
     Args:
         objects: The store.
         keys: The KMS keys, to which those are added that requests name.
+        rules: Default encryption and policies of buckets.
         region: Region that is reported for all buckets.
         records_encryption: As in `Encryption`. Default: true.
     """
 
-    def __init__(self, objects: ObjectStore, keys: KmsKeys, *, region: str, records_encryption: bool = True) -> None:
-        encryption = Encryption(keys, recorded=records_encryption)
+    def __init__(
+        self,
+        objects: ObjectStore,
+        keys: KmsKeys,
+        rules: BucketRules,
+        *,
+        region: str,
+        records_encryption: bool = True,
+    ) -> None:
+        encryption = Encryption(keys, rules, recorded=records_encryption)
         operations = (
-            BucketOperations(objects, region=region),
-            BucketSettings(objects, encryption),
+            BucketOperations(objects, rules, region=region),
+            BucketSettings(objects, rules, encryption),
             CopyOperations(objects, encryption),
             ListOperations(objects),
             MultipartOperations(objects, encryption),

@@ -88,7 +88,8 @@ class WriteOperations:
         async with disk.receive(body, size_bytes=body.size_bytes or 0) as archive:
             file = disk.path(archive.content_id)
             entries = await disk.run(partial(entries_of, file, prefix=prefix + slash))
-            await self._objects.extract(file, bucket, entries)
+            headers = await self._encryption.storage_of(request)
+            await self._objects.extract(file, bucket, entries, headers=headers)
             return Reply(members={"ETag": quoted(archive.md5)}, headers={EXTRACTED_HEADER: str(len(entries))})
 
     async def delete(self, request: dict[str, Any], context: Context) -> Reply:

@@ -130,7 +130,11 @@ class ObjectStore:
 
     def bucket_exists(self, name: str) -> bool:
         """Return whether a bucket exists."""
-        return self.database.read(lambda c: object_index.bucket_created_ms(c, name)) is not None
+        return self.bucket_created_ms(name) is not None
+
+    def bucket_created_ms(self, name: str) -> int | None:
+        """Return when a bucket was created, in milliseconds since the epoch; None if there is no such bucket."""
+        return self.database.read(lambda c: object_index.bucket_created_ms(c, name))
 
     def require_bucket(self, name: str) -> None:
         """Raise NoSuchBucket unless there is such a bucket."""
@@ -421,13 +425,16 @@ class ObjectStore:
         await self.commits.naming([content.content_id], work, grows=grows)
         return info
 
-    async def extract(self, archive: Path, bucket: str, entries: Sequence[ArchiveEntry]) -> None:
+    async def extract(
+        self, archive: Path, bucket: str, entries: Sequence[ArchiveEntry], *, headers: dict[str, Any] | None = None
+    ) -> None:
         """Store ranges of a file as objects. Groups of them are durable together, and visible together.
 
         Args:
             archive: The file, which nobody changes.
             bucket: Name of the bucket.
             entries: The objects, with keys that `check_key` has checked.
+            headers: Kept with each object. Default: none.
 
         Raises:
             NoSuchBucket: There is no such bucket.
@@ -436,7 +443,7 @@ class ObjectStore:
         for group in _groups(entries):
             async with self._split(archive, bucket, group) as contents:
                 infos = [
-                    self._info(bucket, entry.key, content, attributes=ObjectAttributes())
+                    self._info(bucket, entry.key, content, attributes=ObjectAttributes(headers=headers or {}))
                     for entry, content in zip(group, contents, strict=True)
                 ]
 

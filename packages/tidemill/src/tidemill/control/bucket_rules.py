@@ -1,0 +1,172 @@
+"""What clients set for single buckets: the default encryption of new objects, and the policy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemill.control.kms_keys import KmsKeys
+from tidemill.core.bucket_policy import BucketPolicy, read_bucket_policy
+from tidemill.core.clock import Clock
+from tidemill.store.objects.errors import no_such_bucket
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import Record, RecordStore, Transaction
+
+__all__ = ["DEFAULT_KEY", "BucketRules", "DefaultEncryption"]
+
+DEFAULT_KEY = "alias/aws/s3"
+"""The KMS key of objects for which none was named, as on AWS."""
+
+_RULES = "bucket-rules"
+_KNOWN_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultEncryption:
+    """The encryption of objects that are stored without one. It is only shown: tidemill encrypts nothing.
+
+    Attributes:
+        algorithm: ``AES256``, ``aws:kms`` or ``aws:kms:dsse``.
+        key: Id, alias or ARN of a KMS key, as the client gave it; may be empty.
+        bucket_key: Whether objects show ``BucketKeyEnabled``.
+    """
+
+    algorithm: str
+    key: str = ""
+    bucket_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    encryption: DefaultEncryption | None = None
+    policy_text: str = ""
+    policy: BucketPolicy | None = None
+
+
+class BucketRules:
+    """Keeps and finds the rules of buckets; they end with their bucket.
+
+    Rules that were found, also that there are none, are kept in memory until any are changed, so that a request costs
+    no read of the database.
+
+    Args:
+        records: Stores the rules.
+        objects: Tells when a bucket was created: rules of an earlier bucket of the same name do not apply.
+        keys: Finds the KMS keys.
+        clock: Provides times of records.
+        encrypts: Whether default encryption is shown; false if the setting ``encryption`` is ``refuse``.
+    """
+
+    def __init__(
+        self, records: RecordStore, objects: ObjectStore, keys: KmsKeys, *, clock: Clock, encrypts: bool = True
+    ) -> None:
+        self._records = records
+        self._objects = objects
+        self._keys = keys
+        self._clock = clock
+        self._encrypts = encrypts
+        self._known: dict[str, _Rules] = {}
+        self._generation: int | None = None
+
+    def policy_of(self, bucket: str) -> BucketPolicy | None:
+        """Return the policy of a bucket, or None."""
+        return self._of(bucket).policy
+
+    def policy_text(self, bucket: str) -> str:
+        """Return the JSON of a bucket's policy as the client gave it; empty if there is none."""
+        return self._of(bucket).policy_text
+
+    def encryption_of(self, bucket: str) -> DefaultEncryption | None:
+        """Return what new objects show if nothing else is requested; None for nothing."""
+        return self._of(bucket).encryption if self._encrypts else None
+
+    def members_of(self, bucket: str, key: str | None) -> dict[str, Any]:
+        """Return what S3 shows of an object that the service itself stores for a job.
+
+        Args:
+            bucket: Bucket of the object.
+            key: The job's KmsKeyId; may be empty.
+        """
+        default = self.encryption_of(bucket)
+        if key or default is None:
+            return self._keys.members_of(key)
+        if default.algorithm == "AES256":
+            return {"ServerSideEncryption": default.algorithm}
+        members = self._keys.members_of(default.key or DEFAULT_KEY) | {"ServerSideEncryption": default.algorithm}
+        return members | ({"BucketKeyEnabled": True} if default.bucket_key else {})
+
+    def key_arn(self, key: str) -> str:
+        """Return the ARN of a KMS key that a request names; it need not exist."""
+        arn: str = self._keys.members_of(key)["SSEKMSKeyId"]
+        return arn
+
+    async def set_encryption(self, bucket: str, encryption: DefaultEncryption | None) -> None:
+        """Replace the default encryption of a bucket. Raises NoSuchBucket."""
+        if encryption is not None and encryption.algorithm != "AES256":
+            await self._keys.name(encryption.key or DEFAULT_KEY)
+        await self._change(bucket, lambda rules: replace(rules, encryption=encryption), grows=encryption is not None)
+
+    async def set_policy(self, bucket: str, text: str) -> None:
+        """Replace the policy of a bucket by a JSON that `read_bucket_policy` accepts, or by none if it is empty.
+
+        Raises:
+            NoSuchBucket: There is no such bucket.
+        """
+        await self._change(bucket, lambda rules: replace(rules, policy_text=text), grows=bool(text))
+
+    async def forget(self, bucket: str, *, created_ms: int) -> None:
+        """Remove the rules of a bucket that was created at a time and does not exist any more."""
+        await self._records.delete(_RULES, _name(bucket, created_ms))
+
+    async def _change(self, bucket: str, change: Callable[[_Rules], _Rules], *, grows: bool) -> None:
+        created_ms = self._objects.bucket_created_ms(bucket)
+        if created_ms is None:
+            raise no_such_bucket(bucket)
+        name, now_ms = _name(bucket, created_ms), self._clock.now_ms()
+
+        def work(transaction: Transaction) -> None:
+            present = transaction.delete(_RULES, name)
+            rules = change(_from_document(present.document if present and not present.is_damaged else {}))
+            if rules != _Rules():
+                document = _to_document(rules)
+                transaction.insert(
+                    Record(kind=_RULES, name=name, created_ms=now_ms, modified_ms=now_ms, document=document)
+                )
+
+        await self._records.change(work, grows=grows)
+
+    def _of(self, bucket: str) -> _Rules:
+        generation = self._records.generation(_RULES)
+        if generation is not None and generation == self._generation:
+            known = self._known.get(bucket)
+            if known is not None:
+                return known
+        if generation != self._generation or len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+            self._generation = generation
+        created_ms = self._objects.bucket_created_ms(bucket)
+        if created_ms is None:
+            return _Rules()
+        record = self._records.get(_RULES, _name(bucket, created_ms))
+        rules = _from_document(record.document if record else {})
+        if rules.policy_text:
+            rules = replace(rules, policy=read_bucket_policy(rules.policy_text, bucket=bucket))
+        if generation is not None:
+            self._known[bucket] = rules
+        return rules
+
+
+def _name(bucket: str, created_ms: int) -> str:
+    return f"{bucket}@{created_ms}"
+
+
+def _from_document(document: Mapping[str, Any]) -> _Rules:
+    encryption = document.get("encryption")
+    return _Rules(
+        encryption=DefaultEncryption(**encryption) if encryption else None, policy_text=document.get("policy", "")
+    )
+
+
+def _to_document(rules: _Rules) -> dict[str, Any]:
+    default = rules.encryption
+    encryption = default and {"algorithm": default.algorithm, "key": default.key, "bucket_key": default.bucket_key}
+    return {"encryption": encryption, "policy": rules.policy_text}
