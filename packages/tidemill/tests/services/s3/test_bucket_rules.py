@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+import urllib3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
@@ -149,6 +150,21 @@ def test_a_policy_demands_encryption_of_every_write_by_every_caller(s3: Any, buc
     s3.delete_bucket_policy(Bucket=bucket)
     assert refused(s3.get_bucket_policy, Bucket=bucket)[1] == "NoSuchBucketPolicy"
     s3.put_object(Body=b"x", **at)
+
+
+def test_a_policy_holds_for_presigned_urls_and_forms(s3: Any, bucket: str) -> None:
+    put_policy(s3, bucket, deny(bucket, Null={SSE: "true"}))
+    at, header = {"Bucket": bucket, "Key": "k"}, {"x-amz-server-side-encryption": "AES256"}
+    plain = s3.generate_presigned_post(**at)
+    sealed = s3.generate_presigned_post(**at, Fields=header, Conditions=[header])
+    posted = [
+        urllib3.request("POST", form["url"], fields={**form["fields"], "file": ("k", b"x")}).status
+        for form in (plain, sealed)
+    ]
+    assert posted == [403, 204]
+    # A URL in the signed parts of which no encryption is named asks for none.
+    url = s3.generate_presigned_url("put_object", Params=at)
+    assert urllib3.request("PUT", url, body=b"x").status == 403
 
 
 def test_the_default_of_a_bucket_does_not_replace_the_header_that_a_policy_demands(s3: Any, bucket: str) -> None:
