@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -307,6 +308,38 @@ def test_a_name_is_taken_once(make_stage: MakeStage) -> None:
         await stage.create()
         with pytest.raises(ResourceInUse, match="'digits'"):
             await stage.create()
+        await stage.driver.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_with_the_name_of_a_deleted_one_starts_although_that_is_still_cleaned_up(
+    make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    async def run() -> None:
+        stage, removed = make_stage(), threading.Event()
+        clean_up = stage.publisher.clean_up
+
+        def slowly(job: TrainingJob) -> None:
+            clean_up(job)
+            removed.wait()
+            if fails:
+                raise OSError(errno.EIO, "the record cannot be written")
+
+        monkeypatch.setattr(stage.publisher, "clean_up", slowly)
+        first = await stage.create()
+        await stage.until(lambda: first in stage.executor.launches)
+        stage.executor.end(first)
+        stage.wake(first)
+        await stage.until(lambda: stage.publisher.cleaned == ["digits"])
+        await stage.training.delete("digits")
+        second = await stage.create()
+        removed.set()
+        await stage.until(lambda: second in stage.executor.launches)
+        stage.executor.end(second)
+        stage.wake(second)
+        await stage.reaches(SecondaryStatus.COMPLETED)
         await stage.driver.close()
 
     asyncio.run(run())

@@ -106,14 +106,19 @@ class TrainingDriver(JobDriver[TrainingJob]):
         return any(self._launched(ref) for ref in instances_of(job))
 
     async def _drive(self, name: str) -> None:
+        job = self._jobs.find(name)
+        if job is None:  # deleted
+            return
         try:
-            await self._run(self._job(name))
+            await self._run(job)
         except ServiceUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
             _log.exception("job.driver_failed", name=name)
             reason = f"InternalServerError: {type(error).__name__}: {error}"
-            await self._end(self._job(name), Outcome.FAILED, failure=reason)
+            present = self._jobs.find(name)
+            if present is not None and present.job_id == job.job_id:  # not deleted, and the name used again
+                await self._end(present, Outcome.FAILED, failure=reason)
 
     async def _run(self, job: TrainingJob) -> None:
         if job.status.terminal:

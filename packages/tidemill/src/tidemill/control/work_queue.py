@@ -74,8 +74,13 @@ class WorkQueue:
 
     async def _run(self, key: str) -> None:
         try:
-            while not await self._reconciled(key):
-                await asyncio.sleep(_RETRY_S)
+            while True:
+                if not await self._reconciled(key):
+                    await asyncio.sleep(_RETRY_S)
+                elif self._wakes[key].is_set():  # e.g. for a new job with the name of the one that has ended
+                    self._wakes[key].clear()
+                else:
+                    break
         finally:
             for job_id in self._jobs.pop(key, ()):
                 if self._keys.get(job_id) == key:

@@ -118,8 +118,11 @@ class TransformDriver(JobDriver[TransformJob]):
 
     async def _drive(self, name: str) -> None:
         status, reason = TransformStatus.COMPLETED, ""
+        job = self._job(name)
+        if job.status.terminal:
+            return
         try:
-            await self._run(self._job(name))
+            await self._run(job)
         except ServiceUnavailable:
             raise
         except _StopRequested:
