@@ -78,7 +78,7 @@ PROMISES = {
     ],
     "Packages that jobs share are installed by the service before any code of a job runs, from the names in a"
     " `requirements.txt` and the service's settings. What a job brings for its packages (indexes, files, variables of"
-    " pip) is installed for that job only. No exit status and no file of a job has packages installed.": [
+    " pip) is installed for that job only. No exit status and no file that a job makes causes an installation.": [
         f"{STACK}/executors/test_requirements.py::*",
         f"{STACK}/executors/test_local.py::test_what_a_job_brings_for_its_packages_stays_with_the_job",
         f"{STACK}/executors/test_local.py"
