@@ -6,7 +6,9 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+import horovod.keras
 import horovod.tensorflow as hvd
+import horovod.tensorflow.keras
 
 if "--transport" in sys.argv:
     transport = sys.argv[sys.argv.index("--transport") + 1]
@@ -330,14 +332,54 @@ except RuntimeError as error:
 shows("broadcast_global_variables", "root_rank")
 
 # --- what does not match is an error, and the next call works ---
-try:
-    hvd.allreduce(tf.zeros([2 + rank]), name="uneven")
-except hvd.HorovodInternalError as error:
-    assert "uneven: rank 0 (" in str(error), error
-    assert "shape [2]" in str(error), error
-    assert "shape [3]" in str(error), error
-else:
-    raise AssertionError("shapes that differ are no error")
+mismatches = {
+    "shape": lambda: hvd.allreduce(tf.zeros([2 + rank]), name="uneven"),
+    "dtype": lambda: hvd.allreduce(tf.zeros([2], [tf.float32, tf.float64][rank]), name="uneven"),
+    "gathered shape": lambda: hvd.allgather(tf.zeros([2, 2 + rank]), name="uneven"),
+    "gathered dtype": lambda: hvd.allgather(tf.zeros([2], [tf.int32, tf.int64][rank]), name="uneven"),
+    "broadcast shape": lambda: hvd.broadcast(tf.zeros([2 + rank]), 0, name="uneven"),
+    "exchanged shape": lambda: hvd.alltoall(tf.zeros([2, 2 + rank]), name="uneven"),
+    "exchanged dtype": lambda: hvd.alltoall(tf.zeros([2], [tf.float32, tf.float64][rank]), name="uneven"),
+    "root": lambda: hvd.broadcast(tf.zeros([2]), rank, name="uneven"),
+    "kind": lambda: [hvd.allreduce, hvd.allgather][rank](tf.zeros([2]), name="uneven"),
+    "slices": lambda: hvd.allreduce(tf.IndexedSlices(tf.zeros([1, 2 + rank]), tf.constant([0])), name="uneven"),
+}
+for name, call in mismatches.items():
+    for way in (call, tf.function(call)):
+        try:
+            way()
+        except tf.errors.FailedPreconditionError as error:
+            assert "uneven" in str(error), error
+            assert "rank 0 (" in str(error), error
+            assert "make the same call on all ranks" in str(error), error
+        else:
+            raise AssertionError(f"{name}s that differ are no error")
+        same(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="uneven"), 2)
+for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
+    try:
+        hvd.allreduce(slices, op=op)
+    except NotImplementedError as error:
+        assert op.name in str(error), error
+    else:
+        raise AssertionError(f"{op} of slices is no error")
+
+# --- averages of integer slices are floats ---
+for dtype, wanted in ((tf.int32, tf.float64), (tf.int64, tf.float64), (tf.int8, tf.float32), (tf.uint16, tf.float32)):
+    given = tf.IndexedSlices(tf.constant([[1 + 2 * rank]], dtype), tf.constant([rank]), tf.constant([3, 1]))
+    got = hvd.allreduce(given)
+    assert got.values.dtype == wanted
+    same(got.values, [[0.5], [1.5]])
+    assert hvd.allreduce(given, op=hvd.Sum).values.dtype == dtype
+
+# --- the functions of horovod.keras return tensors ---
+for module in (horovod.keras, horovod.tensorflow.keras):
+    got = [
+        module.allreduce(float(rank), average=False),
+        module.allgather([rank]),
+        module.broadcast(np.array([rank]), 1),
+    ]
+    assert all(isinstance(one, tf.Tensor) for one in got)
+    assert [one.numpy().tolist() for one in got] == [1.0, [0, 1], [1]]
 
 # --- join ---
 for batch in range(2 + 3 * rank):

@@ -12,10 +12,10 @@ _MARK, _END = "HorovodInternalError: ", " [horovod]"
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective failed: a rank has ended or hangs, or ranks made calls that do not match.
+    """A collective failed: a rank has ended or hangs.
 
-    Collectives inside a `tf.function` fail with `tf.errors.AbortedError` (`tf.errors.InvalidArgumentError` for calls
-    that do not match), whose text contains the same message.
+    Collectives inside a `tf.function` fail with `tf.errors.AbortedError`, whose text contains the same message. Calls
+    of ranks that do not match are `tf.errors.FailedPreconditionError`, eagerly too, as in Horovod; later calls work.
     """
 
 

@@ -29,7 +29,8 @@ def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = Fa
 
     Raises:
         ValueError: If this rank is not in `process_set`.
-        HorovodInternalError: If a rank has ended, or its call does not match.
+        HorovodInternalError: If a rank has ended.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del ignore_name_scope
     ranks = members_of("allgather", process_set)
@@ -52,7 +53,8 @@ def grouped_allgather(
 
     Raises:
         ValueError: If this rank is not in `process_set`.
-        HorovodInternalError: If a rank has ended, or its call does not match.
+        HorovodInternalError: If a rank has ended.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del ignore_name_scope
     ranks = members_of("grouped_allgather", process_set)
@@ -130,7 +132,8 @@ def broadcast(
 
     Raises:
         ValueError: If `root_rank` does not exist or is not in `process_set`, or this rank is not in it.
-        HorovodInternalError: If a rank has ended, or its call does not match.
+        HorovodInternalError: If a rank has ended.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del ignore_name_scope
     ranks = members_of("broadcast", process_set)

@@ -165,18 +165,16 @@ def allreduce(
         compression: `Compression.none` (the default) or `Compression.fp16`.
 
     Returns:
-        A NumPy array when executed eagerly, else a tensor; equal on all ranks.
+        A tensor, equal on all ranks.
     """
-    return _evaluated(
-        reductions.allreduce(
-            tf.convert_to_tensor(value),
-            average=average,
-            compression=compression,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            name=name,
-        )
+    return reductions.allreduce(
+        tf.convert_to_tensor(value),
+        average=average,
+        compression=compression,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
     )
 
 
@@ -188,9 +186,9 @@ def allgather(value: Any, name: str | None = None) -> Any:
         name: Name of the op. Ranks match calls by it.
 
     Returns:
-        A NumPy array when executed eagerly, else a tensor; equal on all ranks.
+        A tensor, equal on all ranks.
     """
-    return _evaluated(gathers.allgather(value, name=name))
+    return gathers.allgather(value, name=name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
@@ -202,10 +200,6 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
         name: Name of the op. Ranks match calls by it.
 
     Returns:
-        A NumPy array when executed eagerly, else a tensor.
+        A tensor.
     """
-    return _evaluated(gathers.broadcast(value, root_rank, name=name))
-
-
-def _evaluated(tensor: Any) -> Any:
-    return tensor.numpy() if tf.executing_eagerly() else tensor
+    return gathers.broadcast(value, root_rank, name=name)

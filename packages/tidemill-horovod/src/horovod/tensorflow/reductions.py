@@ -67,8 +67,8 @@ def allreduce(
     """Reduce a tensor over all ranks.
 
     Args:
-        tensor: A tensor of the same shape and dtype on all ranks; `tf.IndexedSlices`, whose rows are gathered; or None,
-            which is returned.
+        tensor: A tensor of the same shape and dtype on all ranks; `tf.IndexedSlices`, whose rows are gathered (averages
+            of integers become floats); or None, which is returned.
         average: The older form of `op`: True for `Average`, False for `Sum`.
         device_dense: Without effect.
         device_sparse: Without effect.
@@ -84,8 +84,10 @@ def allreduce(
 
     Raises:
         ValueError: If both `average` and `op` are given, or an argument is not allowed.
-        HorovodInternalError: If executed eagerly, and a rank has ended or hangs, or its call does not match. In a graph
-            this is `tf.errors.AbortedError` or `tf.errors.InvalidArgumentError`.
+        NotImplementedError: If `tensor` is `tf.IndexedSlices` and `op` neither `Average` nor `Sum`.
+        HorovodInternalError: If executed eagerly, and a rank has ended or hangs. In a graph this is
+            `tf.errors.AbortedError`.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del device_dense, device_sparse
     op = _reduce_op("allreduce", average, op)
@@ -134,7 +136,8 @@ def grouped_allreduce(
 
     Raises:
         ValueError: If both `average` and `op` are given, or an argument is not allowed.
-        HorovodInternalError: If a rank has ended or hangs, or its call does not match.
+        HorovodInternalError: If a rank has ended or hangs.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del device_dense, device_sparse
     op = _reduce_op("grouped_allreduce", average, op)
@@ -180,7 +183,8 @@ def reducescatter(
 
     Raises:
         ValueError: If an argument is not allowed.
-        HorovodInternalError: If a rank has ended or hangs, or its call does not match.
+        HorovodInternalError: If a rank has ended or hangs.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del device_dense
     check_compression(compression)
@@ -213,7 +217,8 @@ def grouped_reducescatter(
 
     Raises:
         ValueError: If an argument is not allowed.
-        HorovodInternalError: If a rank has ended or hangs, or its call does not match.
+        HorovodInternalError: If a rank has ended or hangs.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del device_dense
     check_compression(compression)
@@ -325,14 +330,19 @@ def _reduce_slices(
     slices: tf.IndexedSlices, op: ReduceOp, factor: float, compression: Any, label: str, ranks: Sequence[int] | None
 ) -> tf.IndexedSlices:
     if op not in (Sum, Average):
-        raise ValueError(f"allreduce of tf.IndexedSlices: op is {op.name}; allowed is Sum or Average")
+        raise NotImplementedError(
+            f"allreduce of tf.IndexedSlices: op is {op.name}; allowed is Sum or Average, or a dense tensor: "
+            "tf.convert_to_tensor, or sparse_as_dense=True"
+        )
     packed, context = compression.compress(slices.values)
     values, indices = run(
         Kind.ALLGATHER, [packed, tf.convert_to_tensor(slices.indices)], label=f"{label}.slices", ranks=ranks
     )
     count = size() if ranks is None else len(ranks)
-    factor = factor / count if op is Average else factor
-    return tf.IndexedSlices(_scaled(compression.decompress(values, context), factor), indices, slices.dense_shape)
+    gathered = compression.decompress(values, context)
+    if op is Average:
+        gathered = gathered / tf.cast(count, gathered.dtype)  # integers become floats, as in Horovod
+    return tf.IndexedSlices(_scaled(gathered, factor), indices, slices.dense_shape)
 
 
 def _scatter(

@@ -24,7 +24,8 @@ namespace {
 int registration = -1;  // 0: the op is registered
 std::atomic<bool> block_always{false};
 
-// Two functions of the C API that the other native libraries do not need.
+// One status and two functions of the C API that the other native libraries do not need.
+constexpr int TF_FAILED_PRECONDITION = 9;
 int (*num_inputs)(TF_OpKernelContext*) = nullptr;
 TF_Tensor* (*forward_input)(TF_OpKernelContext*, const int*, int, int, const std::int64_t*, int, int*,
                             TF_Status*) = nullptr;
@@ -230,10 +231,13 @@ class Call {
 
   void End(const Ending& ending) {
     if (ending.kind != Ending::kDone && !failed_.exchange(true)) {
-      // errors.py looks for these marks around the text in the exception.
       Status status;
-      status.Set(ending.kind == Ending::kRefused ? TF_INVALID_ARGUMENT : TF_ABORTED,
-                 "HorovodInternalError: " + ending.words + " [horovod]");
+      if (ending.kind == Ending::kRefused) {
+        status.Set(TF_FAILED_PRECONDITION, ending.words);
+      } else {
+        // errors.py looks for these marks around the text in the exception.
+        status.Set(TF_ABORTED, "HorovodInternalError: " + ending.words + " [horovod]");
+      }
       tf.TF_OpKernelContext_Failure(context_, status.get());
     }
     if (--left_ > 0) return;
