@@ -114,12 +114,14 @@ def test_a_job_does_not_run_without_a_damaged_part_of_its_data(
     assert f"s3://inputs/{prefix}/damaged fails its checksum" in job["FailureReason"]
 
 
-def test_a_damaged_model_and_endpoint_can_be_deleted(service: Service) -> None:
+def test_a_damaged_model_job_and_endpoint_can_be_deleted(service: Service) -> None:
     sagemaker = service.client("sagemaker")
     names = [each["ModelName"] for each in sagemaker.list_models(SortBy="Name", SortOrder="Ascending")["Models"]]
     assert names == ["damaged", "sound"]
     sagemaker.delete_model(ModelName="damaged")
     create_model(service, "damaged")
     assert sagemaker.describe_model(ModelName="damaged")["ModelName"] == "damaged"
+    sagemaker.delete_training_job(TrainingJobName="damaged")
+    assert sagemaker.list_training_jobs(NameContains="damaged")["TrainingJobSummaries"] == []
     sagemaker.delete_endpoint(EndpointName="damaged")
     assert sagemaker.list_endpoints()["Endpoints"] == []

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.denials import Denials, forget_denials, with_denials
@@ -23,8 +24,9 @@ JOB_ID = "0123456789abcdef0123456789abcdef"
 class Stage:
     """A job with keys, and the denials of the service."""
 
-    def __init__(self, records: SqlRecordStore) -> None:
-        self.records = records
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.database = database
+        self.records = records = SqlRecordStore(database, clock=SystemClock())
         self.denials = Denials(records, clock=SystemClock())
         credentials = Credentials(Credential("AKIA", "s"), records, clock=SystemClock())
         request = {"TrainingJobName": "digits", "RoleArn": "arn:aws:iam::000000000000:role/R"}
@@ -43,7 +45,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     with SqliteDatabase.open(tmp_path / "state.db", metadata=metadata) as database:
-        yield Stage(SqlRecordStore(database, clock=SystemClock()))
+        yield Stage(database)
 
 
 def test_denials_of_an_action_below_one_prefix_count_once_even_after_a_restart(stage: Stage) -> None:
@@ -74,6 +76,15 @@ def test_they_end_with_the_job(stage: Stage) -> None:
     asyncio.run(stage.records.change(lambda transaction: end_keys(transaction, JOB_ID)))
     stage.note("b/x")  # by a request that began before the end of the job
     assert stage.denials.of(JOB_ID) == []
+
+
+def test_a_damaged_record_keeps_no_job_from_its_end_and_is_replaced(stage: Stage) -> None:
+    stage.note("a/x")
+    damage = text("UPDATE records SET document = '{}' WHERE kind = 'denials'")
+    stage.database.write_sync(lambda connection: connection.execute(damage))
+    assert stage.denials.of(JOB_ID) == []
+    stage.note("b/x")
+    assert stage.denials.of(JOB_ID) == ["s3:PutObject on arn:aws:s3:::b/b/x (role 'R')"]
 
 
 def test_keys_of_endpoints_have_no_job_whose_log_could_name_them(stage: Stage) -> None:

@@ -78,14 +78,18 @@ class Denials:
         """Return what was denied to a job, e.g. ``s3:PutObject on arn:aws:s3:::b/k (role 'R')``, and forget it."""
         key = access_key_id(job_id)
         self._known.pop(key, None)
-        record = self._records.get(_KIND, key)
+        try:
+            record = self._records.get(_KIND, key)
+        except StateCorrupt as error:  # the job must end all the same
+            _log.error("denials.damaged", job_id=job_id, reason=str(error))
+            return []
         return [] if record is None else [str(_Denial(*each)) for each in record.document["denied"]]
 
     def _add(self, transaction: Transaction, key: str, fresh: Sequence[_Denial]) -> None:
         if transaction.get(CREDENTIAL, key) is None:
             return  # the job has ended meanwhile
         stored = transaction.delete(_KIND, key)
-        denied = [_Denial(*each) for each in stored.document["denied"]] if stored else []
+        denied = [_Denial(*each) for each in stored.document["denied"]] if stored and not stored.is_damaged else []
         first: dict[tuple[str, str], _Denial] = {}
         for each in (*denied, *fresh):
             first.setdefault(each.place, each)

@@ -143,7 +143,7 @@ class Training(Jobs[TrainingJob]):
         return await self.update(name, lambda job: _updated(job, request))
 
     async def delete(self, name: str) -> None:
-        """Delete a job that has ended, and its tags. Its logs and its objects stay.
+        """Delete a job that has ended or whose record is damaged, and its tags. Its logs and its objects stay.
 
         Raises:
             ResourceNotFound: There is no such job.
@@ -154,13 +154,13 @@ class Training(Jobs[TrainingJob]):
             record = transaction.delete(TRAINING_JOB, name)
             if record is None:
                 raise self._not_found(name)
-            job = TrainingJob.from_document(record.document)
-            if not job.status.terminal:
+            job = None if record.is_damaged else TrainingJob.from_document(record.document)
+            if job is not None and not job.status.terminal:
                 raise ResourceInUse(
                     f"The training job {name!r} cannot be deleted: it is in status {job.status}; only a job that has"
                     " ended can be deleted. Stop it first, and wait for its end"
                 )
-            delete_tags(transaction, job.arn)
+            delete_tags(transaction, job.arn if job else sagemaker_arn("training-job", name, region=self._region))
 
         await self._records.change(delete)
 
