@@ -96,7 +96,8 @@ class Settings(BaseSettings):
     tls_certificate: Path | None = None
     """PEM file with the certificate and the certificates up to its root: the service then uses HTTPS on ``host``."""
     tls_key: Path | None = None
-    """PEM file with the private key of the certificate, without a passphrase. Only its owner may have rights to it."""
+    """PEM file with the private key of the certificate, without a passphrase. Only its owner may write it, and
+    only its owner and its group may read it."""
     allow_plain_http: bool = False
     """Listen without TLS on an address that other machines can reach. Anyone who can read the network traffic can then
     read data, and repeat a request for 15 minutes."""
@@ -188,9 +189,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _keep_state_hidden(self) -> Self:
-        state = self.state_dir.absolute()
+        state = self.state_dir.resolve()  # links in either path lead to the same files
         for path in self.readable_paths:
-            if state.is_relative_to(path) or path.is_relative_to(state):
+            shown = path.resolve()
+            if state.is_relative_to(shown) or shown.is_relative_to(state):
                 raise ValueError(
                     f"readable_paths: {str(path)!r} would show jobs the state directory {str(state)!r}, with the"
                     " service's keys; name paths that neither contain it nor are in it"

@@ -138,6 +138,7 @@ def test_the_settings_name_what_to_hide_and_never_show_the_state_directory(tmp_p
     assert Path("relative.yaml") not in private_paths(settings)
     with pytest.raises(ValueError, match="'data' is not an absolute path"):
         Settings(readable_paths=("data",))
-    for path in (tmp_path, tmp_path / "state", tmp_path / "state/objects"):
+    (tmp_path / "link").symlink_to(tmp_path)
+    for path in (tmp_path, tmp_path / "state", tmp_path / "state/objects", tmp_path / "link"):
         with pytest.raises(ValueError, match="would show jobs the state directory"):
             Settings(readable_paths=(str(path),), state_dir=tmp_path / "state")
