@@ -269,6 +269,14 @@ for scale in (True, False):
     tape.register_local_source(variable)
     same(tape.gradient(loss, variable), [(rank + 1.0) / (2 if scale else 1)] * 3)
 shows("DistributedGradientTape", "scale_local_gradients")
+table = tf.Variable(tf.ones([3, 1]))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(tf.gather(table, [1])) * (rank + 1.0)
+tape = hvd.DistributedGradientTape(tape)
+tape.register_local_source(table)
+kept = tape.gradient(loss, table)
+assert isinstance(kept, tf.IndexedSlices)
+same(kept.values, [[(rank + 1.0) / 2]])
 same(step(), [1])
 same(step(op=hvd.Sum), [2])
 same(step(gradient_predivide_factor=4.0), [1])
@@ -278,6 +286,20 @@ refused(lambda: step(op=hvd.Max), "allowed is hvd.Average")
 refused(lambda: step(gradient_predivide_factor=0.0), "gradient_predivide_factor is 0.0")
 same(step(steps=3, backward_passes_per_step=2), [2])
 same(step(steps=4, backward_passes_per_step=2, average_aggregated_gradients=True), [2])
+for scale in (True, False):
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), scale_local_gradients=scale)
+    local, contained, table, shared_one = (tf.keras.Variable(np.zeros((3, 1), "float32")) for _ in range(4))
+    for one in (local, contained.value, table):
+        optimizer.register_local_var(one)
+    given = tf.fill([3, 1], rank + 1.0)
+    rows = tf.IndexedSlices(given[:1], tf.constant([1]), tf.constant([3, 1]))
+    optimizer.apply_gradients([(given, local), (given, contained), (rows, table), (given, shared_one)])
+    own_step = -(rank + 1.0) / (2 if scale else 1)
+    for one in (local, contained):
+        same(one, [[own_step]] * 3)
+    same(table, [[0], [own_step], [0]])
+    same(shared_one, [[-1.5]] * 3)
+shows("DistributedOptimizer", "scale_local_gradients")
 refused(lambda: step(backward_passes_per_step=0), "allowed is an int >= 1")
 refused(lambda: hvd.DistributedOptimizer("sgd"), "allowed is an optimizer of Keras")
 optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD())
@@ -315,6 +337,27 @@ for given in ({"op": hvd.Sum}, {"gradient_predivide_factor": 2.0}, {"compression
 assert isinstance(gradient(partial)[1], tf.IndexedSlices)
 assert isinstance(gradient(partial, sparse_as_dense=True)[1], tf.Tensor)
 shows("PartialDistributedGradientTape", "sparse_as_dense")
+
+with tf.Graph().as_default():
+    weights = [tf.compat.v1.get_variable(name, initializer=[0.0], use_resource=True) for name in ("own", "shared")]
+    optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0))
+    optimizer.register_local_var(weights[0])
+    train = optimizer.minimize(tf.add_n(weights) * (rank + 1.0))
+    with tf.compat.v1.train.SingularMonitoredSession() as session:
+        session.run(train)
+        same(session.run(weights), [[-(rank + 1.0) / 2], [-1.5]])
+
+# --- callbacks ---
+model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False) for _ in range(4)])
+model.build([None, 1])
+model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.0)), "mse")
+for variable in model.variables:
+    variable.assign([[rank + 1.0]])
+first, second, third, fourth = model.variables
+callback = horovod.tensorflow.keras.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=[second, third.value])
+callback.register_local_var(fourth)
+model.fit(np.ones([2, 1]), np.ones([2, 1]), verbose=0, callbacks=[callback])
+same(tf.concat(model.variables, 1), [[1, rank + 1, rank + 1, rank + 1]])
 
 # --- sessions of tf.compat.v1 ---
 with tf.Graph().as_default():

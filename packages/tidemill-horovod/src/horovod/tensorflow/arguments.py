@@ -83,7 +83,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         **_GRADIENTS,
         "backward_passes_per_step": _honored("calls whose gradients are summed first; 1 with tf.compat.v1.train"),
         "average_aggregated_gradients": _honored("divides that sum by the number of calls"),
-        "scale_local_gradients": Argument(Effect.NONE, "PartialDistributedOptimizer has local gradients"),
+        "scale_local_gradients": _LOCAL_SCALE,
     },
     "PartialDistributedGradientTape": {
         "gradtape": _TAPE,

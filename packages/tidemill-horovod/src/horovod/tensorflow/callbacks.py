@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import rank, size
 from horovod.tensorflow.reductions import allreduce
-from horovod.tensorflow.variables import broadcast_variables
+from horovod.tensorflow.variables import broadcast_variables, tensorflow_variable
 
 __all__ = ["make_callbacks"]
 
@@ -31,14 +31,22 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
         Args:
             root_rank: Rank whose values all ranks get.
             device: Without effect: tensors go through the memory of the host.
-            local_variables: Without effect: TensorFlow 2 has no local variables.
+            local_variables: Variables that are not broadcast, because they differ between ranks.
         """
 
-        def __init__(self, root_rank: int, device: str = "", local_variables: bool = False) -> None:
+        def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
             super().__init__()
-            del device, local_variables
+            del device
             self.root_rank = root_rank
             self.broadcast_done = False
+            self._local: dict[int, Any] = {}
+            for variable in local_variables or ():
+                self.register_local_var(variable)
+
+        def register_local_var(self, var: Any) -> None:
+            """Do not broadcast a variable."""
+            kept = tensorflow_variable(var)
+            self._local[id(kept)] = kept
 
         def on_batch_end(self, batch: int, logs: Any = None) -> None:
             """Broadcast once."""
@@ -46,10 +54,13 @@ def make_callbacks(keras: Any) -> SimpleNamespace:
             if self.broadcast_done:
                 return
             check_root(self.root_rank)
-            broadcast_variables(self.model.variables, self.root_rank)
+            broadcast_variables(self._shared(self.model.variables), self.root_rank)
             variables = getattr(self.model.optimizer, "variables", [])
-            broadcast_variables(variables() if callable(variables) else variables, self.root_rank)
+            broadcast_variables(self._shared(variables() if callable(variables) else variables), self.root_rank)
             self.broadcast_done = True
+
+        def _shared(self, variables: Iterable[Any]) -> list[Any]:
+            return [one for one in variables if id(tensorflow_variable(one)) not in self._local]
 
     class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Averages the metrics of an epoch over all ranks, before later callbacks see them.

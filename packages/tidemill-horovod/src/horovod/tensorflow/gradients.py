@@ -53,8 +53,14 @@ class GradientReduction:
         )
         for place in local:
             one = gradients[place]
-            reduced[place] = one if one is None or not self.scale_local_gradients else one / tf.cast(count, one.dtype)
+            reduced[place] = _divided(one, count) if self.scale_local_gradients else one
         return reduced
+
+
+def _divided(gradient: Any, count: int) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_divided(gradient.values, count), gradient.indices, gradient.dense_shape)
+    return None if gradient is None else gradient / tf.cast(count, gradient.dtype)
 
 
 def check_reduction(reduction: GradientReduction) -> None:

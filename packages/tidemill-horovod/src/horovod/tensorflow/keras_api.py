@@ -47,10 +47,11 @@ def DistributedOptimizer(  # noqa: N802
         num_groups: Without effect: gradients that are ready together are sent together.
         groups: Without effect.
         process_set: The ranks that take part. Default: all ranks.
-        scale_local_gradients: Without effect: see `PartialDistributedOptimizer`.
+        scale_local_gradients: Whether to divide the gradients of `register_local_var` by the number of ranks.
 
     Returns:
-        `optimizer` itself, changed in place.
+        `optimizer` itself, changed in place. `register_local_var(variable)` excludes variables that differ between
+        ranks from the reduction.
 
     Raises:
         ValueError: If an argument is not allowed, or the optimizer is already distributed.

@@ -13,6 +13,7 @@ from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradients import GradientReduction, check_reduction
 from horovod.tensorflow.keras_versions import is_keras_3, without_xla
 from horovod.tensorflow.reductions import Average, ReduceOp
+from horovod.tensorflow.variables import tensorflow_variable
 
 __all__ = ["DistributedOptimizer", "distribute"]
 
@@ -23,12 +24,13 @@ class Distribution:
 
     reduction: GradientReduction
     aggregation: Aggregation | None
-    local: tuple[Any, ...]
+    local: list[Any]
     """Variables whose gradients are not reduced."""
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Return the reduced gradients, in the order of `variables`; those of `local` variables are not reduced."""
-        places = {place for place, variable in enumerate(variables) if any(variable is one for one in self.local)}
+        local = {id(tensorflow_variable(one)) for one in self.local}
+        places = {place for place, variable in enumerate(variables) if id(tensorflow_variable(variable)) in local}
         return self.reduction.reduce(gradients, local=frozenset(places))
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
@@ -73,10 +75,11 @@ def DistributedOptimizer(  # noqa: N802
         num_groups: Without effect: gradients that are ready together are sent together.
         groups: Without effect.
         process_set: The ranks that take part. Default: all ranks.
-        scale_local_gradients: Without effect: `horovod.keras.PartialDistributedOptimizer` has local gradients.
+        scale_local_gradients: Whether to divide the gradients of `register_local_var` by the number of ranks.
 
     Returns:
-        `optimizer` itself, changed in place.
+        `optimizer` itself, changed in place. `register_local_var(variable)` excludes variables that differ between
+        ranks from the reduction.
 
     Raises:
         ValueError: If an argument is not allowed, or the optimizer is already distributed.
@@ -135,16 +138,23 @@ def distribute(
         without_xla()
     else:
         methods = {"apply_gradients": _apply_gradients}
+    methods["register_local_var"] = _register_local_var
     base = type(optimizer)
     aggregation = Aggregation(passes, average=average_passes) if passes > 1 else None
     # Saved models store the name and module of the class: with these they load the plain optimizer.
     kind = type(base.__name__, (base,), {**methods, "__module__": base.__module__, "_horovod_base": base})
     optimizer.__class__ = kind
-    object.__setattr__(optimizer, "_horovod", Distribution(reduction, aggregation, tuple(local)))
+    object.__setattr__(optimizer, "_horovod", Distribution(reduction, aggregation, list(local)))
     return optimizer
 
 
 # --- methods of distributed optimizers --------------------------------------------------------------------------------
+
+
+def _register_local_var(self: Any, var: Any) -> None:
+    """Do not reduce the gradient of a variable; divide it by the number of ranks (unless `scale_local_gradients` is
+    False). Call it before the first step."""
+    self._horovod.local.append(var)
 
 
 def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:

@@ -17,6 +17,7 @@ __all__ = [
     "broadcast_",
     "broadcast_global_variables",
     "broadcast_variables",
+    "tensorflow_variable",
 ]
 
 
@@ -116,7 +117,7 @@ def _assign(function: str, variables: Iterable[Any], root_rank: int, process_set
     ranks = members_of(function, process_set)
     check_root(root_rank, ranks)
     holds = getattr(communicator(), "holds", None)
-    held = [_tensorflow_variable(variable) for variable in variables if holds is None or holds(variable)]
+    held = [tensorflow_variable(variable) for variable in variables if holds is None or holds(variable)]
     if not held:
         return []
     values = [tf.convert_to_tensor(variable) for variable in held]
@@ -124,7 +125,7 @@ def _assign(function: str, variables: Iterable[Any], root_rank: int, process_set
     return [variable.assign(value) for variable, value in zip(held, sent, strict=True)]
 
 
-def _tensorflow_variable(variable: Any) -> Any:
-    # A Keras 3 variable is not a TensorFlow variable; it contains one.
+def tensorflow_variable(variable: Any) -> Any:
+    """Return the `tf.Variable` that a variable of Keras 3 contains; other variables themselves."""
     inner = getattr(variable, "value", None)
     return variable if isinstance(variable, tf.Variable) or not isinstance(inner, tf.Variable) else inner
