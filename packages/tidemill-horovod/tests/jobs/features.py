@@ -1,5 +1,6 @@
 """Show the effect of arguments that need real ranks, on two ranks; print the arguments that were shown."""
 
+import functools
 import os
 import sys
 
@@ -129,7 +130,15 @@ for call in (
     got, received = call()
     same(got, [0, 10] if rank == 0 else [1, 2, 3, 11, 12, 13])
     same(received, [1, 1] if rank == 0 else [3, 3])
-refused(lambda: hvd.alltoall(tf.range(4), splits=[1, 1]), "their sum")
+for splits in ([1, 1], [5, -1], [4], [4, 0, 0], None):
+    wrong = functools.partial(hvd.alltoall, tf.range(4 if splits else 3), splits)
+    for call in (wrong, tf.function(wrong)):
+        try:
+            call()
+        except tf.errors.InvalidArgumentError as error:
+            assert "splits must be 2 numbers >= 0 with the number of rows as their sum" in str(error), error
+        else:
+            raise AssertionError(f"splits {splits} are no error")
 variable = tf.Variable([1.0, 2.0, 3.0])
 with tf.GradientTape() as tape:
     got, _ = hvd.alltoall(variable * 1.0, splits=[2, 1])
