@@ -2,8 +2,8 @@
 
 A backward segment uses tensors of earlier segments of its partition, the activations, which stay in memory in between.
 With `recompute` it contains copies of the ops that compute them, and keeps only the inputs of the forward segment:
-received tensors, variables, the batch. Results of stateful ops, such as random ops, are kept: recomputed they would
-differ.
+received tensors, values of variables, the batch. Results of stateful ops, such as random ops, are kept: recomputed they
+would differ.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node
 
-__all__ = ["is_backward", "nodes_to_recompute", "reads_to_repeat"]
+__all__ = ["is_backward", "nodes_to_recompute"]
 
 
 def is_backward(node: Node) -> bool:
@@ -20,16 +20,13 @@ def is_backward(node: Node) -> bool:
     return "gradient_tape/" in node.name or "gradients/" in node.name or node.name.startswith("gradient_of_variable")
 
 
-def nodes_to_recompute(
-    nodes: Sequence[Node], members: Set[int], earlier: Mapping[int, int], written: Set[tuple[int, int]]
-) -> set[int]:
+def nodes_to_recompute(nodes: Sequence[Node], members: Set[int], earlier: Mapping[int, int]) -> set[int]:
     """Return the nodes that a segment should recompute.
 
     Args:
         nodes: All nodes.
         members: The nodes of the segment.
         earlier: Node -> level, for nodes in earlier segments of the partition.
-        written: Resource handles that the step writes to; values read from them must be kept.
 
     Returns:
         Nodes of the forward pass to add to the segment; none for a segment of the forward pass.
@@ -40,7 +37,7 @@ def nodes_to_recompute(
     work = [(source, earlier[source]) for index in members for source, _ in nodes[index].inputs if source in earlier]
     while work:
         index, level = work.pop()
-        if index in found or index in members or not _can_repeat(nodes[index], written):
+        if index in found or index in members or not _can_repeat(nodes[index]):
             continue
         found.add(index)
         # Stop at the inputs of that segment.
@@ -48,24 +45,6 @@ def nodes_to_recompute(
     return found
 
 
-def reads_to_repeat(
-    nodes: Sequence[Node], members: Set[int], earlier: Mapping[int, int], written: Set[tuple[int, int]]
-) -> set[int]:
-    """Return the reads of variables that a segment repeats, so that no earlier segment has to return their values.
-
-    A segment that XLA compiles would copy such a value for each microbatch. Arguments as for `nodes_to_recompute`.
-    """
-    return {
-        source
-        for index in members
-        for source, _ in nodes[index].inputs
-        if source in earlier and nodes[source].type == "ReadVariableOp" and _can_repeat(nodes[source], written)
-    }
-
-
-def _can_repeat(node: Node, written: Set[tuple[int, int]]) -> bool:
-    if is_backward(node) or node.type == "Placeholder":
-        return False
-    if node.type == "ReadVariableOp":
-        return not any(handle in written for handle in node.handles)
-    return not node.stateful and not node.handles
+def _can_repeat(node: Node) -> bool:
+    # Not a read of a variable, which the step or its caller may have written since; its value takes no memory.
+    return not is_backward(node) and node.type != "Placeholder" and not node.stateful and not node.handles

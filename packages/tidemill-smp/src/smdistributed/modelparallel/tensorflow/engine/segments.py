@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
-from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
-from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, nodes_to_recompute, reads_to_repeat
+from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, nodes_to_recompute
 
 __all__ = ["Cut", "Message", "Segment", "cut"]
-
-_Choice = Callable[[Sequence[Node], Set[int], Mapping[int, int], Set[Output]], Iterable[int]]
 
 
 @dataclass(frozen=True, order=True)
@@ -177,16 +174,13 @@ class _Cutter:
             if constants:
                 groups.setdefault(max(groups, default=0), set()).update(constants)
             members = {level: self._with_constants(group) for level, group in groups.items()}
-            recomputed = self._repeated(members, nodes_to_recompute) if partition in self.recompute else {}
-            reread = self._repeated(members, reads_to_repeat)
-            repeated = {level: recomputed.get(level, frozenset()) | reread.get(level, frozenset()) for level in members}
-            members |= {level: self._with_constants(members[level] | more) for level, more in repeated.items()}
+            recomputed = self._recomputed(members) if partition in self.recompute else {}
+            members |= {level: self._with_constants(members[level] | more) for level, more in recomputed.items()}
             for level in sorted(members):
-                yield self._segment(partition, level, members, repeated[level], is_recomputed=level in recomputed)
+                yield self._segment(partition, level, members, recomputed.get(level, frozenset()))
 
-    def _repeated(self, members: dict[int, set[int]], choose: _Choice) -> dict[int, frozenset[int]]:
-        """Return the nodes of earlier levels that each level of a partition repeats."""
-        written = written_handles(self.nodes)
+    def _recomputed(self, members: dict[int, set[int]]) -> dict[int, frozenset[int]]:
+        """Return the nodes that each level of a partition recomputes."""
         found = {}
         for level, group in members.items():
             earlier = {
@@ -195,7 +189,7 @@ class _Cutter:
                 if before < level
                 for index in others - self.floating - group
             }
-            found[level] = frozenset(choose(self.nodes, group, earlier, written))
+            found[level] = frozenset(nodes_to_recompute(self.nodes, group, earlier))
         return {level: more for level, more in found.items() if more}
 
     def _with_constants(self, group: set[int]) -> set[int]:
@@ -207,15 +201,7 @@ class _Cutter:
                     work.append(source)
         return members
 
-    def _segment(
-        self,
-        partition: int,
-        level: int,
-        members: dict[int, set[int]],
-        repeated: frozenset[int],
-        *,
-        is_recomputed: bool,
-    ) -> Segment:
+    def _segment(self, partition: int, level: int, members: dict[int, set[int]], recomputed: frozenset[int]) -> Segment:
         mine = members[level]
         inputs = {output for index in mine for output in self.nodes[index].inputs if output[0] not in mine}
         asked = {message.output for message in self.messages if message.source == partition}
@@ -228,10 +214,10 @@ class _Cutter:
             level,
             tuple(sorted(mine)),
             tuple(sorted(inputs)),
-            tuple(sorted(output for output in asked if output[0] in mine - repeated)),
+            tuple(sorted(output for output in asked if output[0] in mine - recomputed)),
             sum(self.nodes[index].work for index in mine),
-            self._kind(mine - repeated - self.floating),
-            is_recomputed,
+            self._kind(mine - recomputed - self.floating),
+            bool(recomputed),
         )
 
     def _kind(self, members: Set[int]) -> str:
