@@ -248,8 +248,8 @@ def test_notices_name_another_version_and_a_gpu_image(jobs, build_environment):
     job = jobs.run("print('ran')", **image("1.12.0", device="gpu"))
     lines = jobs.log(job["TrainingJobName"])
     assert job["TrainingJobStatus"] == "Completed", lines
-    assert "tidemill: TensorFlow 1.12.0 has no environment; running on 1.15.5 instead" in lines[1]
-    assert lines[2] == "tidemill: the image is for GPUs; TensorFlow 1.15.5 for CPUs runs instead"
+    assert "tidemill: TensorFlow 1.12.0 has no environment; running on 1.15.5 instead" in lines[0]
+    assert lines[1] == "tidemill: the image is for GPUs; TensorFlow 1.15.5 for CPUs runs instead"
 
 
 def test_a_python_that_the_version_does_not_run_on_is_refused_at_the_call(jobs):
