@@ -1,6 +1,7 @@
 """Bodies that are read together and answers that are written together, compared with single ones."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def test_an_output_without_a_row_per_row_is_not_written() -> None:
         signature({"x": spec("float32", 1)}),
         signature({"x": spec("float16", -1)}),
         signature({"x": spec("float32", -1)}, "object"),
-        Signature(DEFAULT_SIGNATURE, "predict", {"x": spec("float32", -1)}, {"y": spec("float32", -1)}, "a reason"),
+        replace(signature({"x": spec("float32", -1)}), json_fault="a reason"),
         Signature(DEFAULT_SIGNATURE, "predict", {"x": spec("float32", -1)}, dict.fromkeys("yz", spec("float32", -1))),
     ],
 )

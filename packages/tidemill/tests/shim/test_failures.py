@@ -20,7 +20,7 @@ def test_a_reason_is_cut_at_1024_characters_with_its_prefix(spare: int) -> None:
 def test_a_long_report_keeps_its_head_and_its_command(spare: int) -> None:
     head, tail = 'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "', '"\nCommand "python train.py"'
     message = "m" * (LIMIT - len("AlgorithmError: ") - len(head) - len(tail) + spare)
-    reason = str(algorithm_reason(f"{head}{message}{tail}", peak_rss_bytes=0))
+    reason = str(algorithm_reason(f"{head}{message}{tail}"))
     assert len(reason) == LIMIT
     assert reason.startswith(f"AlgorithmError: {head}mmm")
     assert reason.endswith(f"{'...' if spare else 'mmm'}{tail}")
