@@ -252,6 +252,7 @@ def test_a_shell_command_runs_without_a_shell_around_it(job):
 
 
 def test_a_container_entry_point_runs_with_the_same_variables(job):
+    environment = job.own_environment()
     job.config("hyperparameters", {"epochs": "3"})
     result = job.run(
         "--", "sh", "-c", 'echo "$SM_HP_EPOCHS $1"; python -c "import sys; print(sys.prefix)"', "sh", "a b"
@@ -259,7 +260,7 @@ def test_a_container_entry_point_runs_with_the_same_variables(job):
     assert result.returncode == 0, result.stderr
     first, prefix = result.stdout.decode().splitlines()
     assert first == "3 a b"
-    assert prefix == str(job.base / ".tidemill" / "environment")
+    assert prefix == str(environment)
 
 
 def test_a_container_entry_point_may_bring_options(job):

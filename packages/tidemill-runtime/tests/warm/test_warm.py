@@ -133,7 +133,7 @@ def differences(warm, cold):
     return found
 
 
-def lasting_differences(compare, tries=3):
+def lasting_differences(compare, tries=8):
     """Return the differences that occur every time: a cold import sometimes has a pipe open for a moment."""
     found = {}
     for _ in range(tries):
