@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.extraction import ArchiveEntry
 from tidemill.store.objects.index import check_key
-from tidemill.store.objects.store import ArchiveEntry
 from tidemill.wire.exchange import Context
 
 __all__ = ["MAX_ENTRIES", "entries_of", "is_extracted"]

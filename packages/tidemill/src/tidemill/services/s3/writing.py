@@ -13,6 +13,7 @@ from tidemill.services.s3.conditions import delete_precondition, write_precondit
 from tidemill.services.s3.encryption import Encryption, encryption_of
 from tidemill.services.s3.publications import keeping_published, publisher_of
 from tidemill.store.objects.errors import InvalidArgument
+from tidemill.store.objects.extraction import extract
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
@@ -89,7 +90,7 @@ class WriteOperations:
             file = disk.path(archive.content_id)
             entries = await disk.run(partial(entries_of, file, prefix=prefix + slash))
             headers = await self._encryption.storage_of(request)
-            await self._objects.extract(file, bucket, entries, headers=headers)
+            await extract(self._objects, file, bucket, entries, headers=headers)
             return Reply(members={"ETag": quoted(archive.md5)}, headers={EXTRACTED_HEADER: str(len(entries))})
 
     async def delete(self, request: dict[str, Any], context: Context) -> Reply:

@@ -431,13 +431,11 @@ class ContentStore:
         return await self.run(draft.finish, batch)
 
     async def _pieces(self, content_id: str, offset: int, size_bytes: int, name: str) -> AsyncIterator[bytes]:
-        while size_bytes:
-            piece = await self.run(_read, self.path(content_id), offset, min(BATCH_BYTES, size_bytes))
-            if not piece:
-                raise self.damaged(content_id, name=name)
-            offset += len(piece)
-            size_bytes -= len(piece)
-            yield piece
+        try:
+            async for piece in self.slice(self.path(content_id), offset, size_bytes):
+                yield piece
+        except ObjectDamaged:
+            raise self.damaged(content_id, name=name) from None
 
     def _content_ids(self) -> set[str]:
         return {entry.name for directory in self._content.iterdir() for entry in os.scandir(directory)}

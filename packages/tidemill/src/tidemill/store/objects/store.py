@@ -6,8 +6,7 @@ incomplete object is never visible, and an acknowledged object is never lost. Th
 `tidemill.services.s3` and the control plane use it.
 """
 
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,34 +27,16 @@ from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such
 from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
 
-__all__ = ["ArchiveEntry", "ObjectStore", "Precondition", "ScrubReport"]
+__all__ = ["ObjectStore", "Precondition", "ScrubReport"]
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified completely before the first byte is sent."""
 LIST_ROWS = 1000
-GROUP_OBJECTS = 4096
-GROUP_BYTES = 64 * 1024 * 1024
-"""Limits of what is extracted from an archive at a time: the group is durable, and visible, in one step."""
 GRACE_S = 10.0
 COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
 
 Precondition = Callable[[ObjectInfo | None], None]
 """Called inside the transaction with the existing object, or None. Raises an exception to refuse the change."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveEntry:
-    """A range of an archive that becomes an object.
-
-    Attributes:
-        key: Key of the object.
-        offset: Offset of its bytes in the archive.
-        size_bytes: Number of its bytes.
-    """
-
-    key: str
-    offset: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,7 +397,7 @@ class ObjectStore:
             NoSuchBucket: There is no such bucket.
             ServiceUnavailable: The object was not stored.
         """
-        info = self._info(bucket, key, content, attributes=attributes, etag=etag, publisher=publisher)
+        info = self.describe(bucket, key, content, attributes=attributes, etag=etag, publisher=publisher)
 
         def work(connection: Connection) -> list[str]:
             released = [] if also is None else list(also(connection))
@@ -425,50 +406,7 @@ class ObjectStore:
         await self.commits.naming([content.content_id], work, grows=grows)
         return info
 
-    async def extract(
-        self, archive: Path, bucket: str, entries: Sequence[ArchiveEntry], *, headers: dict[str, Any] | None = None
-    ) -> None:
-        """Store ranges of a file as objects. Groups of them are durable together, and visible together.
-
-        Args:
-            archive: The file, which nobody changes.
-            bucket: Name of the bucket.
-            entries: The objects, with keys that `check_key` has checked.
-            headers: Kept with each object. Default: none.
-
-        Raises:
-            NoSuchBucket: There is no such bucket.
-            ServiceUnavailable: The disk is full or failing; earlier groups are stored.
-        """
-        for group in _groups(entries):
-            async with self._split(archive, bucket, group) as contents:
-                infos = [
-                    self._info(bucket, entry.key, content, attributes=ObjectAttributes(headers=headers or {}))
-                    for entry, content in zip(group, contents, strict=True)
-                ]
-
-                def work(connection: Connection, infos: list[ObjectInfo] = infos) -> list[str]:
-                    object_index.require_bucket(connection, bucket)
-                    return object_index.put_objects(connection, bucket, infos)
-
-                await self.commits.naming([info.content_id for info in infos], work)
-
-    @contextlib.asynccontextmanager
-    async def _split(self, archive: Path, bucket: str, entries: Sequence[ArchiveEntry]) -> AsyncIterator[list[Content]]:
-        place, disk = self.contents.new, self.contents.disk
-        if place is disk:
-            async with disk.split(archive, [(entry.offset, entry.size_bytes) for entry in entries]) as contents:
-                yield contents
-            return
-        async with contextlib.AsyncExitStack() as stack:
-            found = []
-            for entry in entries:
-                body = disk.slice(archive, entry.offset, entry.size_bytes)
-                received = place.receive(body, name=f"{bucket}/{entry.key}", size_bytes=entry.size_bytes)
-                found.append(await stack.enter_async_context(received))
-            yield found
-
-    def _info(
+    def describe(
         self,
         bucket: str,
         key: str,
@@ -478,6 +416,7 @@ class ObjectStore:
         etag: str | None = None,
         publisher: str | None = "",
     ) -> ObjectInfo:
+        """Return the row of an object with new content, modified now. The arguments are those of `publish`."""
         return ObjectInfo(
             bucket=bucket,
             key=key,
@@ -656,19 +595,6 @@ def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | 
         precondition(object_index.get_object(connection, info.bucket, info.key))
     replaced = object_index.put_object(connection, info)
     return [] if replaced is None else [replaced]
-
-
-def _groups(entries: Sequence[ArchiveEntry]) -> Iterator[list[ArchiveEntry]]:
-    group: list[ArchiveEntry] = []
-    size_bytes = 0
-    for entry in entries:
-        if group and (len(group) == GROUP_OBJECTS or size_bytes + entry.size_bytes > GROUP_BYTES):
-            yield group
-            group, size_bytes = list[ArchiveEntry](), 0
-        group.append(entry)
-        size_bytes += entry.size_bytes
-    if group:
-        yield group
 
 
 def _values(value: ObjectAttributes, kind: type[ObjectAttributes]) -> dict[str, Any]:
