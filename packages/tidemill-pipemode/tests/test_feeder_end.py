@@ -5,6 +5,8 @@ import os
 import re
 import select
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,6 +19,22 @@ from feeders import DEADLINE_S, feeding, open_files, stop
 from sagemaker_tensorflow import epochs
 from sagemaker_tensorflow.options import ReaderOptions
 
+# Writes each epoch and removes its FIFO as soon as a reader has opened it, as a quick feeder does.
+QUICK_FEEDER = """
+import os, sys
+
+for epoch in range(int(sys.argv[2])):
+    path = f"{sys.argv[1]}/training_{epoch}"
+    while True:
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError:
+            pass
+    os.write(fd, b"line\\n")
+    os.close(fd)
+    os.unlink(path)
+"""
 KILLED = "it was killed, or died without a word"
 
 
@@ -228,6 +246,17 @@ def test_no_reader_takes_the_fifo_of_a_killed_feeder_from_a_new_one(channels, li
         poll.register(taken[0], select.POLLIN)
         assert poll.poll(DEADLINE_S * 1000), "the reader has the FIFO of the killed feeder"
         epochs.close_epoch(taken[0])
+
+
+def test_an_epoch_that_was_written_and_removed_at_once_is_read(channels, reader, read):
+    count = 300
+    for epoch in range(count):
+        channels.fifo(epoch)
+    with subprocess.Popen([sys.executable, "-c", QUICK_FEEDER, channels.pipe_dir, str(count)]) as feeder:
+        try:
+            assert read(channels.dataset(path_timeout_s=1).repeat(count)) == ([b"line"] * count, "")
+        finally:
+            feeder.kill()
 
 
 def test_a_second_feeder_of_a_channel_is_refused(channels, reader, read, lines):

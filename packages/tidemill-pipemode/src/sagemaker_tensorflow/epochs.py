@@ -117,7 +117,9 @@ def _open_locked(options: ReaderOptions) -> tuple[int, int] | NoEpochYet:
     if end is not None and not has_been_written(fd):
         os.close(fd)
         return NoEpochYet(epoch, end)
-    if is_fifo and os.fstat(fd).st_nlink == 0:  # a new feeder has removed the FIFO of a killed one, and makes its own
+    # A new feeder removes the FIFO of a killed one, and makes its own. A feeder that was quick has removed it too, but
+    # has written it before: its data is in this end, and comes only once.
+    if is_fifo and os.fstat(fd).st_nlink == 0 and not has_been_written(fd):
         os.close(fd)
         return NoEpochYet(epoch, None)
     try:

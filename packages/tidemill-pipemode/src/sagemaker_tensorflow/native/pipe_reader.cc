@@ -263,8 +263,9 @@ Step PipeReader::OpenLocked(std::string* feeder_end) {
   if (is_fifo) {
     *feeder_end = EndOfFeeder();
     if (!feeder_end->empty() && !HasBeenWritten(file.get())) return Step::kNotYet;
-    // A new feeder has removed the FIFO of a killed one, and makes its own.
-    if (IsRemoved(file.get())) {
+    // A new feeder removes the FIFO of a killed one, and makes its own. A feeder that was quick has removed it too, but
+    // has written it before: its data is in this end, and comes only once.
+    if (IsRemoved(file.get()) && !HasBeenWritten(file.get())) {
       feeder_end->clear();
       return Step::kNotYet;
     }
