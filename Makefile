@@ -297,7 +297,7 @@ matrix: setup
 # What runs inside of jobs on old TensorFlow versions uses nothing that Python 3.7 lacks. Warm processes need 3.10.
 VERMIN := -q --no-tips --violations -t=3.7- --backport typing --exclude typing.Protocol --exclude fcntl.F_SETPIPE_SZ \
   --exclude signal.raise_signal
-PYTHON_37 := $(filter-out %/warm,$(wildcard packages/tidemill-runtime/src/tidemill_runtime/*)) packages/tidemill-pipemode/src \
+PYTHON_37 := $(filter-out %/warm %/_compiled %/native,$(wildcard packages/tidemill-runtime/src/tidemill_runtime/*)) packages/tidemill-pipemode/src \
   $(filter-out %/compiler %/_compiled %/native,$(wildcard packages/tidemill-tensorflow/src/tidemill_tensorflow/*))
 
 check: .venv/ready
@@ -337,6 +337,7 @@ lock-tf-%: .venv/ready
 
 lock: .venv/ready
 	$(BIN)/python requirements/compile_locks.py
+	$(COMPILE) requirements/aws-cli.in -o packages/tidemill/src/tidemill/environments/locks/aws-cli.txt
 	$(COMPILE) requirements/dev.in -o requirements/dev.txt
 	# tf_keras and tensorflow-serving-api ask for tensorflow, which must not lie beside tensorflow-cpu: hence --no-emit-package here, --no-deps above.
 	$(COMPILE) --no-emit-package tensorflow requirements/tf-$(TF)-test.in -o requirements/tf-$(TF)-test.txt

@@ -29,6 +29,7 @@ LIBRARIES = {
     "serving": "tidemill-serving/src/tidemill_serving/engine/native",
     "s3": "tidemill-tensorflow/src/tidemill_tensorflow/native",
     "smp": "tidemill-smp/src/smdistributed/modelparallel/tensorflow/transport/native",
+    "temporary_files": "tidemill-runtime/src/tidemill_runtime/native",
 }
 """The sources of each library, by its name in the distribution."""
 

@@ -22,7 +22,7 @@ COPIES = {
     "tidemill-horovod/src/horovod/tensorflow": ("encryption", "mpi_library.py", "native_build"),
     "tidemill-pipemode/src/sagemaker_tensorflow": ("native_build",),
     "tidemill-serving/src/tidemill_serving": ("http", "native_build", "trees.py"),
-    "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption", "trees.py"),
+    "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption", "native_build", "trees.py"),
     "tidemill-tensorflow/src/tidemill_tensorflow": ("native_build",),
     "tidemill-smp/src/smdistributed/modelparallel/tensorflow": ("encryption", "mpi_library.py", "native_build"),
 }

@@ -100,16 +100,6 @@ ESTIMATOR = """
         y = x.dot(np.array([[1.0], [2.0], [3.0], [4.0]], "float32")) + 5.0
         return tf.data.Dataset.from_tensor_slices(({"x": x}, y)).repeat().batch(32)
 
-    def with_one_writer(linear):
-        # A process of TensorFlow 1.15 that writes two files to s3:// in the same millisecond mixes them up, and
-        # parameter servers write several parts of a checkpoint at once. So the master writes the checkpoint.
-        def model_fn(features, labels, mode, config):
-            spec = linear.model_fn(features, labels, mode, config)
-            if mode != tf.estimator.ModeKeys.TRAIN:
-                return spec
-            return spec._replace(scaffold=tf.train.Scaffold(saver=tf.train.Saver(sharded=False)))
-        return tf.estimator.Estimator(model_fn, config=linear.config)
-
     if __name__ == "__main__":
         parser = argparse.ArgumentParser()
         parser.add_argument("--model_dir")
@@ -118,8 +108,6 @@ ESTIMATOR = """
             model_dir=parser.parse_args().model_dir,
             optimizer=lambda: tf.compat.v1.train.AdamOptimizer(0.3),
         )
-        if tf.__version__.startswith("1."):
-            estimator = with_one_writer(estimator)
         config = estimator.config
         print("TASK", config.task_type, config.task_id, config.num_ps_replicas, config.num_worker_replicas, flush=True)
         train = tf.estimator.TrainSpec(input_fn, max_steps=600)

@@ -1,6 +1,7 @@
 """SM_*: every row of the published list."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -200,12 +201,34 @@ def test_the_script_inherits_the_containers_variables_but_not_private_ones(read)
     assert "TIDEMILL_CONTROL_FD" not in variables
 
 
+def installed(monkeypatch, *names):
+    """Let the runtime find only these of the packages it asks for."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name in names or None)
+
+
 def test_the_s3_client_inside_old_tensorflow_is_directed_to_the_service(read, monkeypatch):
     container = {"AWS_ENDPOINT_URL": "http://127.0.0.1:8123"}
+    installed(monkeypatch, "tidemill_tensorflow")
     assert "S3_ENDPOINT" not in script_variables(read(), container, prefixes=[]), "s3:// is tidemill-tensorflow's"
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    installed(monkeypatch)
     variables = script_variables(read(), container, prefixes=[])
     assert (variables["S3_ENDPOINT"], variables["S3_USE_HTTPS"]) == ("127.0.0.1:8123", "0")
     variables = script_variables(read(), container | {"S3_ENDPOINT": "mine:1", "S3_USE_HTTPS": "1"}, prefixes=[])
     assert (variables["S3_ENDPOINT"], variables["S3_USE_HTTPS"]) == ("mine:1", "1")
     assert "S3_ENDPOINT" not in script_variables(read(), {}, prefixes=[])
+
+
+def test_the_s3_client_of_1_15_is_repaired_by_a_library_that_is_loaded_before_those_of_the_request(
+    read, monkeypatch, capfd
+):
+    installed(monkeypatch)
+    assert "LD_PRELOAD" not in script_variables(read(), {}, prefixes=[]), "2.4 gives its files unique names"
+    installed(monkeypatch, "tensorflow_core")
+    alone = script_variables(read(), {}, prefixes=[])["LD_PRELOAD"]
+    assert Path(alone).name == "libtidemill_temporary_files.so"
+    both = script_variables(read(), {"LD_PRELOAD": "/lib/mine.so"}, prefixes=[])["LD_PRELOAD"]
+    assert both == f"{alone}:/lib/mine.so"
+    monkeypatch.setenv("CXX", "none")
+    monkeypatch.setenv("TIDEMILL_NATIVE_DIR", "/nonexistent")
+    assert "LD_PRELOAD" not in script_variables(read(), {}, prefixes=[])
+    assert "tidemill: s3_client.unrepaired " in capfd.readouterr().err

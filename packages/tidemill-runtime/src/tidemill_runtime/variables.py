@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from tidemill_runtime.compiler import compiler_variables
 from tidemill_runtime.errors import ConfigurationError
@@ -76,8 +75,10 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
         prefixes: Python environments whose ``bin`` directories come first in PATH, in this order.
     """
     variables = {name: value for name, value in container.items() if name not in PRIVATE}
-    for name, value in _old_s3_variables(container).items():
-        variables.setdefault(name, value)
+    if importlib.util.find_spec("tidemill_tensorflow") is None:  # which brings s3:// from TensorFlow 2.6 on
+        from tidemill_runtime.old_s3_client import old_s3_client_variables
+
+        variables.update(old_s3_client_variables(container))
     for name, value in SCRIPT_DEFAULTS.items():
         variables.setdefault(name, value)
     variables.update(sm_variables(environment))
@@ -93,14 +94,6 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
     if environment.region:
         variables.setdefault("S3_REGION", environment.region)
     return variables
-
-
-def _old_s3_variables(container: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that direct the S3 client inside TensorFlow (before 2.6) to the service."""
-    endpoint = urlsplit(container.get("AWS_ENDPOINT_URL", ""))
-    if not endpoint.netloc or importlib.util.find_spec("tidemill_tensorflow") is not None:
-        return {}
-    return {"S3_ENDPOINT": endpoint.netloc, "S3_USE_HTTPS": "1" if endpoint.scheme == "https" else "0"}
 
 
 def _general(environment: Environment) -> dict[str, Any]:
