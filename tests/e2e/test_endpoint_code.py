@@ -195,7 +195,10 @@ def test_models_of_a_prefix_are_served_by_target_model(
 
 
 PYTHON_SCRIPT = """
+import subprocess
 import tides
+
+subprocess.run(["aws", "s3", "ls", "s3://sagemaker-us-west-2-000000000000/code/"], check=True)
 
 def input_fn(serialized_data, content_type):
     print("input_fn", content_type)
@@ -225,3 +228,4 @@ def test_a_python_endpoint_runs_its_submitted_script(tidemill_service: Service, 
     log = _log(tidemill_service, "python-kind")
     assert any(line.startswith("handler.loaded handlers=input_fn file=") for line in log)
     assert "input_fn text/x-mine" in log
+    assert any(line.endswith(" model.tar.gz") for line in log), "the AWS CLI lists a prefix with the endpoint's keys"

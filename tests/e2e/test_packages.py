@@ -20,13 +20,14 @@ _NEEDS_NETWORKS = pytest.mark.skipif(_FAILURE is not None, reason=f"no network n
 
 
 def _wheel(name: str, version: str, text: str) -> bytes:
-    """Return a wheel with one module and one command, which both print ``text``."""
+    """Return a wheel with one module and one command, which both print ``text``: ``NAME-command``, or awscli's."""
+    command = "aws" if name == "awscli" else f"{name}-command"
     info, buffer = f"{name}-{version}.dist-info", io.BytesIO()
     files = {
         f"{name}.py": f"TEXT = {text!r}\ndef main(): print('COMMAND', TEXT)\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": f"[console_scripts]\n{name}-command = {name}:main\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{command} = {name}:main\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -121,17 +122,26 @@ except OSError as error:
 """
 ENTRY = """#!/bin/sh
 set -e
+echo "raise SystemExit('a module of the job')" > yaml.py
+mkdir tide && echo high > tide/water
+aws s3 cp tide/water "s3://BUCKET/$SAGEMAKER_JOB_NAME/water"
+aws s3 sync "s3://BUCKET/$SAGEMAKER_JOB_NAME" ebb
+cmp tide/water ebb/water
+if python -c "import awscli" 2>/dev/null; then echo "awscli is among the job's packages"; exit 1; fi
+pip install --index-url "file://$PWD/simple" awscli
+hash -r
+echo "AWS: $(aws)"
 pip install --index-url "file://$PWD/simple" five
 python -c "import five; print('SHELL', five.TEXT)"
 five-command
 if python -c "import one" 2>/dev/null; then echo "a job's package is here"; exit 1; fi
-"""
+""".replace("BUCKET", BUCKET)
 
 
 def test_scripts_install_packages_for_themselves_and_no_other_job_sees_them(mode: Any, uv: bytes) -> None:
     mode.s3.put_object(Bucket=BUCKET, Key="tools/uv", Body=uv)
     channel = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/tools/", "S3DataDistributionType": "FullyReplicated"}
-    own = _index(*((name, "1.0", "of the job") for name in ("one", "two", "three", "four", "five")))
+    own = _index(*((name, "1.0", "of the job") for name in ("one", "two", "three", "four", "five", "awscli")))
     code = {"train.py": INSTALLS.encode(), "requirements.txt": b"tides\n", **own}
     lines = _run(mode, code, InputDataConfig=[{"ChannelName": "tools", "DataSource": {"S3DataSource": channel}}])
     assert "SEEN of the service numpy" in lines
@@ -149,6 +159,7 @@ def test_scripts_install_packages_for_themselves_and_no_other_job_sees_them(mode
     lines = _run(mode, {"entry.sh": ENTRY.encode(), **own}, HyperParameters=parameters)
     assert "SHELL of the job" in lines
     assert "COMMAND of the job" in lines
+    assert "AWS: COMMAND of the job" in lines, "the job's own AWS CLI takes the place of the one that is always there"
 
 
 def test_a_job_with_an_index_of_its_own_puts_no_package_into_other_jobs(mode: Any) -> None:

@@ -128,6 +128,42 @@ FILES = """
     print("PIPED", sum(1 for _ in piped), flush=True)
 """
 
+TOGETHER = """
+    import os, subprocess
+    import tensorflow as tf
+
+    root = os.environ["SM_HP_ROOT"] + "/" + os.environ["SAGEMAKER_JOB_NAME"] + "/together"
+    texts = [str(number % 10) * (100 - number) for number in range(50)]
+    files = [tf.io.gfile.GFile("%s/%d" % (root, number), "w") for number in range(50)]
+    for file, text in zip(files, texts):
+        file.write(text)  # opens the file's temporary file, many of them in the same millisecond
+    for file in files:
+        file.close()
+    subprocess.check_call(["aws", "s3", "sync", root, "copy"])
+    assert [open("copy/%d" % number).read() for number in range(50)] == texts
+    print("SEPARATE", len(os.listdir("copy")), flush=True)
+"""
+
+CHECKPOINTS = """
+    import os
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+
+    def input_fn():
+        x = np.random.RandomState(0).normal(size=(64, 2)).astype("float32")
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, x.sum(axis=1, keepdims=True))).repeat().batch(32)
+
+    root = os.environ["SM_HP_ROOT"] + "/" + os.environ["SAGEMAKER_JOB_NAME"]
+    for number in range(10):
+        estimator = tf.estimator.LinearRegressor(
+            [tf.feature_column.numeric_column("x", shape=2)], model_dir="%s/%d" % (root, number),
+            optimizer=lambda: tf.train.AdamOptimizer(0.1), config=tf.estimator.RunConfig(save_checkpoints_steps=10),
+        )
+        train, evaluate = tf.estimator.TrainSpec(input_fn, max_steps=20), tf.estimator.EvalSpec(input_fn, steps=2)
+        results, _ = tf.estimator.train_and_evaluate(estimator, train, evaluate)
+        print("TRAINED", number, results["global_step"], flush=True)
+"""
+
 KERAS_3 = """
     import keras
     import numpy as np
@@ -224,6 +260,25 @@ def test_tensorflow_reads_and_writes_s3_and_pipes_on_every_version(jobs, build_e
     assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
     assert logged(lines, "FILES ") == FRAMEWORKS[version].release
     assert logged(lines, "PIPED ") == "100"
+
+
+@pytest.mark.parametrize("version", ["1.15", pytest.param("2.4", marks=pytest.mark.matrix)])
+def test_files_that_are_written_to_s3_at_the_same_time_stay_separate(jobs, build_environment, version):
+    build_environment(version)
+    job = jobs.run(TOGETHER, HyperParameters={"root": f"s3://{BUCKET}/out"}, **image(version))
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    assert "SEPARATE 50" in lines
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["1.15", "2.4"])
+def test_estimators_train_and_evaluate_ten_times_with_checkpoints_in_s3(jobs, build_environment, version):
+    build_environment(version)
+    job = jobs.run(CHECKPOINTS, HyperParameters={"root": f"s3://{BUCKET}/out"}, **image(version))
+    lines = jobs.log(job["TrainingJobName"])
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    assert [line for line in lines if line.startswith("TRAINED ")] == [f"TRAINED {number} 20" for number in range(10)]
 
 
 @pytest.mark.matrix

@@ -112,13 +112,18 @@ def test_unfinished_environments_and_unused_overlays_go(tidemill: Run, environme
 
 
 def make_layers(directory: Path, name: str, *, base: str, unused_days: float) -> tuple[Path, Path]:
-    """Create an environment and its base, of an earlier lock or of another version of tidemill."""
-    below = directory / f"tf-2.21-base-{base}"
-    if not below.exists():
-        make_environment(below, complete=True)
+    """Create an environment and the layers below it, of an earlier lock or of another version of tidemill.
+
+    Return the environment and its base; its AWS CLI is ``aws-cli-BASE``.
+    """
+    below, aws_cli = directory / f"tf-2.21-base-{base}", directory / f"aws-cli-{base}"
+    for layer in (below, aws_cli):
+        if not layer.exists():
+            make_environment(layer, complete=True)
     above = make_environment(directory / f"tf-2.21-{name}", complete=True)
-    Built(above).complete({"name": "tf-2.21", "key": name, "lock_sha256": "00", "base": below.name})
-    for path in (below, above):
+    layers = {"base": below.name, "aws_cli": aws_cli.name}
+    Built(above).complete({"name": "tf-2.21", "key": name, "lock_sha256": "00", **layers})
+    for path in (below, aws_cli, above):
         set_last_use(path, unused_days)
     return above, below
 
@@ -139,11 +144,13 @@ def test_unused_environments_of_earlier_locks_are_removed_with_their_bases(
     # A base is removed when the last environment above it is removed.
     shared, base = make_layers(environments_dir, "cccc", base="3333", unused_days=31)
     make_layers(environments_dir, "dddd", base="3333", unused_days=3)
-    set_last_use(base, 31)
+    for layer in (base, environments_dir / "aws-cli-3333"):
+        set_last_use(layer, 31)
     shown = tidemill("gc", "--dry-run").stdout
     assert [line.split("  ")[-1] for line in shown.splitlines()[:-1]] == [
         "unused environment tf-2.21-aaaa",
         "unused environment tf-2.21-cccc",
+        "unused environment aws-cli-1111",
         "unused environment tf-2.21-base-1111",
     ]
     assert old[0].exists() and old[1].exists()
@@ -155,13 +162,13 @@ def test_unused_environments_of_earlier_locks_are_removed_with_their_bases(
 
 def test_an_environment_of_the_present_lock_is_kept_even_if_unused(tidemill: Run, environments_dir: Path) -> None:
     present = Environments(environments_dir).describe("tf-2.21")
-    for path in (present.prefix, present.base):
+    for path in (present.prefix, *present.shared_layers):
         make_environment(path, complete=True)
         set_last_use(path, 400)
     Built(present.prefix).complete({"name": "tf-2.21", "key": "x", "lock_sha256": "00", "base": present.base.name})
     set_last_use(present.prefix, 400)
     assert tidemill("gc").stdout == "freed 0 bytes (0 B)\n"
-    assert present.prefix.exists() and present.base.exists()
+    assert all(path.exists() for path in (present.prefix, *present.shared_layers))
 
 
 def test_an_environment_in_use_stays_until_its_process_ends_or_is_killed(tidemill: Run, environments_dir: Path) -> None:

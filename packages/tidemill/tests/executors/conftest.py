@@ -61,8 +61,9 @@ def _fake_environment(directory: Path, name: str) -> None:
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("")
         shutil.copy(HERE / source, package / "__main__.py")
-    environment.base.mkdir()
-    Built(environment.base).complete({"name": environment.name})
+    for layer in environment.shared_layers:
+        layer.mkdir(exist_ok=True)
+        Built(layer).complete({"name": environment.name})
     Built(environment.prefix).complete(
         {"name": environment.name, "key": environment.key, "lock_sha256": environment.lock_sha256}
     )

@@ -132,6 +132,28 @@ def test_a_checkout_and_an_installed_tidemill_share_the_base_and_each_sees_its_o
     assert not second.base.exists()
 
 
+def test_environments_share_an_aws_cli_that_is_removed_with_the_last_of_them(tmp_path):
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    (locks / "tf-2.21.txt").write_text("")
+    (locks / "aws-cli.txt").write_text(small_lock("six"))
+    stages = [Environments(tmp_path / "e", locks=locks, payload=Payload((), (), name)) for name in ("one", "two")]
+    lines = []
+    first, second = [stage.ensure("tf-2.21", log=lines.append) for stage in stages]
+    assert lines.count("tidemill: building environment aws-cli (first use)") == 1
+    assert first.aws_cli == second.aws_cli in second.read_only_paths
+    assert list(first.aws_cli.glob("lib/python*/site-packages/six.py"))
+    assert (first.prefix / "bin/aws").read_text().count(f"{first.aws_cli}/bin/") == 2
+    run_python(first, "import importlib.util; assert importlib.util.find_spec('six') is None")
+    (locks / "aws-cli.txt").write_text("")
+    assert stages[0].describe("tf-2.21").key != first.key, "another CLI makes another environment"
+
+    stages[0].remove(first.key)
+    assert second.aws_cli.exists()
+    stages[1].remove(second.key)
+    assert not second.aws_cli.exists()
+
+
 def test_an_environment_without_its_base_is_rebuilt(tmp_path, locks):
     environments = Environments(tmp_path, locks=locks)
     environment = environments.ensure("tf-2.21", log=lambda _line: None)

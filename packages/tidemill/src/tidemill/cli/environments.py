@@ -37,7 +37,7 @@ def list_environments(
             each.name,
             each.python,
             each.key,
-            size(_size_bytes(each.prefix) + _size_bytes(each.base)),
+            size(sum(map(_size_bytes, (each.prefix, *each.shared_layers)))),
             f"{age(datetime.fromtimestamp(each.last_use_s, UTC))} ago",
             str(each.prefix),
         )

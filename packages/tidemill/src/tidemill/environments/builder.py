@@ -1,9 +1,10 @@
-"""Environments of jobs and endpoints, built by uv on first use, in two layers.
+"""Environments of jobs and endpoints, built by uv on first use, in layers.
 
 The base contains the packages of a lock file: gigabytes that change seldom, shared by all checkouts and versions of
-tidemill with the same lock and Python. The environment itself is small: the in-job distributions, and a link to its
-base. Complete layers never change; the packages of a job's requirements go into an overlay above them (`overlays.py`).
-The key of a layer is a hash of all its inputs, so that an upgrade builds a new layer instead of changing one.
+tidemill with the same lock and Python. A second shared layer contains the AWS CLI with its own packages, on tidemill's
+own Python. The environment itself is small: the in-job distributions, a link to its base, and the command ``aws``.
+Complete layers never change; the packages of a job's requirements go into an overlay above them (`overlays.py`). The
+key of a layer is a hash of all its inputs, so that an upgrade builds a new layer instead of changing one.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from tidemill.environments.overlays import Overlays
 from tidemill.environments.payload import Payload
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
-__all__ = ["BuiltEnvironment", "Environment", "Environments"]
+__all__ = ["BuiltEnvironment", "Environment", "Environments", "shared_layers"]
 
 _LOCKS = Path(__file__).parent / "locks"
+_AWS_CLI = "aws-cli"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +41,9 @@ class Environment:
         prefix: Directory of the virtual environment.
         lock_sha256: Digest of the lock file, hexadecimal.
         base: Directory of the base.
-        interpreter: The Python of both layers.
-        read_only_paths: Directories that a job must be able to read: both layers, their Python, and the sources if
+        aws_cli: Directory of the AWS CLI; None if the locks do not contain it.
+        interpreter: The Python of environment and base.
+        read_only_paths: Directories that a job must be able to read: all layers, their Pythons, and the sources if
             tidemill runs from a checkout.
     """
 
@@ -49,6 +52,7 @@ class Environment:
     prefix: Path
     lock_sha256: str
     base: Path
+    aws_cli: Path | None
     interpreter: Interpreter
     read_only_paths: tuple[Path, ...]
 
@@ -56,6 +60,11 @@ class Environment:
     def python(self) -> Path:
         """Path of the environment's Python."""
         return self.prefix / "bin" / "python"
+
+    @property
+    def shared_layers(self) -> tuple[Path, ...]:
+        """The layers below it, which other environments may share: the base, and the AWS CLI if there is one."""
+        return (self.base, self.aws_cli) if self.aws_cli else (self.base,)
 
     @property
     def site_packages(self) -> Path:
@@ -71,7 +80,7 @@ class BuiltEnvironment:
         name: Name of the environment, e.g. ``tf-2.21``.
         key: Hash of all inputs.
         prefix: Directory of the virtual environment.
-        base: Directory of the base, which other environments may share.
+        shared_layers: As for `Environment`.
         python: Version of the Python with the patch number; empty if unknown.
         last_use_s: Time of the build or of the last job's start, in seconds since the epoch.
     """
@@ -79,7 +88,7 @@ class BuiltEnvironment:
     name: str
     key: str
     prefix: Path
-    base: Path
+    shared_layers: tuple[Path, ...]
     python: str
     last_use_s: float
 
@@ -111,11 +120,12 @@ class Environments:
         """
         framework = self._framework(name)
         interpreter = find_interpreter(_pythons(framework, python), purpose=f"TensorFlow {framework.version}")
-        lock_sha256 = hashlib.sha256(self._lock(name).read_bytes()).hexdigest()
         payload = self._payload_of(framework)
-        parts = (interpreter.version, platform.machine(), str(interpreter.executable))
-        base = self._directory / f"{name}-base-{_key(lock_sha256, *parts)}"
-        key = _key(lock_sha256, *parts, payload.identity)
+        lock_sha256 = _sha256(self._lock(name))
+        parts = (lock_sha256, *_identity(interpreter))
+        base = self._directory / f"{name}-base-{_key(*parts)}"
+        aws_cli = self._aws_cli()
+        key = _key(*parts, payload.identity, *([aws_cli.name] if aws_cli else []))
         prefix = self._directory / f"{name}-{key}"
         return Environment(
             name=name,
@@ -123,13 +133,17 @@ class Environments:
             prefix=prefix,
             lock_sha256=lock_sha256,
             base=base,
+            aws_cli=aws_cli,
             interpreter=interpreter,
-            read_only_paths=(prefix, base, interpreter.prefix, *payload.sources),
+            read_only_paths=(
+                *(prefix, base, interpreter.prefix, *payload.sources),
+                *((aws_cli, Interpreter.own().prefix) if aws_cli else ()),
+            ),
         )
 
     def is_built(self, environment: Environment) -> bool:
-        """Return whether an environment and its base are complete."""
-        return bool(Built(environment.base).marker and Built(environment.prefix).marker)
+        """Return whether an environment and all layers below it are complete."""
+        return all(Built(each).marker for each in (*environment.shared_layers, environment.prefix))
 
     def ensure(
         self,
@@ -162,21 +176,21 @@ class Environments:
         except MissingInterpreterError as missing:
             self._fetch_interpreter(name, python, missing, log=log, poll=poll)
             environment = self.describe(name, python=python)
-        base, built = Built(environment.base), Built(environment.prefix)
-        for each in (base, built):  # before reading its marker, because a clean-up may remove it now
-            each.hold(poll=poll)
+        built = Built(environment.prefix)
+        for each in (*map(Built, environment.shared_layers), built):
+            each.hold(poll=poll)  # before reading its marker, because a clean-up may remove it now
             check_unchanged(each, linked=True, writable=writable, log=log, poll=poll)
         if self.is_built(environment):
             return environment
-        wait = _Wait(base, name, log=log, poll=poll)
-        with base.locked(poll=wait.poll, waiting=wait.begin) as base_fd:
-            if base.marker:
-                wait.end()
-            else:
-                self._build_base(base, environment, log=log, poll=poll, lock_fd=base_fd)
-            with built.locked(poll=poll) as lock_fd:
-                if not built.marker:
-                    self._build(built, environment, log=log, poll=poll, lock_fd=lock_fd)
+        with contextlib.ExitStack() as locks:
+            if environment.aws_cli:
+                layer = self._shared_layer(environment.aws_cli, _AWS_CLI, Interpreter.own(), log=log, poll=poll)
+                locks.enter_context(layer)
+            layer = self._shared_layer(environment.base, name, environment.interpreter, log=log, poll=poll)
+            locks.enter_context(layer)
+            lock_fd = locks.enter_context(built.locked(poll=poll))
+            if not built.marker:
+                self._build(built, environment, log=log, poll=poll, lock_fd=lock_fd)
         return environment
 
     def current(self) -> list[Environment]:
@@ -195,13 +209,12 @@ class Environments:
             built = Built(marker.with_name(marker.name.removesuffix(".json")))
             record = built.marker
             if record and "lock_sha256" in record:  # only bases lack it
-                prefix = built.directory
                 found.append(
                     BuiltEnvironment(
                         name=record["name"],
                         key=record["key"],
-                        prefix=prefix,
-                        base=self._directory / record.get("base", prefix.name),
+                        prefix=built.directory,
+                        shared_layers=shared_layers(built.directory, record),
                         # "3.11.7", or sys.version as earlier versions wrote it
                         python=record.get("python", "").partition(" ")[0],
                         last_use_s=built.last_used_s or 0.0,
@@ -210,7 +223,7 @@ class Environments:
         return found
 
     def remove(self, key: str) -> None:
-        """Remove the environment ``key``, the overlays above it, and its base if no other environment uses the base.
+        """Remove the environment ``key``, the overlays above it, and the layers below it that no other one uses.
 
         Jobs that run in the environment will fail.
 
@@ -219,45 +232,68 @@ class Environments:
         """
         for environment in self.built():
             if environment.key == key:
-                built, base = Built(environment.prefix), Built(environment.base)
-                # Lock the base first, as for building, so that no environment is built on it meanwhile.
-                with base.locked(poll=lambda: None):
+                built, below = Built(environment.prefix), [Built(each) for each in environment.shared_layers]
+                with contextlib.ExitStack() as locks:
+                    for layer in below:  # first, as for building, so that no environment is built on it meanwhile
+                        locks.enter_context(layer.locked(poll=lambda: None))
                     with built.locked(poll=lambda: None):
                         built.clear()
                     Overlays(self._directory / "overlays").remove_above(key)
-                    if environment.base not in {each.base for each in self.built()}:
-                        base.clear()
+                    used = {each for other in self.built() for each in other.shared_layers}
+                    for layer in below:
+                        if layer.directory not in used:
+                            layer.clear()
                 return
         had = ", ".join(f"{each.key} ({each.name})" for each in self.built()) or "none"
         raise EnvironmentBuildError(f"there is no environment with key {key!r}; built are: {had}")
 
-    def _build_base(
+    @contextlib.contextmanager
+    def _shared_layer(
         self,
-        base: Built,
-        environment: Environment,
+        directory: Path,
+        name: str,
+        interpreter: Interpreter,
+        *,
+        log: Callable[[str], None],
+        poll: Callable[[], None],
+    ) -> Iterator[None]:
+        """Keep a layer from removal during the block. It is complete, built from the lock ``name`` if missing."""
+        layer = Built(directory)
+        wait = _Wait(layer, name, log=log, poll=poll)
+        with layer.locked(poll=wait.poll, waiting=wait.begin) as lock_fd:
+            if layer.marker:
+                wait.end()
+            else:
+                self._build_shared(layer, name, interpreter, log=log, poll=poll, lock_fd=lock_fd)
+            yield
+
+    def _build_shared(
+        self,
+        layer: Built,
+        name: str,
+        interpreter: Interpreter,
         *,
         log: Callable[[str], None],
         poll: Callable[[], None],
         lock_fd: int,
     ) -> None:
-        name, interpreter = environment.name, environment.interpreter
         log(f"tidemill: building environment {name} (first use)")
         started_s = time.monotonic()
 
         def show(line: str) -> None:
             if line.endswith("\r"):
-                base.share_progress(line)
+                layer.share_progress(line)
             log(line)
 
-        with _building(base, {"name": name, "python": interpreter.version}):
+        with _building(layer, {"name": name, "python": interpreter.version}):
             build_base(
-                *(base.directory, self._lock(name), interpreter),
+                *(layer.directory, self._lock(name), interpreter),
                 name=name,
                 log=show,
                 poll=poll,
                 lock_fd=lock_fd,
                 # A job that changed a file has changed it in the cache as well.
-                use_cache=not base.was_set_aside,
+                use_cache=not layer.was_set_aside,
             )
         log(f"tidemill: environment {name} is ready after {time.monotonic() - started_s:.0f} s")
 
@@ -275,12 +311,14 @@ class Environments:
             "key": environment.key,
             "lock_sha256": environment.lock_sha256,
             "base": environment.base.name,
+            "aws_cli": environment.aws_cli.name if environment.aws_cli else "",
             "python": environment.interpreter.version,
         }
         with _building(built, record):
             payload = self._payload_of(self._framework(environment.name))
             build_upper(
                 *(built.directory, environment.base, payload, environment.interpreter),
+                aws_cli=environment.aws_cli,
                 log=log,
                 poll=poll,
                 lock_fd=lock_fd,
@@ -300,6 +338,12 @@ class Environments:
         except EnvironmentBuildError as error:
             raise missing from error
 
+    def _aws_cli(self) -> Path | None:
+        lock = self._lock(_AWS_CLI)
+        if not lock.is_file():
+            return None
+        return self._directory / f"{_AWS_CLI}-{_key(_sha256(lock), *_identity(Interpreter.own()))}"
+
     def _payload_of(self, framework: Framework) -> Payload:
         return (self._payload or Payload.find()).of(framework)
 
@@ -315,10 +359,10 @@ class Environments:
 
 
 class _Wait:
-    """Wait for a base that another process builds, and log the other process's progress."""
+    """Wait for a layer that another process builds, and log the other process's progress."""
 
-    def __init__(self, base: Built, name: str, *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
-        self._base = base
+    def __init__(self, layer: Built, name: str, *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
+        self._layer = layer
         self._name = name
         self._log = log
         self._poll = poll
@@ -331,7 +375,7 @@ class _Wait:
 
     def poll(self) -> None:
         self._poll()
-        state = self._base.shared_progress
+        state = self._layer.shared_progress
         if state not in ("", self._shown):
             self._shown = state
             self._log(state)
@@ -363,6 +407,20 @@ def _pythons(framework: Framework, python: str | None) -> tuple[str, ...]:
             f" {', '.join(framework.pythons)}"
         )
     return (python,)
+
+
+def shared_layers(prefix: Path, record: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return the layers below a complete environment, by its marker. Environments of early versions have none."""
+    names = (record.get("base"), record.get("aws_cli"))
+    return tuple(prefix.with_name(name) for name in names if name)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _identity(interpreter: Interpreter) -> tuple[str, str, str]:
+    return interpreter.version, platform.machine(), str(interpreter.executable)
 
 
 def _key(*parts: str) -> str:

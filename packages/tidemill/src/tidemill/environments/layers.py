@@ -1,9 +1,11 @@
-"""Build the two layers of an environment: the base from a lock file, and the in-job distributions above it.
+"""Build the layers of an environment: those from a lock file, and the in-job distributions above them.
 
-Both layers are virtual environments that uv creates and fills. Jobs start in the upper layer. Its packages come first;
-a ``.pth`` file adds the packages of the base. The commands of the base are linked into the upper layer.
+All layers are virtual environments that uv creates and fills. Jobs start in the upper layer. Its packages come first;
+a ``.pth`` file adds the packages of the base. The commands of the base are linked into the upper layer. Of the AWS CLI,
+which has a base of its own, the upper layer has the command only.
 """
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,10 @@ _STARTUP = "".join(
     f'import sys; exec("try:\\n import {module}\\nexcept ImportError:\\n pass")\n'
     for module in ("tidemill_runtime.startup", "tidemill_tensorflow.startup")
 )
+
+
+# Isolated (-I), because PYTHONPATH and the working directory have modules of the script.
+_AWS = '#!/bin/sh\nexec {prefix}/bin/python -I {prefix}/bin/aws "$@"\n'
 
 
 def site_packages(prefix: Path, minor: str) -> Path:
@@ -77,6 +83,7 @@ def build_upper(
     payload: Payload,
     interpreter: Interpreter,
     *,
+    aws_cli: Path | None,
     log: Callable[[str], None],
     poll: Callable[[], None],
     lock_fd: int,
@@ -88,6 +95,7 @@ def build_upper(
         base: Directory of the complete base.
         payload: The in-job distributions.
         interpreter: The Python of the base.
+        aws_cli: Directory of the complete layer with the AWS CLI; None installs no ``aws``.
         log: Called with each line that uv prints.
         poll: Called several times a second; an exception ends the build.
         lock_fd: File descriptor of the build lock, which uv keeps open.
@@ -107,6 +115,9 @@ def build_upper(
     # addsitedir, not a bare path: the .pth files of packages in the base must work as well.
     below = str(site_packages(base, interpreter.minor))
     (packages / "tidemill-base.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+    if aws_cli:
+        (prefix / "bin/aws").write_text(_AWS.format(prefix=shlex.quote(str(aws_cli))))
+        (prefix / "bin/aws").chmod(0o755)
     for command in sorted((base / "bin").iterdir()):
         link = prefix / "bin" / command.name
         if not link.exists():

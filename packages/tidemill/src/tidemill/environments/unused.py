@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.environments.build_lock import Built
-from tidemill.environments.builder import Environments
+from tidemill.environments.builder import Environments, shared_layers
 
 __all__ = ["unused_environments", "unused_overlays"]
 
@@ -20,23 +20,23 @@ __all__ = ["unused_environments", "unused_overlays"]
 def unused_environments(directory: Path, environments: Environments, *, before_s: float) -> Iterator[Path]:
     """Yield complete environments that belong to no lock of this version and were not used lately.
 
-    A base is yielded after the environments above it, and only if all of these are yielded.
+    A shared layer is yielded after the environments above it, and only if all of these are yielded.
 
     Args:
         directory: Directory of the environments.
         environments: The environments of that directory.
         before_s: Time in seconds since the epoch; environments that were used later are kept.
     """
-    current = {path for each in environments.current() for path in (each.prefix, each.base)}
+    current = {path for each in environments.current() for path in (each.prefix, *each.shared_layers)}
     records = {path: record for path in _subdirectories(directory) if (record := _marker(path)) is not None}
     needed = set(current)
     for path, record in records.items():
-        if "lock_sha256" not in record:  # a base
+        if "lock_sha256" not in record:  # a shared layer
             continue
         if path not in current and _is_unused(path, before_s=before_s):
             yield path
         else:
-            needed.add(directory / record.get("base", path.name))
+            needed.update(shared_layers(path, record))
     for path, record in records.items():
         if "lock_sha256" not in record and path not in needed and _is_unused(path, before_s=before_s):
             yield path
