@@ -35,7 +35,7 @@ ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-bare test-bare-stack test-bare-in-job test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode fuzz-serving \
-  matrix-kills matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs lock bench wheels clean
+  matrix-kills matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs picture measure lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -133,7 +133,7 @@ jobs-environment: .venv/ready | native
 # --- the two commands -----------------------------------------------------------------------------------------
 
 quickstart: .venv/ready jobs-environment
-	@$(BIN)/python examples/01_digits/quickstart.py
+	@$(BIN)/python examples/01_digits/client.py
 
 # The parts find everything set up: a part that had to wait for that would begin last, whatever its place in the list.
 SETUP := setup
@@ -328,6 +328,17 @@ reference: .venv/ready
 	@touch $@
 
 # The documentation as a site, in dist/docs; a broken link or an unknown name is an error.
+# The README's picture of a terminal, drawn from a run.
+picture: .venv/ready jobs-environment
+	rm -rf build/picture && mkdir -p build/picture && cd build/picture && $(abspath $(BIN))/tidemill examples get digits
+	cd build/picture && PATH=$(abspath $(BIN)):$$PATH PYTHONUNBUFFERED=1 python $(CURDIR)/docs/draw_terminal.py $(CURDIR)/docs/pictures/fit.svg \
+	  --title "A client trains a model on handwritten digits, deploys it and gets predictions" -- python digits/client.py
+
+# How easy the source is to read, in numbers.
+measure: .venv/ready
+	$(BIN)/python benchmarks/files_entered.py
+	$(BIN)/python benchmarks/source_measures.py
+
 docs: .venvs/docs/ready
 	.venvs/docs/bin/zensical build --strict --clean
 

@@ -1,16 +1,18 @@
-"""Count the source files of the service that one request enters, in the steady state, until its answer.
+"""Count the source files of the service that one request enters, in the steady state, until its answer; and the moves.
 
     python benchmarks/files_entered.py [--list]
 
 These are the files that a reader opens to follow a request through the code. A file counts if one of its functions
 runs, in any thread of the service, during every request of a kind after the first one. Unrelated work of the service
-runs during some requests only, so it does not count. The service runs in the main thread of this process.
+runs during some requests only, so it does not count. A move is a call of a function in another of these files than the
+thread's call before, the median of the requests. The service runs in the main thread of this process.
 """
 
 import argparse
 import os
 import secrets
 import signal
+import statistics
 import sys
 import tempfile
 import threading
@@ -40,17 +42,26 @@ class Recorder:
 
     def __init__(self) -> None:
         self.files: set[str] = set()
+        self.moves: list[str] = []
+        """File of each call that followed a call in another file, in the order of time."""
         self.answered = threading.Event()
         self._on = False
+        self._last: dict[int, str] = {}  # by thread
 
     def start(self) -> None:
         self.files.clear()
+        self.moves.clear()
+        self._last.clear()
         self.answered.clear()
         self._on = True
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> None:
         if self._on and frame.f_code.co_filename.startswith(SOURCE):
-            self.files.add(frame.f_code.co_filename.removeprefix(SOURCE))
+            file = frame.f_code.co_filename.removeprefix(SOURCE)
+            self.files.add(file)
+            if self._last.get(threading.get_ident()) != file:
+                self._last[threading.get_ident()] = file
+                self.moves.append(file)
             if frame.f_code.co_qualname == ANSWERED:
                 self._on = False
                 self.answered.set()
@@ -96,14 +107,17 @@ def measure(state: StateDirectory, ready: int, recorder: Recorder, *, lists: boo
         )
         for name, send in requests(session).items():
             entered: list[set[str]] = []
+            moves: list[list[str]] = []
             for number in range(1 + REQUESTS):
                 time.sleep(SETTLE_S)
                 recorder.start()
                 send(number)
                 recorder.answered.wait(10)
                 entered.append(set(recorder.files))
+                moves.append(list(recorder.moves))
             files = set.intersection(*entered[1:])
-            print(f"{name}: {len(files)} files")
+            count = statistics.median(sum(file in files for file in each) for each in moves[1:])
+            print(f"{name}: {len(files)} files, {count:.0f} moves")
             for file in sorted(files) if lists else ():
                 print(f"    {file}")
     finally:

@@ -1,20 +1,25 @@
 """Train a model, deploy it and request predictions, with the estimator API.
 
-Run it with `python client.py`; the service is started if none runs. With the import of AWS's documents,
-`from sagemaker.tensorflow import TensorFlow`, run it with `tidemill run client.py`.
+    python client.py
 
-The exit code is 1 if the model recognizes fewer than 95 % of the held-out digits.
+The service is started if none runs, and the data is prepared if it is missing. The exit code is 1 if the model
+recognizes fewer than 95 % of the held-out digits. With the import of AWS's documents, `from sagemaker.tensorflow
+import TensorFlow`, run the client with `tidemill run client.py`.
 """
 
 import json
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidemill.environments.builder import Environments
 from tidemill.sdk import TensorFlow
+from tidemill.sdk.console import Console
+from tidemill.settings import Settings
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).parent
 DATA = HERE / "data"
 EXPECTED_ACCURACY = 0.95
 
@@ -28,10 +33,15 @@ def timed(phase: str):
     took_s[phase] = time.monotonic() - begin
 
 
-def main() -> int:
+def prepare() -> None:
+    """Make the data, with the packages of the jobs' environment."""
     if not (DATA / "heldout.json").exists():
-        print(f"no data in {DATA}; `make quickstart` prepares it, or prepare.py {DATA}", file=sys.stderr)
-        return 2
+        environment = Environments(Settings().environments_dir).ensure("tf-2.21", log=Console().log)
+        subprocess.run([environment.python, HERE / "prepare.py", DATA], check=True)
+
+
+def main() -> int:
+    prepare()
     estimator = TensorFlow(
         entry_point=str(HERE / "train.py"),
         role="SageMakerRole",
@@ -43,7 +53,7 @@ def main() -> int:
         hyperparameters={"epochs": 20, "learning_rate": 0.002},
     )
     with timed("train"):
-        estimator.fit({"train": f"file://{DATA}/train", "test": f"file://{DATA}/test"})
+        estimator.fit({name: (DATA / name).absolute().as_uri() for name in ("train", "test")})
     with timed("deploy"):
         predictor = estimator.deploy(initial_instance_count=1, instance_type="local")
     try:

@@ -2,7 +2,7 @@
 
 The wheels are `tidemill/environments/payload/*.whl`: environments of jobs are made by an installed tidemill, which may
 have no checkout beside it and no registry that knows the in-job distributions. A source distribution carries their
-sources below ``payload-src/`` for the same reason.
+sources below ``payload-src/`` for the same reason. The examples are in both, for `tidemill examples get`.
 """
 
 import os
@@ -40,6 +40,10 @@ class PayloadHook(BuildHookInterface):
         if version == "editable":
             return
         sources = {name: self._source(name) for name in IN_JOB}
+        examples = self._examples()
+        into = "payload-src/examples" if self.target_name == "sdist" else "tidemill/examples"
+        for file in examples.glob("*/*.py"):
+            build_data["force_include"][str(file)] = f"{into}/{file.relative_to(examples)}"
         if self.target_name == "sdist":
             for name, path in sources.items():
                 parts = [path / part for part in PARTS if (path / part).exists()]
@@ -71,6 +75,11 @@ class PayloadHook(BuildHookInterface):
             f"the in-job distribution {name} lies neither in {root.parent / name} nor in {root / 'payload-src' / name};"
             " build tidemill from a complete checkout or from its source distribution"
         )
+
+    def _examples(self) -> Path:
+        root = Path(self.root)
+        in_checkout = root.parents[1] / "examples"
+        return in_checkout if in_checkout.is_dir() else root / "payload-src" / "examples"
 
     def _build(self, source: Path, target: Path) -> None:
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]

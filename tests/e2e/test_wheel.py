@@ -77,13 +77,18 @@ def test_the_wheel_was_built_from_its_source_archive_and_brings_every_in_job_dis
 def test_the_snippet_of_the_readme_runs_from_the_wheel_alone(bare: Path, root: Path, variables: dict[str, str]) -> None:
     snippets = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
     (snippet,) = [text for text in snippets if "estimator.fit" in text]
-    data = bare / "data/train"
-    data.mkdir(parents=True)
-    (data / "digits.csv").write_text("1,2\n")
-    assert "file:///data/train" in snippet
-    (bare / "client.py").write_text(snippet.replace("file:///data/train", f"file://{data}"))
-    (bare / "train.py").write_text(TRAIN)
     tidemill = bare / "env/bin/tidemill"
+    get = [tidemill, "examples", "get", "digits"]
+    got = subprocess.run(get, cwd=bare, env=variables, capture_output=True, text=True, check=False)
+    assert got.returncode == 0, got.stderr
+    files = {file.name: file.read_text() for file in (root / "examples/01_digits").glob("*.py")}
+    assert {file.name: file.read_text() for file in (bare / "digits").iterdir()} == files
+    for channel in ("train", "test"):
+        data = bare / "digits/data" / channel
+        data.mkdir(parents=True)
+        (data / "digits.csv").write_text("1,2\n")
+    (bare / "client.py").write_text(snippet)
+    (bare / "digits/train.py").write_text(TRAIN)
     try:
         up = subprocess.run([tidemill, "up"], cwd=bare, env=variables, capture_output=True, text=True, timeout=120)
         assert up.returncode == 0, up.stdout + up.stderr

@@ -39,6 +39,7 @@ VERBS = (
     "invoke",
     "delete",
     "environments",
+    "examples",
     "keys",
     "doctor",
     "gc",

@@ -1,0 +1,58 @@
+"""`tidemill examples`: programs to begin with, each with its data, script and client."""
+
+import ast
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.text import print_table
+
+__all__ = ["app"]
+
+_INSTALLED = Path(__file__).parents[1] / "examples"  # of a wheel, see hatch_build.py
+_IN_CHECKOUT = Path(__file__).parents[5] / "examples"
+
+app = typer.Typer(no_args_is_help=True, help="List and copy programs to begin with.")
+
+
+@app.command("list")
+def list_examples() -> None:
+    """List the examples."""
+    print_table(("NAME", "WHAT ITS FIRST PROGRAM DOES"), [(name, _about(path)) for name, path in _examples().items()])
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="E.g. digits.")],
+    directory: Annotated[
+        Path | None, typer.Argument(help="The new directory (default: the example's name).", file_okay=False)
+    ] = None,
+) -> None:
+    """Copy an example into a new directory."""
+    examples = _examples()
+    if name not in examples:
+        raise CommandFailed(f"there is no example {name!r}; there are {', '.join(examples)}")
+    target = directory or Path(name)
+    if target.exists():
+        raise CommandFailed(f"{target} exists, and an example is copied into a new directory: name another one")
+    target.mkdir(parents=True)
+    for file in sorted(examples[name].glob("*.py")):
+        shutil.copyfile(file, target / file.name)
+        typer.echo(str(target / file.name))
+
+
+def _examples() -> dict[str, Path]:
+    """Return the directories by the names of the examples."""
+    root = _INSTALLED if _INSTALLED.is_dir() else _IN_CHECKOUT
+    # The directories are numbered in the order in which one reads them.
+    return {path.name.partition("_")[2].replace("_", "-"): path for path in sorted(root.glob("[0-9]*_*"))}
+
+
+def _about(path: Path) -> str:
+    """Return the first line of the docstring of what one runs: the client, else the only script, else the first."""
+    file = next((file for file in (path / "client.py", *sorted(path.glob("*.py"))) if file.exists()), None)
+    docstring = ast.get_docstring(ast.parse(file.read_text())) if file is not None else None
+    return (docstring or "").partition("\n")[0]
