@@ -1,4 +1,4 @@
-"""Every command line of tidemill in the documents is valid: its verb, its options and the number of its arguments."""
+"""Every command line of tidemill in the documents is valid, and every message that they explain is one of the code."""
 
 import re
 import shlex
@@ -63,3 +63,14 @@ def test_every_verb_has_a_row_in_the_reference() -> None:
     text = (REPOSITORY / "docs/reference/command-line.md").read_text()
     rows = re.findall(r"^\| `([a-z]+)", text.partition("## Exit codes")[0], re.MULTILINE)
     assert sorted(rows) == sorted(VERBS)
+
+
+def test_messages_that_the_documents_explain_are_in_the_code() -> None:
+    page = (REPOSITORY / "docs/coming-from-sagemaker.md").read_text()
+    rows = re.findall(
+        r"^\|([^|]*)\|", page[page.index("## When something fails") : page.index("## Words")], re.MULTILINE
+    )
+    messages = {message for row in rows for message in re.findall(r"`([^`]+)`", row)} - {"ModuleNotFoundError"}
+    assert len(messages) >= 10
+    source = "".join(file.read_text() for file in REPOSITORY.glob("packages/*/src/**/*.py"))
+    assert {message for message in messages if message not in source} == set()
