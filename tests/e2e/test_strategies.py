@@ -1,6 +1,7 @@
 """TensorFlow's strategies on several instances: SageMaker's TF_CONFIG, and scripts that build their own."""
 
 import json
+import re
 import textwrap
 import uuid
 from collections.abc import Iterator
@@ -213,4 +214,8 @@ def test_estimators_train_on_parameter_servers_with_checkpoints_in_s3(three: Any
     workers = [f"TASK worker {index} {instances} {instances}" for index in range(instances - 1)]
     assert [line for line in log if line.startswith("TASK ")] == [f"TASK master 0 {instances} {instances}", *workers]
     listed = three.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{name}/model/")["Contents"]
-    assert f"{name}/model/model.ckpt-600.index" in {each["Key"] for each in listed}
+    keys = {each["Key"] for each in listed}
+    last = max(int(match[1]) for key in keys if (match := re.search(r"model\.ckpt-(\d+)\.index$", key)))
+    assert 600 <= last < 600 + instances, "other workers may take their last steps after the 600th"
+    parts = {f"{name}/model/model.ckpt-{last}.data-{part:05}-of-{instances:05}" for part in range(instances)}
+    assert parts <= keys, "each server writes its part"
