@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
                 yield Row(named[1] if named else "", line.split(" | ")[2], tests)
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.tests[0][1])
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row.tests[0][1])
 def test_a_row_names_tests_that_exist_and_tolerances_of_theirs(row: Row) -> None:
     directory = REPOSITORY / row.directory
     for file, name in row.tests:
