@@ -99,9 +99,10 @@ $(TF_ENV)/ready: .venv/ready requirements/tf-$(TF).txt requirements/tf-$(TF)-tes
 	$(UV) pip install -q -p $(TF_ENV) --no-deps --no-build-isolation $(addprefix -e ,$(IN_JOB_PACKAGES))
 	@touch $@
 
-.venvs/peers/ready: .venv/ready requirements/peers.txt
+.venvs/peers/ready: .venv/ready requirements/peers.txt tests/impatient_sdk.py
 	test -x .venvs/peers/bin/python || $(UV) venv -q -p $(PYTHON) .venvs/peers
 	$(UV) pip install -q -p .venvs/peers --require-hashes -r requirements/peers.txt
+	cp tests/impatient_sdk.py $$(echo .venvs/peers/lib/python3.*/site-packages)/sitecustomize.py
 	@touch $@
 
 # Other model servers, for benchmarks/serving.py --peers: each in an environment of its own.
