@@ -1,7 +1,8 @@
-"""On a rank: run with a configuration other than the one it was started with."""
+"""On a rank: run with a configuration other than the one it was started with, and see what is logged."""
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,3 +18,17 @@ def configured(**changes: Any) -> Iterator[None]:
         yield
     finally:
         session.set_current(before)
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[list[str]]:
+    """Collect the warnings that the library logs inside this context."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("smdistributed.modelparallel")
+    log.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)

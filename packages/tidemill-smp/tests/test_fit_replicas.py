@@ -39,8 +39,10 @@ def test_a_callback_that_stops_one_rank_stops_all(moment: str) -> None:
 
 
 def test_logs_of_a_custom_train_step_are_averaged() -> None:
-    histories = ranks.run(4, logs_of_own_train_step, config=CONFIG)
-    assert histories == [{"replica": [0.5], "parts": [[0.5, 1.0]]}] * 4
+    histories, lines = zip(*ranks.run(4, logs_of_own_train_step, config=CONFIG), strict=True)
+    assert histories == ({"replica": [0.5], "parts": [[0.5, 1.0]]},) * 4
+    assert ["Own.train_step is the script's own" in line for line in lines[0]] == [True], "once, on rank 0"
+    assert lines[1:] == ([], [], [])
 
 
 def test_replicas_that_train_independently_get_their_own_logs() -> None:
@@ -171,8 +173,10 @@ def logs_of_own_train_step() -> Any:
         forget_the_step_before()
         model = Own(smp.mp_size())
         model.compile("sgd", "mse")
-        history = model.fit(_dataset(1, slice(smp.dp_rank(), None, 2)), verbose=0).history
-    return json.loads(json.dumps(history, default=np.ndarray.tolist))
+        with sessions.logged() as lines:
+            model.fit(_dataset(1, slice(smp.dp_rank(), None, 2)), verbose=0)
+            history = model.fit(_dataset(1, slice(smp.dp_rank(), None, 2)), verbose=0).history
+    return json.loads(json.dumps(history, default=np.ndarray.tolist)), lines
 
 
 def independent_logs() -> float:

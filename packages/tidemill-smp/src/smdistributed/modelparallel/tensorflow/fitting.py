@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
 from smdistributed.modelparallel.tensorflow.keras_api import (
     hears_training,
     loss_of,
@@ -19,12 +21,17 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     unpack,
     unscaled,
 )
+from smdistributed.modelparallel.tensorflow.keras_losses import dividing
 from smdistributed.modelparallel.tensorflow.keras_notes import notes_of, with_notes
+from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.step import StepFunction, step
 from tensorflow.python.eager import context
 
-__all__ = ["Steps", "agree_on_shuffling", "is_quiet", "refuse_backups"]
+__all__ = ["Steps", "agree_on_shuffling", "is_quiet", "refuse_backups", "report_own_step"]
+
+log = logging.getLogger("smdistributed.modelparallel")
 
 
 class Steps:
@@ -45,14 +52,14 @@ class Steps:
         if variables:
             means = [grad if grad is None else grad.accumulate() for grad in grads]
             model.optimizer.apply_gradients(zip(unscaled(model.optimizer, means), variables, strict=True))
-        return metrics_after(model, loss.reduce_mean(), x, y, _noted(y_pred, notes), sample_weight)
+        return metrics_after(model, _whole(loss), x, y, _noted(y_pred, notes), sample_weight)
 
     def evaluate(self, data: Any) -> Any:
         """Evaluate one batch, and return the metrics."""
         model = self._model
         x, y, sample_weight = unpack(data)
         loss, y_pred, notes = self._evaluation(x, y, sample_weight)
-        return metrics_after(model, loss.reduce_mean(), x, y, _noted(y_pred, notes), sample_weight)
+        return metrics_after(model, _whole(loss), x, y, _noted(y_pred, notes), sample_weight)
 
     def predict(self, data: Any) -> Any:
         """Predict one batch of any size: pad it to equal microbatches, and drop the padding from the result."""
@@ -65,17 +72,25 @@ class Steps:
         model = self._model
         with tf.GradientTape() as tape:
             y_pred = self._call(x, training=True)
-            loss = loss_of(model, x, y, y_pred, sample_weight, training=True)
-            scaled = scaled_loss(model.optimizer, loss)
+            batch = self._batch(x)
+            with dividing(model, batch):
+                loss = loss_of(model, x, y, y_pred, sample_weight, training=True)
+            scaled = scaled_loss(model.optimizer, batch.to_differentiate(loss))
         return tape.gradient(scaled, model.trainable_variables), loss, y_pred, _notes(y_pred)
 
     def _evaluate_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
         y_pred = self._call(x, training=False)
-        loss = loss_of(self._model, x, y, y_pred, sample_weight, training=False)
+        with dividing(self._model, self._batch(x)):
+            loss = loss_of(self._model, x, y, y_pred, sample_weight, training=False)
         return loss, y_pred, _notes(y_pred)
 
     def _predict_microbatch(self, x: Any) -> Any:
         return self._call(x, training=False)
+
+    def _batch(self, x: Any) -> BatchLoss:
+        state = tracer()
+        assert state is not None, "called inside a step"
+        return BatchLoss(_first(x), state, current(), _reported(self._model))
 
     def _call(self, x: Any, *, training: bool) -> Any:
         model = self._model
@@ -110,13 +125,49 @@ def refuse_backups(callbacks: Any) -> None:
         )
 
 
+def report_own_step(model: Any, name: str, own: Any) -> None:
+    """Log once that a script has replaced `train_step` or `test_step`, in which the library divides the losses.
+
+    Args:
+        model: The model.
+        name: Name of the method.
+        own: The method of the library.
+    """
+    reported = _reported(model)
+    if getattr(type(model), name) is own or name in reported:
+        return
+    reported.add(name)
+    if current().placement.rank == 0:
+        log.warning(
+            "smp: %s.%s is the script's own: the losses and gradients that it computes are divided as it divides them "
+            "(accumulate and reduce_mean return the mean over the microbatches), and with ddp averaged over replicas",
+            type(model).__name__,
+            name,
+        )
+
+
 def is_quiet() -> bool:
     """Return whether this rank prints no progress bar, because rank 0 does."""
     return current().placement.rank != 0
 
 
+def _reported(model: Any) -> set[str]:
+    """Return what has been logged once of a model."""
+    reported: set[str] = model.__dict__.setdefault("_smp_reported", set())
+    return reported
+
+
+def _first(x: Any) -> Any:
+    return next(part for part in tf.nest.flatten(x) if part is not None)
+
+
 def _size(x: Any) -> Any:
-    return tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
+    return tf.shape(_first(x))[0]
+
+
+def _whole(loss: StepOutput) -> Any:
+    """Return the loss of the whole batch, as Keras logs it: one value per row if it has no reduction."""
+    return loss.merge() if loss.outputs[0].shape.rank else loss.reduce_mean()
 
 
 def _filled(tensor: Any) -> Any:

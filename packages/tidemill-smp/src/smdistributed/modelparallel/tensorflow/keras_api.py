@@ -26,6 +26,7 @@ __all__ = [
     "containers_of",
     "creating_without_memory",
     "hears_training",
+    "in_order_of_metrics",
     "is_keras_variable",
     "layers_of",
     "library_modules",
@@ -168,6 +169,14 @@ def metrics_after(model: Any, loss: Any, x: Any, y: Any, y_pred: Any, sample_wei
         size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
         model._loss_tracker.update_state(loss, sample_weight=size)
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> Any:
+    """Return logs as Keras's `train_on_batch` does by default: a list in the order of the metrics, or a number."""
+    if not IS_TF_KERAS:
+        return model._flatten_metrics_in_order(logs)
+    training: Any = importlib.import_module("tf_keras.src.engine.training")
+    return training.flatten_metrics_in_order(logs, model.metrics_names)
 
 
 def scaled_loss(optimizer: Any, loss: Any) -> Any:

@@ -53,6 +53,8 @@ class Tracer:
     """Names of the tensors that the models return."""
     scopes: list[str] = field(default_factory=list)
     """Units, indexed by the number in their name scope."""
+    sums: list[tuple[Any, Any]] = field(default_factory=list)
+    """A number of this microbatch, and the placeholder of its sum over the whole batch (see `batch_sums`)."""
 
     @contextmanager
     def marking(self, unit: str | None) -> Iterator[None]:

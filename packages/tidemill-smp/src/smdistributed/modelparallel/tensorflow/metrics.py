@@ -7,7 +7,8 @@ variables of metrics are combined over all ranks at the end of an epoch, as in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow.keras_api import in_order_of_metrics
 from smdistributed.modelparallel.tensorflow.session import Session, current
 from smdistributed.modelparallel.tensorflow.variables import (
     RemoteVariable,
@@ -23,7 +25,7 @@ from smdistributed.modelparallel.tensorflow.variables import (
     tensorflow_variable,
 )
 
-__all__ = ["results_here", "results_of_all"]
+__all__ = ["on_batch", "results_here", "results_of_all"]
 
 _WHAT = "metrics of fit or evaluate"
 
@@ -65,6 +67,22 @@ def results_of_all(model: Any, logs: Any) -> Any:
         }
     with _holding_values(variables, values):
         return tf.nest.map_structure(_plain, _results(model.metrics))
+
+
+def on_batch(model: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what Keras's `train_on_batch` or `test_on_batch` returns, for the data of all replicas.
+
+    Args:
+        model: The model.
+        function: The method of Keras.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+    """
+    given = inspect.signature(function).bind(*args, **kwargs)
+    as_dictionary = given.arguments.get("return_dict", False)
+    given.arguments["return_dict"] = True
+    logs = results_of_all(model, function(*given.args, **given.kwargs))
+    return logs if as_dictionary else in_order_of_metrics(model, logs)
 
 
 class _Values:

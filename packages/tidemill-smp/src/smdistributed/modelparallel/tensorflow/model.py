@@ -137,6 +137,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         Raises:
             SMPUsageError: If `callbacks` contains a `BackupAndRestore`.
         """
+        fitting.report_own_step(self, "train_step", DistributedModel.train_step)
         fitting.refuse_backups(callbacks)
         fitting.agree_on_shuffling()
         together = stopping.stopping_together(self, callbacks)
@@ -162,7 +163,34 @@ class DistributedModel(Model):  # type: ignore[misc]
         Returns:
             The loss and metrics as in Keras, equal on all ranks; with `ddp` they cover the data of all replicas.
         """
+        fitting.report_own_step(self, "test_step", DistributedModel.test_step)
         return super().evaluate(x, y, batch_size, _verbosity(verbose), *args, **kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one training step, as in Keras. Collective; the ranks of a replica pass the same batch.
+
+        Args:
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            The loss and metrics as in Keras, equal on all ranks; with `ddp` they cover the data of all replicas.
+        """
+        fitting.report_own_step(self, "train_step", DistributedModel.train_step)
+        return metrics.on_batch(self, super().train_on_batch, args, kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate one batch, as in Keras. Collective; the ranks of a replica pass the same batch.
+
+        Args:
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            The loss and metrics as in Keras, equal on all ranks; with `ddp` they cover the data of all replicas.
+        """
+        fitting.report_own_step(self, "test_step", DistributedModel.test_step)
+        return metrics.on_batch(self, super().test_on_batch, args, kwargs)
 
     def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", *args: Any, **kwargs: Any) -> Any:
         """Predict, as in Keras. Collective over the replica, whose ranks pass the same data.
@@ -431,6 +459,13 @@ class _WrappedModel(DistributedModel):
         super().__init__(name=model.name)
         self.model = model
         self._smp_rules = dict(rules) if rules is not None else None
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Configure the model for `fit`; see `DistributedModel.compile`."""
+        names = getattr(self.model, "output_names", None)
+        if names is not None:
+            self.output_names = names  # Keras matches dictionaries of losses, metrics and targets by them
+        super().compile(*args, **kwargs)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""

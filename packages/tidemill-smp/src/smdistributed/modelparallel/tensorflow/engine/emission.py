@@ -13,7 +13,7 @@ from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.segments import Message
-from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline, active_timeline
+from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline
 from smdistributed.modelparallel.tensorflow.graph_names import TRAINING, mark
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
@@ -26,7 +26,13 @@ _STAMPS = _MAX_MESSAGES - 1
 
 
 def emit(
-    plan: Plan, pieces: Sequence[Sequence[Any]], *, transport: Transport, ranks: Sequence[int]
+    plan: Plan,
+    pieces: Sequence[Sequence[Any]],
+    *,
+    transport: Transport,
+    ranks: Sequence[int],
+    timeline: Timeline | None,
+    sums: Sequence[Any] = (),
 ) -> list[list[tuple[Any, ...] | None]]:
     """Add this rank's ops to the graph under construction.
 
@@ -35,11 +41,13 @@ def emit(
         pieces: The flat tensors of each microbatch.
         transport: Sends and receives tensors.
         ranks: Global rank of each partition.
+        timeline: Records the segments, if any.
+        sums: The sums over the whole batch that the step uses, in the order of the trace.
 
     Returns:
         Per result of the body and microbatch, its components; None if another rank holds them.
     """
-    return _Emission(plan, pieces, transport, ranks, active_timeline()).run()
+    return _Emission(plan, pieces, transport, ranks, timeline, sums).run()
 
 
 class _Emission:
@@ -52,8 +60,10 @@ class _Emission:
         transport: Transport,
         ranks: Sequence[int],
         timeline: Timeline | None,
+        sums: Sequence[Any],
     ) -> None:
         self.plan = plan
+        self.sums = sums
         self.transport = transport
         self.ranks = ranks
         self.timeline = timeline
@@ -68,6 +78,7 @@ class _Emission:
     def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
         trace = self.plan.trace
         given = {output: piece[place] for output, place in trace.inputs.items()}
+        given |= {total: tensor for (_, total), tensor in zip(trace.sums, self.sums, strict=True)}
         return given | {output: tensor for output, tensor in trace.captures.items() if tensor.dtype != tf.resource}
 
     def run(self) -> list[list[tuple[Any, ...] | None]]:

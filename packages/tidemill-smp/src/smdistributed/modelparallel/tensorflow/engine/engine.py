@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -124,7 +125,7 @@ class Engine:
         Raises:
             SMPPlanMismatchError: If another rank traced a different step.
         """
-        config, placement = self.session.config, self.session.placement
+        config = self.session.config
         with self.deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition, batch=batch)
         kept = variables_of(traced.tracer.models)
@@ -135,22 +136,28 @@ class Engine:
         self._untracked += untracked
         variables += untracked
         self._warn_of_shared(traced, assignment, variables)
+        plan = self._make_plan(traced, assignment, num_microbatches)
+        if traced.sums:
+            plan = replace(plan, ahead=self._make_plan(traced.of_summands(), assignment, num_microbatches))
+        self._compare(plan)
+        self._place(traced, assignment, variables)
+        traced.forget_handles()
+        return plan
+
+    def _make_plan(self, traced: Trace, assignment: Assignment, num_microbatches: int) -> Plan:
+        config = self.session.config
         self._num_plans += 1
-        plan = make_plan(
+        return make_plan(
             traced,
             assignment,
             number=self._num_plans,
-            partition=placement.mp_rank,
+            partition=self.session.placement.mp_rank,
             num_partitions=config.partitions,
             num_microbatches=num_microbatches,
             pipeline=config.pipeline,
             active_microbatches=config.active_microbatches,
             recompute=frozenset(config.recompute),
         )
-        self._compare(plan)
-        self._place(traced, assignment, variables)
-        traced.forget_handles()
-        return plan
 
     def _run(self, hook: Hook) -> None:
         with tf.init_scope(), dropping_remote_values():

@@ -33,6 +33,8 @@ class Plan:
     extractor: Extractor
     placements: Sequence[int]
     """The partition of each result, or `ALL`."""
+    ahead: Plan | None = None
+    """The plan that computes the summands of sums over the whole batch, if the step uses any."""
 
     def fingerprint(self) -> list[str]:
         """Return lines that are equal on all ranks if and only if their plans are equal."""

@@ -113,7 +113,8 @@ def inputs_of(trace: Trace, leaves: Sequence[Any] | None, initial: Mapping[int, 
         else:
             values = values_of([external])
             found |= {} if values is None else {output: values[0]}
-    return found
+    # Sums over the whole batch only scale the gradients.
+    return found | {total: tf.ones([], tf.float64) for _, total in trace.sums}
 
 
 def _read(handle: Any) -> Any:

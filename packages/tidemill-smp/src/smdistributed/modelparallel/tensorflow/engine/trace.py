@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -62,6 +62,13 @@ class Trace:
     """Nodes that must run for their side effects."""
     invariance: Invariance = field(default_factory=Invariance)
     """Which tensors are equal in all microbatches; empty if the trace was made without a `Batch`."""
+    sums: Sequence[tuple[Output, Output]] = ()
+    """A number of this microbatch, and the placeholder of its sum over the whole batch."""
+
+    def of_summands(self) -> Trace:
+        """Return the part of the step that computes the summands of `sums`, without side effects."""
+        results = [Result(tf.TensorSpec([], tf.float64), (part,)) for part, _ in self.sums]
+        return replace(self, results=results, structure=[None] * len(results), effects=(), sums=())
 
     def forget_handles(self) -> None:
         """Drop references to variables, so that the memory of variables that become remote can be freed."""
@@ -169,6 +176,7 @@ class _Traced:
             structure=self.structure,
             effects=[index[op.name] for op in graph.control_outputs],
             invariance=invariance,
+            sums=[(_output(index, part), _output(index, total)) for part, total in self.state.sums],
         )
 
 

@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
+from smdistributed.modelparallel.tensorflow.engine.batch_sums import emit_sums
 from smdistributed.modelparallel.tensorflow.engine.emission import emit
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.invariance import Feed
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
+from smdistributed.modelparallel.tensorflow.engine.timeline import active_timeline
 from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
@@ -191,8 +193,18 @@ class StepFunction:
         # No op may wait for another rank before the check: that would delay its error or, with XLA, the check itself.
         # Recording stops because a tape around the step would only slow it down: gradients are computed inside.
         with tf.control_dependencies(checked), record.stop_recording():
+            sums = emit_sums(plans, groups, session)
             for plan, group in zip(plans, groups, strict=True):
-                emitted.append(emit(plan, group, transport=session.transport, ranks=session.placement.mp_group))
+                emitted.append(
+                    emit(
+                        plan,
+                        group,
+                        transport=session.transport,
+                        ranks=session.placement.mp_group,
+                        timeline=active_timeline(),
+                        sums=sums,
+                    )
+                )
         return _Emitted(plans, [[part for found in parts for part in found] for parts in zip(*emitted, strict=True)])
 
     def _plan(self, split: SplitArguments, microbatch: int, num_microbatches: int) -> Plan:
