@@ -5,7 +5,8 @@ means is not the mean.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ import ranks
 import sessions
 import smdistributed.modelparallel.tensorflow as smp
 from checkpoints import forget_the_step_before
+from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
+from smdistributed.modelparallel.tensorflow.engine.batch_sums import is_known_ahead
+from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer
 from smdistributed.modelparallel.tensorflow.variables import is_remote
 from test_fit_replicas import CONFIG as REPLICAS
-from test_fit_replicas import KERASES
 
 keras = tf.keras
 IS_TF_KERAS = keras.Model.__module__.startswith("tf_keras")
@@ -33,14 +36,17 @@ def test_named_losses_of_microbatches_are_divided_once() -> None:
     check(ranks.run(2, train_named, 4, "simple", config=parity.MANUAL, environment=environment))
 
 
-@KERASES
-def test_named_losses_of_replicas_are_divided_once(environment: dict[str, str]) -> None:
-    check(ranks.run(4, train_named, 2, "interleaved", config=REPLICAS, environment=environment))
+def test_named_losses_of_replicas_are_divided_once() -> None:
+    check(ranks.run(4, train_named, 2, "interleaved", config=REPLICAS))
 
 
-@pytest.mark.parametrize("kind", ["unreduced", "summed"])
-def test_losses_without_divisors_are_summed(kind: str) -> None:
-    check(ranks.run(2, train_simple, kind, config=parity.MANUAL, environment={"SMP_TRANSPORT": "python"}))
+def test_named_losses_of_replicas_are_divided_once_by_tf_keras() -> None:
+    config = {"partitions": 1, "microbatches": 2, "ddp": True, "bind_cores": False}
+    check(ranks.run(2, train_named, 2, "interleaved", config=config, environment={"TF_USE_LEGACY_KERAS": "1"}))
+
+
+def test_losses_without_a_reduction_are_summed() -> None:
+    check(ranks.run(2, train_unreduced, config=parity.MANUAL, environment={"SMP_TRANSPORT": "python"}))
 
 
 def test_losses_of_unknown_divisors_are_averaged_and_reported_once() -> None:
@@ -53,6 +59,27 @@ def test_losses_of_unknown_divisors_are_averaged_and_reported_once() -> None:
         "smp: what the layer 'adding' passes to add_loss",
     ]
     assert second == []
+
+
+def test_a_divisor_that_depends_on_random_numbers_is_that_of_the_microbatch() -> None:
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(microbatches=2, ddp=False), placement=SimpleNamespace(rank=0), dp_group=None
+    )
+    state, scale = Tracer(), tf.Variable([2.0, 0.5])
+    graph = MarkingGraph("step", tracer=state)
+    with graph.as_default(), sessions.logged() as lines:
+        rows = tf.compat.v1.placeholder(tf.float32, [2])
+        batch = BatchLoss(rows, state, session, set())
+        known = tf.reduce_sum(tf.cast(rows * scale > 1.0, tf.float32))
+        drawn = tf.reduce_sum(tf.cast(rows > tf.random.uniform([2]), tf.float32))
+        with tf.name_scope("dropping"):
+            shares = [batch.share(tf.constant(6.0), divisor) for divisor in (known, drawn, drawn)]
+    assert is_known_ahead(known) and not is_known_ahead(drawn)
+    assert [part.op.inputs[0] is known for part, _ in state.sums] == [True]
+    assert shares[1].op.type == "DivNoNan" and shares[1].op.inputs[1] is drawn
+    assert [line.partition(",")[0] for line in lines] == [
+        "smp: the loss 'dropping': what it is divided by is not known"
+    ]
 
 
 def check(results: list[Any]) -> None:
@@ -80,7 +107,8 @@ def train_named(microbatches: int, pipeline: str) -> Any:
     ):
         rows = np.arange(BATCHES * BATCH).reshape(BATCHES, BATCH)
         share = np.split(rows, [16], 1)[smp.dp_rank()] if smp.dp_size() > 1 else rows
-        mine = fit_named(smp.DistributedModel.wrap(named_model(), {"tokens": 1, "mean": 1, "*": 0}), share)
+        last = smp.mp_size() - 1
+        mine = fit_named(smp.DistributedModel.wrap(named_model(), {"tokens": last, "mean": last, "*": 0}), share)
         return mine, fit_named(named_model(), rows) if smp.rank() == smp.size() - 1 else None
 
 
@@ -119,12 +147,11 @@ def fit_named(model: Any, rows: Any) -> Any:
     size = rows.shape[1]
     history = model.fit(x, y, sample_weight=weights, batch_size=size, epochs=2, shuffle=False, verbose=0).history
     after = model.evaluate(x, y, sample_weight=weights, batch_size=size, verbose=0, return_dict=True)
-    first = [{name: value[:size] for name, value in part.items()} for part in (x, y, weights)]
-    if IS_TF_KERAS:
-        batch = dict(enumerate(model.test_on_batch(*first)))
-    else:
-        batch = model.train_on_batch(*first, return_dict=True)
-    return {**history, **_prefixed("after", after), **_prefixed("batch", batch)}, _held(model)
+    if smp.dp_size() > 1:
+        first = [{name: value[:size] for name, value in part.items()} for part in (x, y, weights)]
+        in_list = IS_TF_KERAS and dict(enumerate(model.test_on_batch(*first)))
+        history |= _prefixed("batch", in_list or model.train_on_batch(*first, return_dict=True))
+    return history | _prefixed("after", after), _held(model)
 
 
 def named_data(count: int) -> Any:
@@ -139,20 +166,16 @@ def named_data(count: int) -> Any:
     return {"ids": ids, "x": random.randn(count, 5)}, y, {"tokens": random.rand(count, LENGTH), **weights}
 
 
-def train_simple(kind: str) -> Any:
-    """Train with a loss object that does not reduce, or on the sum of a tensor that a layer adds."""
+def train_unreduced() -> Any:
+    """Train with a loss object that returns one value per row."""
+    loss = keras.losses.MeanSquaredError(reduction="none")
     with in_float64(), sessions.configured(microbatches=4):
-        mine = fit_simple(smp.DistributedModel, kind)
-        return mine, fit_simple(keras.Model, kind) if smp.rank() == 1 else None
-
-
-def fit_simple(base: Any, kind: str) -> Any:
-    loss = keras.losses.MeanSquaredError(reduction="none") if kind == "unreduced" else "mse"
-    return fit_chain(base, loss, lambda values: tf.reduce_sum(values, -1) if kind == "summed" else None)
+        mine = fit_chain(smp.DistributedModel, loss)
+        return mine, fit_chain(keras.Model, loss) if smp.rank() == 1 else None
 
 
 def train_unknown() -> Any:
-    """Train on means that the library cannot know as such; return also what it logs."""
+    """Train on a sum that a layer adds, and on means that the library cannot know as such; return also what it logs."""
     with in_float64(), sessions.configured(microbatches=4), sessions.logged() as lines:
         mine = fit_unknown(smp.DistributedModel)
         return (mine, fit_unknown(keras.Model) if smp.rank() == 1 else None), lines
@@ -166,19 +189,18 @@ def fit_unknown(base: Any) -> Any:
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
             return 2.0 * super().compute_loss(*args, **kwargs)
 
-    return fit_chain(Own, scalar, tf.reduce_mean)
+    return fit_chain(Own, scalar, lambda x: tf.reduce_sum(x, -1), tf.reduce_mean)
 
 
-def fit_chain(base: Any, loss: Any, added: Any) -> Any:
-    """Train two layers, of which the first one adds a loss."""
+def fit_chain(base: Any, loss: Any, *added: Callable[[Any], Any]) -> Any:
+    """Train a chain of layers, of which one adds losses."""
     forget_the_step_before()
     keras.utils.set_random_seed(3)
 
     class Adding(keras.layers.Layer):
         def call(self, x: Any) -> Any:
-            extra = added(tf.square(x))
-            if extra is not None:
-                self.add_loss(extra)
+            for function in added:
+                self.add_loss(function(tf.square(x)))
             return x
 
     class Net(base):  # type: ignore[misc]

@@ -221,7 +221,15 @@ def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -
     original = kind._initialize_with_initializer
 
     def later(variable: Any, initializer: Callable[..., Any]) -> None:
-        value = without_memory(variable._shape, variable._dtype, variable.name, trainable=bool(variable.trainable))
+        value = without_memory(
+            variable._shape,
+            variable._dtype,
+            variable.name,
+            trainable=bool(variable.trainable),
+            # Replicas add up the states of metrics by it.
+            aggregation=variable._map_aggregation(variable.aggregation),
+            synchronization=variable._map_synchronization(variable.synchronization),
+        )
         variable._initialize(value)
         created(variable, functools.partial(initializer, variable._shape, dtype=variable._dtype))
 
