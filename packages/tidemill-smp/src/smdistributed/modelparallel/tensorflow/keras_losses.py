@@ -33,7 +33,7 @@ def dividing(model: Any, batch: BatchLoss) -> Iterator[None]:
     if type(model).compute_loss is not Model.compute_loss:
         batch.report(f"{type(model).__name__}.compute_loss", "it is the script's own")
     for layer in [model, *layers_of(model)]:
-        if _adds_losses(layer) and layer.activity_regularizer is None:
+        if layer.activity_regularizer is None and not all(map(batch.is_by_row, _added_losses(layer))):
             batch.report(f"what the layer {layer.name!r} passes to add_loss", "it is a scalar")
 
 
@@ -159,6 +159,5 @@ def _converted(weights: Any, dtype: Any) -> Any:
     return None if weights is None else tf.cast(weights, dtype)
 
 
-def _adds_losses(layer: Any) -> bool:
-    added: Sequence[Any] = layer._losses or (layer._eager_losses if IS_TF_KERAS else ())
-    return bool(added)
+def _added_losses(layer: Any) -> Sequence[Any]:
+    return [*layer._losses, *(layer._eager_losses if IS_TF_KERAS else ())]
