@@ -36,6 +36,7 @@ __all__ = [
     "LaunchError",
     "MachinesBusy",
     "MissingInterpreterError",
+    "PayloadMismatch",
     "ResourceInUse",
     "ResourceLimitExceeded",
     "ResourceNotFound",
@@ -150,6 +151,16 @@ class ServiceUnavailable(AwsError):
 
     code = "ServiceUnavailable"
     status = 503
+
+
+class PayloadMismatch(AwsError):
+    """The bytes of a body do not have the SHA-256 that its signature covers."""
+
+    code = "XAmzContentSHA256Mismatch"
+    status = 400
+
+    def __init__(self) -> None:
+        super().__init__("The provided 'x-amz-content-sha256' header does not match what was computed.")
 
 
 class ConfigurationError(TidemillError):

@@ -3,10 +3,12 @@
 The prefix of a channel's upload contains a digest of its content. So an unchanged directory is not uploaded twice, an
 interrupted upload continues with the missing files, and no upload changes data that a running job reads.
 
-A tidemill service takes many small files as one tar archive, which it extracts and makes durable in one step; other
-services, and keys with a policy, get one request per file. Requests run in parallel.
+A tidemill service takes many small files as one tar archive, which it extracts and makes durable in one step, and a
+large file of this machine as an open descriptor, which it copies. Other services, and keys with a policy, get one
+request per file. Requests run in parallel.
 """
 
+import contextlib
 import hashlib
 import io
 import os
@@ -21,8 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tidemill.core.handed_files import SOCKET_HEADER, media_type
 from tidemill.core.names import INPUTS_PREFIX, S3Uri
 from tidemill.sdk.console import Console
+from tidemill.sdk.handed_file import handed_over
 
 __all__ = ["LocalData", "LocalFile", "files_below", "upload", "upload_files"]
 
@@ -156,10 +160,21 @@ def upload_files(
     Raises:
         S3UploadFailedError: boto3's error for a file that the service refused. Later requests are not sent.
     """
-    transfer = _Transfer(s3_client, base, progress or _ignore, finished or _ignore, dict(extra_args or {}))
     single, archives = list(files), list[list[LocalFile]]()
     small = [file for file in files if file.size_bytes <= _SMALL_BYTES]
-    if len(small) > 1 and not extra_args and _summary(s3_client, base) is not None:
+    wants_archives = len(small) > 1 and not extra_args
+    is_near = (urlsplit(s3_client.meta.endpoint_url).hostname or "") in _LOOPBACK
+    service = _summary(s3_client, base) if wants_archives or (is_near and len(small) < len(files)) else None
+    transfer = _Transfer(
+        s3_client,
+        base,
+        progress or _ignore,
+        finished or _ignore,
+        dict(extra_args or {}),
+        is_near=is_near,
+        socket_path=service.socket_path if service is not None and is_near else "",
+    )
+    if wants_archives and service is not None:
         first, *others = _archives(small)
         if transfer.send_archive(first):  # shows whether this key may send archives
             single = [file for file in files if file.size_bytes > _SMALL_BYTES]
@@ -184,6 +199,8 @@ class _Transfer:
         progress: Called with the number of bytes that were sent.
         finished: Called with the number of files that were sent.
         extra_args: Further arguments of each object.
+        is_near: Whether the endpoint is on this machine.
+        socket_path: Socket of the service for open files; empty if it has none.
     """
 
     client: Any
@@ -191,15 +208,19 @@ class _Transfer:
     progress: Callable[[int], None]
     finished: Callable[[int], None]
     extra_args: dict[str, Any]
+    is_near: bool
+    socket_path: str
 
     def send(self, file: LocalFile) -> None:
         """Send one file."""
+        if self.socket_path and file.size_bytes > _SMALL_BYTES and self._hand_over(file):
+            self.finished(1)
+            return
         from boto3.s3.transfer import TransferConfig
 
         place = self.base / file.name
-        host = urlsplit(self.client.meta.endpoint_url).hostname or ""
         # On one machine, in one request: the service would write the parts of an upload twice.
-        parts_from_bytes = _PUT_MAX_BYTES + 1 if host in _LOOPBACK else _PARTS_FROM_BYTES
+        parts_from_bytes = _PUT_MAX_BYTES + 1 if self.is_near else _PARTS_FROM_BYTES
         self.client.upload_file(
             str(file.path),
             place.bucket,
@@ -215,6 +236,33 @@ class _Transfer:
         if not self.send_archive(files):
             for file in files:
                 self.send(file)
+
+    def _hand_over(self, file: LocalFile) -> bool:
+        """Hand one file to the service; return whether it has stored the file. If not, an ordinary upload tells why."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if any(name == "ContentType" or name.startswith(("Checksum", "ContentMD5")) for name in self.extra_args):
+            return False
+        place, counted_bytes, stored = self.base / file.name, 0, False
+
+        def count(copied_bytes: int) -> None:
+            nonlocal counted_bytes
+            self.progress(copied_bytes - counted_bytes)
+            counted_bytes = copied_bytes
+
+        with handed_over(file.path, self.socket_path, copied=count) as ticket:
+            if ticket is not None:
+                with contextlib.suppress(BotoCoreError, ClientError):
+                    self.client.put_object(
+                        Bucket=place.bucket,
+                        Key=place.key,
+                        Body=b"",
+                        ContentType=media_type(ticket),
+                        **self.extra_args,
+                    )
+                    stored = True
+        count(file.size_bytes if stored else 0)
+        return stored
 
     def send_archive(self, files: Sequence[LocalFile]) -> bool:
         """Send files as one archive; return whether the service has extracted it."""
@@ -296,18 +344,35 @@ def _ignore(count: int) -> None:
 
 def _missing(s3_client: Any, data: LocalData, base: S3Uri) -> list[LocalFile]:
     """Return the files that the bucket does not have, by their size."""
-    if _summary(s3_client, base) == (len(data.files), data.size_bytes):
+    found = _summary(s3_client, base)
+    if found is not None and (found.objects, found.size_bytes) == (len(data.files), data.size_bytes):
         return []
     pages = s3_client.get_paginator("list_objects_v2").paginate(Bucket=base.bucket, Prefix=f"{base.key}/")
     there = {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
     return [file for file in data.files if there.get(f"{base.key}/{file.name}") != file.size_bytes]
 
 
-def _summary(s3_client: Any, base: S3Uri) -> tuple[int, int] | None:
-    """Return number and bytes of the objects below a prefix; None if the service does not tell: it is no tidemill."""
-    reply = s3_client.list_objects_v2(Bucket=base.bucket, Prefix=f"{base.key}/", MaxKeys=0)
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What a tidemill service tells of a prefix: number and bytes of its objects, and its socket for open files."""
+
+    objects: int
+    size_bytes: int
+    socket_path: str
+
+
+def _summary(s3_client: Any, base: S3Uri) -> _Summary | None:
+    """Return the summary of a prefix; None if the service does not tell: it is no tidemill, or the key may not list."""
+    from botocore.exceptions import ClientError
+
+    try:
+        reply = s3_client.list_objects_v2(Bucket=base.bucket, Prefix=f"{base.key}/", MaxKeys=0)
+    except ClientError:
+        return None  # the next request shows what is wrong
     headers = reply["ResponseMetadata"]["HTTPHeaders"]
-    return (int(headers[_SUMMARY[0]]), int(headers[_SUMMARY[1]])) if _SUMMARY[0] in headers else None
+    if _SUMMARY[0] not in headers:
+        return None
+    return _Summary(int(headers[_SUMMARY[0]]), int(headers[_SUMMARY[1]]), unquote(headers.get(SOCKET_HEADER, "")))
 
 
 def _archives(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:

@@ -53,7 +53,7 @@ from tidemill.services.instances import InstancesService
 from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
 from tidemill.services.runtime import RuntimeService
-from tidemill.services.s3 import S3Service
+from tidemill.services.s3 import HandedFiles, S3Service
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sts import StsService
 from tidemill.settings import Settings
@@ -248,6 +248,7 @@ class Application:
         _background(stack, _remove_unused(local), "removal of links")
         _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
         _log.info("service.capacity", **asdict(executor.capacity()))
+        handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
         gateway = Gateway(
             {
                 "sagemaker": SageMakerService(training, hosting, transform_jobs, tags, kms),
@@ -260,7 +261,12 @@ class Application:
                 "iam": IamService(UserKeys(records, clock=clock), owner=user.access_key_id),
                 "kms": KmsService(kms),
                 "s3": S3Service(
-                    objects, kms, rules, region=settings.region, records_encryption=settings.encryption == "record"
+                    objects,
+                    kms,
+                    rules,
+                    region=settings.region,
+                    handed_files=handed_files,
+                    records_encryption=settings.encryption == "record",
                 ),
                 **({"tidemill-instances": InstancesService(cluster.instances)} if cluster else {}),
             },
@@ -278,6 +284,8 @@ class Application:
                 "isolation_reason": local.isolation_reason,
             },
         )
+        if objects.contents.new is objects.contents.disk:
+            await stack.enter_async_context(handed_files.listening(state.files_socket))
         # The models load in the background; an earlier request loads the model that it needs.
         _background(stack, asyncio.to_thread(gateway.warm), "models")
         return gateway

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.core.files import make_directory, read_json, write_json
+from tidemill.core.handed_files import SOCKET_NAME
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 
@@ -111,6 +112,11 @@ class StateDirectory:
     @property
     def notify_socket(self) -> Path:
         return self.root / "notify.sock"
+
+    @property
+    def files_socket(self) -> Path:
+        """Socket at which clients of this user hand files over."""
+        return self.root / SOCKET_NAME
 
     def create(self, *, magic: Callable[[Path], int] | None = None) -> None:
         """Create the tree with mode 0700, or check an existing one.

@@ -18,7 +18,7 @@ import structlog
 
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.container_credentials import key_id_of
-from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt, UnknownOperation
+from tidemill.errors import AwsError, PayloadMismatch, ServiceUnavailable, StateCorrupt, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
 from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
@@ -196,11 +196,7 @@ class Gateway:
         digest = hashlib.sha256(body).hexdigest()
         claimed = request.headers.get("x-amz-content-sha256")
         if claimed is not None and not hmac.compare_digest(claimed.encode(), digest.encode()):
-            raise AwsError(
-                "The provided 'x-amz-content-sha256' header does not match what was computed.",
-                code="XAmzContentSHA256Mismatch",
-                status=400,
-            )
+            raise PayloadMismatch
         self._verifier.verify(claim, request, payload=digest, is_s3=False)
         request.prove()
         fields, name = found.path, found.operation

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from tidemill.core.handed_files import SOCKET_HEADER
 from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
 from tidemill.services.s3.encryption import storage_class_of
+from tidemill.services.s3.handed_files import HandedFiles
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import DamagedObject, ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
@@ -24,8 +26,9 @@ DAMAGED = "DAMAGED"
 class ListOperations:
     """ListObjects, ListObjectsV2, ListObjectVersions."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, handed_files: HandedFiles) -> None:
         self._objects = objects
+        self._handed_files = handed_files
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -49,13 +52,16 @@ class ListOperations:
     async def list_2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
         """ListObjectsV2; continues at the position in the previous page's token.
 
-        With MaxKeys 0, headers of the reply have the number and the size of all objects below the prefix.
+        With MaxKeys 0, headers of the reply have the number and the size of all objects below the prefix, and the path
+        of the socket for files, except for jobs.
         """
         members = await self._list_2(request)
         if members["MaxKeys"]:
             return members
         count, size_bytes = await self._objects.summarize(request["Bucket"], request.get("Prefix") or "")
         summary = {"x-tidemill-prefix-objects": str(count), "x-tidemill-prefix-bytes": str(size_bytes)}
+        if self._handed_files.path is not None and context.writer is None:
+            summary[SOCKET_HEADER] = quote(str(self._handed_files.path))
         return Reply(members=members, headers=summary)
 
     async def _list_2(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,9 @@ class MultipartOperations:
         """UploadPart."""
         upload = self._open(request, context)
         body = request["Body"]
-        async with self._objects.contents.disk.receive(body, size_bytes=body.size_bytes or 0) as content:
+        async with self._objects.contents.disk.receive(
+            body, size_bytes=body.size_bytes or 0, sha256=body.leave_sha256()
+        ) as content:
             checksums = dict(body.checksums)
             if upload.algorithm and member_of(upload.algorithm) not in checksums:
                 raise AwsError(

@@ -15,6 +15,7 @@ from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
 from tidemill.services.s3.encryption import Encryption
+from tidemill.services.s3.handed_files import HandedFiles
 from tidemill.services.s3.listing import ListOperations
 from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.reading import ReadOperations
@@ -35,6 +36,7 @@ class S3Service:
         keys: The KMS keys, to which those are added that requests name.
         rules: Default encryption and policies of buckets.
         region: Region that is reported for all buckets.
+        handed_files: Copies of files that clients have handed over. Default: none are.
         records_encryption: As in `Encryption`. Default: true.
     """
 
@@ -45,17 +47,19 @@ class S3Service:
         rules: BucketRules,
         *,
         region: str,
+        handed_files: HandedFiles | None = None,
         records_encryption: bool = True,
     ) -> None:
         encryption = Encryption(keys, rules, recorded=records_encryption)
+        handed_files = handed_files or HandedFiles(objects.contents.disk, limit_bytes=0)
         operations = (
             BucketOperations(objects, rules, region=region),
             BucketSettings(objects, rules, encryption),
             CopyOperations(objects, encryption),
-            ListOperations(objects),
+            ListOperations(objects, handed_files),
             MultipartOperations(objects, encryption),
             ReadOperations(objects),
-            WriteOperations(objects, encryption),
+            WriteOperations(objects, encryption, handed_files),
         )
         self._handlers = {name: _checked(handler) for group in operations for name, handler in group.handlers.items()}
 

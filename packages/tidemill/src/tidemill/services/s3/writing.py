@@ -1,17 +1,21 @@
 """PutObject, DeleteObject, DeleteObjects and object tags."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tidemill.core.handed_files import ticket_of
 from tidemill.errors import AwsError
 from tidemill.services.s3.archive import entries_of, is_extracted
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.conditions import delete_precondition, write_precondition
 from tidemill.services.s3.encryption import Encryption, encryption_of
+from tidemill.services.s3.handed_files import HandedFiles
 from tidemill.services.s3.publications import keeping_published, publisher_of
+from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.extraction import extract
 from tidemill.store.objects.index import check_key
@@ -30,8 +34,9 @@ EXTRACTED_HEADER = "x-tidemill-extracted"
 class WriteOperations:
     """PutObject, DeleteObject, DeleteObjects, GetObjectTagging, PutObjectTagging, DeleteObjectTagging."""
 
-    def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
+    def __init__(self, objects: ObjectStore, encryption: Encryption, handed_files: HandedFiles) -> None:
         self._objects = objects
+        self._handed_files = handed_files
         self._encryption = encryption
 
     @property
@@ -50,26 +55,29 @@ class WriteOperations:
         """PutObject: all checks come before the body is read.
 
         With the media type of `archive`, the body is a tar archive, whose files are stored as objects beside the key:
-        many small files are durable in one step.
+        many small files are durable in one step. With the media type of a ticket, the object is the copy of a file that
+        a client has handed over, and the body is empty.
         """
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         self._objects.require_bucket(bucket)
         if is_extracted(context):
             return await self._extract(request)
+        ticket = None if context.presigned else ticket_of(request.get("ContentType") or "")
+        if ticket is not None:
+            request = {name: value for name, value in request.items() if name != "ContentType"}
         attributes = attributes_of(request, context.headers, await self._encryption.storage_of(request))
         precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
-        body = request["Body"]
-        place, size_bytes = self._objects.contents.new, body.size_bytes or 0
-        async with place.receive(body, name=f"{bucket}/{key}", size_bytes=size_bytes) as content:
-            attributes = replace(attributes, checksums=dict(body.checksums))  # complete now: a trailer comes last
+        received = self._received(request) if ticket is None else self._handed(request, ticket)
+        async with received as (content, checksums):
+            parts = () if content.md5 else (content.size_bytes,)
             info = await self._objects.publish(
                 bucket,
                 key,
                 content,
-                attributes=attributes,
+                attributes=replace(attributes, checksums=checksums, part_sizes=parts),
                 publisher=publisher_of(context, bucket, key),
                 precondition=precondition,
             )
@@ -77,6 +85,25 @@ class WriteOperations:
         if request.get("SSEKMSEncryptionContext"):
             members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
+
+    @contextlib.asynccontextmanager
+    async def _received(self, request: Mapping[str, Any]) -> AsyncIterator[tuple[Content, dict[str, str]]]:
+        """Yield the content of the body, and its checksums."""
+        body, name = request["Body"], f"{request['Bucket']}/{request['Key']}"
+        sha256, size_bytes = body.leave_sha256(), body.size_bytes or 0
+        async with self._objects.contents.new.receive(body, name=name, size_bytes=size_bytes, sha256=sha256) as content:
+            yield content, dict(body.checksums)  # complete now: a trailer comes last
+
+    @contextlib.asynccontextmanager
+    async def _handed(self, request: Mapping[str, Any], ticket: str) -> AsyncIterator[tuple[Content, dict[str, str]]]:
+        """Yield the copy of a file, with the checksum that boto3 sends for every body."""
+        body = request["Body"]
+        async with self._handed_files.redeem(ticket) as handed:
+            if await body.read() or not {"ChecksumCRC32"}.issuperset(body.checksums):
+                raise InvalidArgument(
+                    "a request with a ticket has no body, and no checksum other than CRC-32; send the bytes of the file"
+                )
+            yield handed.content, {"ChecksumCRC32": handed.crc32} if body.checksums else {}
 
     async def _extract(self, request: Mapping[str, Any]) -> Reply:
         others = [name for name in request if name not in _OF_ARCHIVES and not name.startswith("Checksum")]
@@ -86,7 +113,8 @@ class WriteOperations:
             )
         bucket, body, disk = request["Bucket"], request["Body"], self._objects.contents.disk
         prefix, slash, _ = request["Key"].rpartition("/")
-        async with disk.receive(body, size_bytes=body.size_bytes or 0) as archive:
+        sha256, size_bytes = body.leave_sha256(), body.size_bytes or 0
+        async with disk.receive(body, size_bytes=size_bytes, sha256=sha256) as archive:
             file = disk.path(archive.content_id)
             entries = await disk.run(partial(entries_of, file, prefix=prefix + slash))
             headers = await self._encryption.storage_of(request)

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -38,6 +39,9 @@ BATCH_BYTES = 1024 * 1024
 THREADS = 8
 MIN_FREE_FRACTION = 0.01
 MIN_FREE_INODES = 1000
+
+_STEP_BYTES = 16 * 1024 * 1024
+"""A thread copies this much at a time, so that several copies and other requests share the threads."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -127,7 +131,13 @@ class ContentStore:
 
     @contextlib.asynccontextmanager
     async def receive(
-        self, body: AsyncIterable[bytes], *, name: str = "", size_bytes: int = 0, digests: Iterable[Digest] = ()
+        self,
+        body: AsyncIterable[bytes],
+        *,
+        name: str = "",
+        size_bytes: int = 0,
+        digests: Iterable[Digest] = (),
+        sha256: str | None = None,
     ) -> AsyncIterator[Content]:
         """Store the bytes of ``body`` as a new file, which is durable before the block begins.
 
@@ -138,14 +148,52 @@ class ContentStore:
             name: No effect, because files have ids as names.
             size_bytes: The announced length, to refuse early what cannot fit. Default: unknown.
             digests: Further hashes to update with every byte.
+            sha256: Expected SHA-256 in hexadecimal. Default: unknown.
 
         Raises:
+            PayloadMismatch: The bytes do not have this SHA-256.
             ServiceUnavailable: The disk is full or failing.
         """
         self.refuse_when_full(size_bytes)
         async with self._draft(digests) as draft:
             with disk_errors("receiving an object"):
-                content = await self._fill(draft, body)
+                content = await self._fill(draft, body, sha256)
+            yield content
+
+    @contextlib.asynccontextmanager
+    async def copy(
+        self,
+        source_fd: int,
+        *,
+        size_bytes: int,
+        digests: Iterable[Digest] = (),
+        has_md5: bool = True,
+        copied: Callable[[int], None],
+    ) -> AsyncIterator[Content]:
+        """Store an open file as a new file, which is removed after the block unless handed over.
+
+        The new file shares no blocks with the source that a later write to the source could change.
+
+        Args:
+            source_fd: Descriptor of the file; its position does not matter.
+            size_bytes: Number of bytes to store.
+            digests: Further hashes to update with every byte.
+            has_md5: Whether to compute the MD5.
+            copied: Called with the number of bytes after each step.
+
+        Raises:
+            EOFError: The file is shorter.
+            ServiceUnavailable: The disk is full or failing.
+        """
+        self.refuse_when_full(size_bytes)
+        async with self._draft(digests, has_md5=has_md5) as draft:
+            with disk_errors("copying a file"):
+                await self.run(draft.clone, source_fd, size_bytes)
+                for offset in range(0, size_bytes, _STEP_BYTES):
+                    step_bytes = min(_STEP_BYTES, size_bytes - offset)
+                    await self.run(draft.copy, source_fd, offset, step_bytes)
+                    copied(offset + step_bytes)
+                content = await self.run(draft.finish, ())
             yield content
 
     @contextlib.asynccontextmanager
@@ -393,11 +441,17 @@ class ContentStore:
                 raise result
 
     @contextlib.asynccontextmanager
-    async def _draft(self, digests: Iterable[Digest] = ()) -> AsyncIterator[Draft]:
+    async def _draft(self, digests: Iterable[Digest] = (), *, has_md5: bool = True) -> AsyncIterator[Draft]:
         content_id = secrets.token_hex(16)
         self._drafts.add(content_id)
         self._unnamed.add(content_id)
-        draft = Draft(self._tmp / content_id, target=self.path(content_id), hashers=self._hashers, digests=digests)
+        draft = Draft(
+            self._tmp / content_id,
+            target=self.path(content_id),
+            hashers=self._hashers,
+            digests=digests,
+            has_md5=has_md5,
+        )
         try:
             yield draft
         finally:
@@ -406,7 +460,7 @@ class ContentStore:
                 await self.run(draft.discard)
                 self._unnamed.discard(content_id)
 
-    async def _fill(self, draft: Draft, body: AsyncIterable[bytes]) -> Content:
+    async def _fill(self, draft: Draft, body: AsyncIterable[bytes], sha256: str | None) -> Content:
         """Write to the draft in a thread while the next bytes arrive."""
         loop = asyncio.get_running_loop()
         batch: list[bytes] = []
@@ -428,7 +482,7 @@ class ContentStore:
             if writing is not None:
                 await asyncio.wait({writing})
                 writing.exception()  # marks it as retrieved: the caller gets the exception that ended the loop
-        return await self.run(draft.finish, batch)
+        return await self.run(partial(draft.finish, batch, sha256=sha256))
 
     async def _pieces(self, content_id: str, offset: int, size_bytes: int, name: str) -> AsyncIterator[bytes]:
         try:

@@ -61,7 +61,13 @@ class ContentPlace(Protocol):
     """Stores immutable contents by id. A returned content is durable, so that a row may name it."""
 
     def receive(
-        self, body: AsyncIterable[bytes], *, name: str, size_bytes: int = 0, digests: Iterable[Digest] = ()
+        self,
+        body: AsyncIterable[bytes],
+        *,
+        name: str,
+        size_bytes: int = 0,
+        digests: Iterable[Digest] = (),
+        sha256: str | None = None,
     ) -> AbstractAsyncContextManager[Content]:
         """Store the bytes of ``body`` as a new content, which is removed after the block unless handed over.
 
@@ -70,8 +76,10 @@ class ContentPlace(Protocol):
             name: ``bucket/key`` of the future object. A remote S3 uses it in the name of the content, for people.
             size_bytes: The announced length, to refuse early what cannot fit. Default: unknown.
             digests: Further hashes to update with every byte.
+            sha256: Expected SHA-256 in hexadecimal. Default: unknown.
 
         Raises:
+            PayloadMismatch: The bytes do not have this SHA-256.
             ServiceUnavailable: The content cannot be stored now.
         """
         ...

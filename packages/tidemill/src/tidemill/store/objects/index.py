@@ -130,7 +130,8 @@ class ObjectInfo(ObjectAttributes):
         key: Key of the object; never used as a path.
         content_id: Id of the content. Several objects may have the same content.
         size_bytes: Length in bytes.
-        etag: MD5 in hexadecimal, without quotes. For a multipart object, the MD5 of the parts' MD5s and ``-N``.
+        etag: MD5 in hexadecimal, without quotes. For a multipart object, the MD5 of the parts' MD5s and ``-N``; for a
+            large file that a client has handed over, half of the SHA-256 and ``-1``.
         sha256: SHA-256 of the whole content, in hexadecimal.
         modified_ms: Time of the last modification, in milliseconds since the epoch.
         publisher: The job that published the object, e.g. ``training-job/digits``; empty if none did; None in rows of

@@ -114,10 +114,16 @@ class RemoteContent:
             _log.warning("objects.elsewhere_unreachable", object_store=str(self.home), reason=error.reason)
 
     def receive(
-        self, body: AsyncIterable[bytes], *, name: str, size_bytes: int = 0, digests: Iterable[Digest] = ()
+        self,
+        body: AsyncIterable[bytes],
+        *,
+        name: str,
+        size_bytes: int = 0,
+        digests: Iterable[Digest] = (),
+        sha256: str | None = None,
     ) -> AbstractAsyncContextManager[Content]:
         """Store the bytes of ``body``; see `tidemill.store.objects.contents.ContentPlace.receive`."""
-        return self._uploaded(self._disk.receive(body, size_bytes=size_bytes, digests=digests), name)
+        return self._uploaded(self._disk.receive(body, size_bytes=size_bytes, digests=digests, sha256=sha256), name)
 
     def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str, digests: Iterable[Digest] = ()

@@ -385,9 +385,9 @@ class ObjectStore:
         Args:
             bucket: Name of the bucket.
             key: Key of the object; must be checked by `check_key` before.
-            content: Result of `ContentPlace.receive`, `join` or `adopt`.
+            content: Result of `ContentPlace.receive`, `join` or `adopt`, or of `ContentStore.copy`.
             attributes: Attributes that the client has set.
-            etag: ETag of a multipart object. Default: the MD5.
+            etag: ETag of a multipart object. Default: that of the content.
             publisher: The job that publishes the object, as in `ObjectInfo`. Default: none.
             precondition: Refuses the change inside the transaction. Default: none.
             also: Makes further changes in the same transaction. Default: none.
@@ -422,7 +422,7 @@ class ObjectStore:
             key=key,
             content_id=content.content_id,
             size_bytes=content.size_bytes,
-            etag=etag or content.md5,
+            etag=etag or content.etag,
             sha256=content.sha256,
             modified_ms=self.clock.now_ms(),
             publisher=publisher,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from tidemill.errors import AwsError
+from tidemill.errors import AwsError, PayloadMismatch
 from tidemill.wire.bodies.checksums import (
     HEADER_PREFIX,
     MEMBERS,
@@ -84,6 +84,17 @@ class BodyStream:
             await self._pull()
         return self._ready.popleft()
 
+    def leave_sha256(self) -> str | None:
+        """Return the SHA-256 that the signature covers, in hexadecimal, and do not compare it at the end.
+
+        For a reader that computes the SHA-256 itself, in another thread: the reader has to compare it. None if the
+        signature does not cover the whole body, or if bytes were read already.
+        """
+        if self._received_bytes:
+            return None
+        self._hash = None
+        return self._sha256
+
     async def read(self) -> bytes:
         """Return the remaining bytes, verified."""
         return b"".join([piece async for piece in self])
@@ -112,11 +123,7 @@ class BodyStream:
     def _finish(self) -> None:
         trailers = self._decoder.finish() if self._decoder is not None else {}
         if self._hash is not None and not hmac.compare_digest(self._hash.hexdigest(), self._sha256 or ""):
-            raise AwsError(
-                "The provided 'x-amz-content-sha256' header does not match what was computed.",
-                code="XAmzContentSHA256Mismatch",
-                status=400,
-            )
+            raise PayloadMismatch
         late = {name: expected_digest(text, header=name) for name, text in trailers.items()}
         for header, digest in (*self._digests.items(), *late.items()):
             if self._running[header].digest() != digest:

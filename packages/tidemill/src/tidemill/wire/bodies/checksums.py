@@ -3,9 +3,8 @@
 import base64
 import binascii
 import hashlib
-import zlib
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidemill.errors import AwsError
 
@@ -43,7 +42,7 @@ _SIZES = {
 class Checksum(Protocol):
     """A running checksum."""
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         """Add bytes to the checksum."""
         ...
 
@@ -100,12 +99,12 @@ def expected_digest(text: str, *, header: str, size_bytes: int | None = None, co
 class _Running:
     """A cyclic checksum, computed by a function that continues from the current value."""
 
-    def __init__(self, function: Callable[[bytes, int], int], size_bytes: int) -> None:
+    def __init__(self, function: Callable[[Any, int], int], size_bytes: int) -> None:
         self._function = function
         self._size_bytes = size_bytes
         self._value = 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         self._value = self._function(data, self._value)
 
     def digest(self) -> bytes:
@@ -118,11 +117,17 @@ class _XxHash:
 
         self._hash = getattr(XXHash, maker)()
 
-    def update(self, data: bytes, /) -> None:
-        self._hash.update(data)
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._hash.update(bytes(data))  # takes no memoryview
 
     def digest(self) -> bytes:
         return bytes(self._hash.finalize())
+
+
+def _crc32() -> Checksum:
+    from isal.isal_zlib import crc32  # ten times as fast as zlib's
+
+    return _Running(crc32, 4)
 
 
 def _crc32c() -> Checksum:
@@ -138,7 +143,7 @@ def _crc64nvme() -> Checksum:
 
 
 _MAKERS: dict[str, Callable[[], Checksum]] = {
-    "crc32": lambda: _Running(zlib.crc32, 4),
+    "crc32": _crc32,
     "crc32c": _crc32c,
     "crc64nvme": _crc64nvme,
     "md5": lambda: hashlib.md5(usedforsecurity=False),
