@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,17 @@ int ftruncate64(int fd, off64_t size) { of_fd('W', fd); return REAL(ftruncate64)
 ssize_t sendfile(int to, int from, off_t *at, size_t size) { of_fd('W', to); return ((ssize_t (*)(int, int, off_t *, size_t))dlsym(RTLD_NEXT, "sendfile"))(to, from, at, size); }
 ssize_t sendfile64(int to, int from, off64_t *at, size_t size) { of_fd('W', to); return ((ssize_t (*)(int, int, off64_t *, size_t))dlsym(RTLD_NEXT, "sendfile64"))(to, from, at, size); }
 ssize_t copy_file_range(int from, off64_t *at, int to, off64_t *target, size_t size, unsigned flags) { of_fd('W', to); return REAL(copy_file_range)(from, at, to, target, size, flags); }
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list rest;
+    va_start(rest, request);
+    void *argument = va_arg(rest, void *);
+    va_end(rest);
+    if (request == FICLONE)
+        of_fd('W', fd);
+    return ((int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl"))(fd, request, argument);
+}
 
 int fsync(int fd)
 {

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -322,19 +321,6 @@ def test_a_network_of_a_service_that_was_killed_while_making_it_is_found(stage):
     file.write_text('{"version": 1}')
     networks.end(spec.ref.job_id)
     assert not found.alive
-
-
-@pytest.fixture
-def wait_until():
-    """Return a function that waits for a condition of which the kernel notifies only other processes."""
-
-    def wait_until(condition):
-        deadline_s = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.005)
-
-    return wait_until
 
 
 TRIAL = "from tidemill.sandbox.network import network_failure; print(network_failure())"

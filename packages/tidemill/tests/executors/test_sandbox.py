@@ -65,14 +65,18 @@ def attempts(stage, **actions: str) -> dict[str, str]:
 def test_the_state_directory_and_the_users_keys_are_out_of_sight(mount_stage, user_home):
     state = mount_stage.state_dir
     (state / "control.db").write_text("secret")
+    here = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.bind(str(state / "files.sock"))
     found = ask(
         mount_stage,
         # A job with several instances sees the path to their shared directory, and nothing else.
-        f"[os.path.exists({str(state / 'control.db')!r}), any(files for _, _, files in os.walk({str(state)!r})),"
+        f"[os.path.exists({str(state / 'control.db')!r}), os.path.exists({str(state / 'files.sock')!r}),"
+        f" any(files for _, _, files in os.walk({str(state)!r})),"
         f" os.path.exists({str(user_home / '.aws')!r}), os.path.exists({str(user_home / '.ssh')!r}),"
         " os.path.exists('/root/.ssh'), os.path.exists(os.path.expanduser('~/.aws'))]",
     )
-    assert found == [False] * 6
+    here.close()
+    assert found == [False] * 7
 
 
 def test_a_job_cannot_read_another_job(mount_stage):

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from durability import Recording, Trace
 
+from tidemill.core.handed_files import media_type
+from tidemill.sdk.handed_file import handed_over
 from tidemill.testing import Service
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -25,12 +27,13 @@ REQUESTS = (
     "part 1",
     "part 2",
     "completion",
+    "handed file",
     "copy",
     "delete",
     "create model",
     "create endpoint configuration",
 )
-WITH_CONTENT = ("small put", "large put", "replacing put", "part 1", "part 2", "completion")
+WITH_CONTENT = ("small put", "large put", "replacing put", "part 1", "part 2", "completion", "handed file")
 
 
 def is_content(path: str) -> bool:
@@ -59,6 +62,10 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trace]:
             for number, body in ((1, bytes(5 << 20)), (2, b"end"))
         ]
         s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **upload)
+        file = root / "file"
+        file.write_bytes(bytes(9 << 20))
+        with handed_over(file, str(root / "state/files.sock"), copied=lambda _: None) as ticket:
+            s3.put_object(Bucket="data", Key="handed", Body=b"", ContentType=media_type(str(ticket)))
         s3.copy_object(Bucket="data", Key="copy", CopySource="data/large")
         s3.delete_object(Bucket="data", Key="small")
         container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
@@ -99,6 +106,7 @@ def test_an_answered_request_survives_a_power_failure(trace: Trace, request_name
     ("left_out", "request_name"),
     [
         pytest.param(lambda path: "/objects/tmp/" in path, "part 2", id="the sync of the file"),
+        pytest.param(lambda path: "/objects/tmp/" in path, "handed file", id="the sync of a copy"),
         pytest.param(lambda path: is_content(f"{path}/"), "completion", id="the sync of its directory"),
         pytest.param(is_log, "create model", id="the sync of the database"),
     ],

@@ -27,7 +27,7 @@ from tidemill.core.roles import Roles
 from tidemill.errors import ServiceUnavailable
 from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
-from tidemill.services.s3 import S3Service
+from tidemill.services.s3 import HandedFiles, S3Service
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.contents import Elsewhere
@@ -40,6 +40,7 @@ ACCESS_KEY = "AKIATIDEMILLTESTS000"
 JOB_KEY = "ASIATIDEMILLJOB"
 SECRET_KEY = "tidemill-tests-secret"
 REGION = "us-west-2"
+FILE_MAX_BYTES = 64 * 1024 * 1024
 
 
 class SomeKeys:
@@ -72,8 +73,10 @@ async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
         records = SqlRecordStore(database, clock=SystemClock())
         keys = KmsKeys(records, region=REGION, clock=SystemClock())
         rules = BucketRules(records, objects, keys, clock=SystemClock())
-        service = S3Service(objects, keys, rules, region=REGION)
-        yield Gateway({"s3": service}, SomeKeys(), authorizer=Authorization(Roles({}), rules=rules), region=REGION)
+        files = HandedFiles(objects.contents.disk, limit_bytes=FILE_MAX_BYTES)
+        service = S3Service(objects, keys, rules, region=REGION, handed_files=files)
+        async with files.listening(root / "files.sock"):
+            yield Gateway({"s3": service}, SomeKeys(), authorizer=Authorization(Roles({}), rules=rules), region=REGION)
         await objects.close()
 
 

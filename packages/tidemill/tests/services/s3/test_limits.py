@@ -77,7 +77,7 @@ def test_a_page_and_a_deletion_have_at_most_1000_entries(tmp_path: Path) -> None
             await database.write(lambda c: c.execute(object_table.insert(), rows) and None)
             await database.write(lambda c: c.execute(upload_table.insert(), uploads) and None)
             context: Any = SimpleNamespace(writer=None)
-            lists, multipart = ListOperations(store), MultipartOperations(store, context)
+            lists, multipart = ListOperations(store, context), MultipartOperations(store, context)
             for wanted, shown in ((None, 1000), (999, 999), (1000, 1000), (1001, 1000), (5000, 1000), (0, 0)):
                 limit = {} if wanted is None else {"MaxKeys": wanted, "MaxUploads": wanted}
                 answer = await lists.list_2({"Bucket": "bucket", **limit}, context)
