@@ -55,6 +55,15 @@ PROMISES = {
         f"{STACK}/server/test_keys.py::test_a_keys_file_that_others_may_read_is_refused",
         f"{STACK}/server/test_state.py::test_a_directory_that_was_opened_to_others_is_refused",
     ],
+    "The socket `files.sock` in the state directory accepts from your own processes, and from no other user, "
+    "descriptors of regular files that are open for reading and on a local disk: one per connection, 64 connections "
+    "at once, for at most 60 seconds after the copy. It accepts no path. The service copies the file, so later "
+    "writes to the file do not change the object. The copy becomes an object only by a signed PutObject that the "
+    "policy of its key allows, once, while the connection is open; else the copy is removed. In isolation modes "
+    "`full` and `mount` a job does not see the socket.": [
+        f"{STACK}/services/s3/test_handed_files.py::*",
+        f"{STACK}/executors/test_sandbox.py::test_the_state_directory_and_the_users_keys_are_out_of_sight",
+    ],
     "In isolation modes `full` and `mount` a job cannot read the service's keys, its database, other jobs' files,"
     " `~/.aws` or `~/.ssh`.": [
         f"{STACK}/executors/test_sandbox.py::test_the_state_directory_and_the_users_keys_are_out_of_sight",

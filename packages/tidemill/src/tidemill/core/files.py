@@ -1,27 +1,14 @@
 """Write small files atomically and durably: after any crash a reader sees the whole old or the whole new content."""
 
 import contextlib
-import ctypes
-import functools
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tidemill.core import faults
 
-__all__ = [
-    "begin_writing_back",
-    "make_directory",
-    "read_json",
-    "remove_unfinished",
-    "sync_directory",
-    "write_durably",
-    "write_json",
-]
-
-_SYNC_FILE_RANGE_WRITE = 2
+__all__ = ["make_directory", "read_json", "remove_unfinished", "sync_directory", "write_durably", "write_json"]
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -71,24 +58,6 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def begin_writing_back(fd: int, offset: int, size_bytes: int) -> None:
-    """Ask the kernel to begin writing a range of a file to the disk, so that a later sync has less to wait for.
-
-    Makes nothing durable, and does nothing on file systems and systems without `sync_file_range`.
-    """
-    _sync_file_range()(fd, offset, size_bytes, _SYNC_FILE_RANGE_WRITE)
-
-
-@functools.cache
-def _sync_file_range() -> Callable[[int, int, int, int], object]:
-    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if function is None:
-        return lambda *_: None
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    call: Callable[[int, int, int, int], object] = function
-    return call
 
 
 def write_json(path: Path, value: Any) -> None:

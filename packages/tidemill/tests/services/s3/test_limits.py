@@ -76,7 +76,7 @@ def test_a_page_and_a_deletion_have_at_most_1000_entries(tmp_path: Path) -> None
             uploads = [replace(upload, upload_id=f"u{number:04}").to_row() for number in range(1001)]
             await database.write(lambda c: c.execute(object_table.insert(), rows) and None)
             await database.write(lambda c: c.execute(upload_table.insert(), uploads) and None)
-            context: Any = SimpleNamespace(writer=None)
+            context: Any = SimpleNamespace(writer=None, path=None)
             lists, multipart = ListOperations(store, context), MultipartOperations(store, context)
             for wanted, shown in ((None, 1000), (999, 999), (1000, 1000), (1001, 1000), (5000, 1000), (0, 0)):
                 limit = {} if wanted is None else {"MaxKeys": wanted, "MaxUploads": wanted}
@@ -87,7 +87,7 @@ def test_a_page_and_a_deletion_have_at_most_1000_entries(tmp_path: Path) -> None
                 assert len((await multipart.list_uploads({"Bucket": "bucket", **limit}, context))["Uploads"]) == shown
             with pytest.raises(AwsError, match="must be 0 or more"):
                 await lists.list_2({"Bucket": "bucket", "MaxKeys": -1}, context)
-            delete = WriteOperations(store, context).delete_many
+            delete = WriteOperations(store, context, context).delete_many
             named = [{"Key": f"k{number:04}"} for number in range(1001)]
             for objects in ([], named):
                 with pytest.raises(AwsError, match=f"names {len(objects)} objects; 1 to 1000 are allowed"):

@@ -104,12 +104,7 @@ class ContentStore:
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` in one of the store's threads. A cancelled caller still waits until ``work`` has ended."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait({future})
-            raise
+        return await self._run(self._threads, work, *arguments)
 
     def refuse_when_full(self, size_bytes: int = 0) -> None:
         """Refuse to store ``size_bytes`` more if the disk is almost full.
@@ -179,21 +174,37 @@ class ContentStore:
             size_bytes: Number of bytes to store.
             digests: Further hashes to update with every byte.
             has_md5: Whether to compute the MD5.
-            copied: Called with the number of bytes after each step.
+            copied: Called with the number of bytes that are copied and hashed, after each step.
 
         Raises:
             EOFError: The file is shorter.
             ServiceUnavailable: The disk is full or failing.
         """
         self.refuse_when_full(size_bytes)
+        ranges = [(begin, min(begin + _STEP_BYTES, size_bytes)) for begin in range(0, size_bytes, _STEP_BYTES)]
+        filled: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+
+        async def digest(draft: Draft) -> None:
+            for _ in ranges:
+                begin, end = await filled.get()
+                await self._run(self._hashers, draft.digest, begin, end)
+                copied(end)
+
         async with self._draft(digests, has_md5=has_md5) as draft:
             with disk_errors("copying a file"):
                 await self.run(draft.clone, source_fd, size_bytes)
-                for offset in range(0, size_bytes, _STEP_BYTES):
-                    step_bytes = min(_STEP_BYTES, size_bytes - offset)
-                    await self.run(draft.copy, source_fd, offset, step_bytes)
-                    copied(offset + step_bytes)
-                content = await self.run(draft.finish, ())
+                digesting = asyncio.create_task(digest(draft))
+                try:
+                    for begin, end in ranges:
+                        await self.run(draft.fill, source_fd, begin, end)
+                        filled.put_nowait((begin, end))
+                    await self.run(draft.sync)  # while the last ranges are hashed
+                    await digesting
+                finally:
+                    digesting.cancel()
+                    await asyncio.wait({digesting})
+                content = await self.run(draft.move)
+                await self.run(sync_directory, draft.directory)
             yield content
 
     @contextlib.asynccontextmanager
@@ -418,6 +429,15 @@ class ContentStore:
         self.flush_retired()
         self._threads.shutdown()
         self._hashers.shutdown()
+
+    @staticmethod
+    async def _run(threads: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+        future = asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            raise
 
     def _is_sound(self, content_id: str, sha256: str) -> bool:
         try:

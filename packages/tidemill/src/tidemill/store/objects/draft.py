@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tidemill.core import faults
-from tidemill.core.files import begin_writing_back, sync_directory
+from tidemill.core.files import sync_directory
 from tidemill.errors import PayloadMismatch
 from tidemill.store.objects.errors import ObjectDamaged
 
@@ -23,9 +23,7 @@ __all__ = ["Content", "Digest", "Draft"]
 
 COPY_BYTES = 1024 * 1024
 PARALLEL_BYTES = 64 * 1024
-WRITE_BACK_BYTES = 32 * 1024 * 1024
-"""A large file is written to the disk in pieces of this size while it arrives. The last sync then waits for little."""
-
+_READ_BYTES = 256 * 1024
 _FICLONE = 0x40049409
 
 
@@ -85,9 +83,7 @@ class Draft:
         self._target = target
         self._fd = -1
         self._size_bytes = 0
-        self._written_back_bytes = 0
         self._is_clone = False
-        self._writing_back: Future[None] | None = None
         self._md5 = hashlib.md5(usedforsecurity=False) if has_md5 else None
         self._sha256 = hashlib.sha256()
         self._hashes = [each for each in (self._md5, self._sha256) if each is not None]
@@ -97,11 +93,10 @@ class Draft:
     def append(self, chunks: Iterable[bytes]) -> None:
         """Write and hash ``chunks``."""
         if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         for chunk in chunks:
             with self._hashed(chunk):
                 _write_all(self._fd, chunk)
-            self._write_back()
 
     def finish(self, chunks: Iterable[bytes], *, sha256: str | None = None) -> Content:
         """Write the last ``chunks`` and move the file to its final path, durably.
@@ -119,7 +114,7 @@ class Draft:
         return self._place()
 
     def clone(self, source_fd: int, size_bytes: int) -> None:
-        """Share the first blocks of an open file, if the file system can (reflink). `copy` then only hashes them."""
+        """Share the first blocks of an open file, if the file system can (reflink). `fill` then does nothing."""
         self.append(())
         with contextlib.suppress(OSError):  # another file system, or one without reflinks
             fcntl.ioctl(self._fd, _FICLONE, source_fd)
@@ -127,25 +122,39 @@ class Draft:
         if os.fstat(self._fd).st_size > size_bytes:  # the file has grown
             os.ftruncate(self._fd, size_bytes)
 
-    def copy(self, source_fd: int, offset: int, size_bytes: int) -> None:
-        """Write and hash a range of an open file. The first range begins at 0, and each other one where one has ended.
+    def fill(self, source_fd: int, begin: int, end: int) -> None:
+        """Write a range of an open file, which `digest` hashes. The kernel copies, without a pass through this process.
+
+        Args:
+            source_fd: The file.
+            begin: Offset in bytes: 0, or where the last range has ended.
+            end: End of the range.
 
         Raises:
             EOFError: The file ends before the range.
         """
-        self.append(())
-        buffer = memoryview(bytearray(min(COPY_BYTES, size_bytes)))  # reused: fresh memory costs more than the copy
-        end = offset + size_bytes
-        while offset < end:
-            wanted = buffer[: end - offset]
-            count = os.preadv(self._fd if self._is_clone else source_fd, [wanted], offset)
+        while begin < end and not self._is_clone:
+            count = os.sendfile(self._fd, source_fd, begin, end - begin)
             if not count:
-                raise EOFError(f"the file ends after {offset} of {end} bytes")
-            with self._hashed(wanted[:count]):
-                if not self._is_clone:
-                    _write_all(self._fd, wanted[:count])
-            self._write_back()
-            offset += count
+                raise EOFError(f"the file ends after {begin} bytes")
+            begin += count
+
+    def digest(self, begin: int, end: int) -> None:
+        """Hash a range of the file itself; may run while `fill` writes the next range, or while `sync` runs.
+
+        Raises:
+            EOFError: The file ends before the range.
+        """
+        buffer = memoryview(bytearray(_READ_BYTES))  # reused: fresh memory costs more than hashing
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(begin)
+            while self._size_bytes < end:
+                count = file.readinto(buffer[: end - self._size_bytes])
+                if not count:
+                    raise EOFError(f"the file ends after {self._size_bytes} bytes")
+                for each in (*self._hashes, *self._digests):
+                    each.update(buffer[:count])
+                self._size_bytes += count
 
     def join(self, sources: Iterable[tuple[Path, str]]) -> Content:
         """Write the concatenation of files, each checked by its SHA-256, and move the file to its final path.
@@ -173,11 +182,15 @@ class Draft:
         Raises:
             ObjectDamaged: The file ends before the range.
         """
-        try:
-            self.copy(source_fd, offset, size_bytes)
-        except EOFError:
-            raise ObjectDamaged("the archive was cut short on the disk while it was extracted; send it again") from None
-        self._sync()
+        self.append(())
+        end = offset + size_bytes
+        while offset < end:
+            chunk = os.pread(source_fd, min(COPY_BYTES, end - offset), offset)
+            if not chunk:
+                raise ObjectDamaged("the archive was cut short on the disk while it was extracted; send it again")
+            self.append((chunk,))
+            offset += len(chunk)
+        self.sync()
 
     def move(self) -> Content:
         """Move the synced file to its final path. It is durable when the caller has synced `directory`."""
@@ -221,7 +234,7 @@ class Draft:
         self._target.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _hashed(self, chunk: bytes | memoryview) -> Iterator[None]:
+    def _hashed(self, chunk: bytes) -> Iterator[None]:
         """Hash ``chunk``, and run the block meanwhile."""
         running: list[Future[None]] = []
         if len(chunk) >= PARALLEL_BYTES:
@@ -238,38 +251,25 @@ class Draft:
                 task.result()
         self._size_bytes += len(chunk)
 
-    def _write_back(self) -> None:
-        """Begin to write the last `WRITE_BACK_BYTES` to the disk, if they are complete."""
-        begun = self._written_back_bytes
-        if self._size_bytes - begun >= WRITE_BACK_BYTES:
-            self._wait_for_write_back()
-            self._written_back_bytes = self._size_bytes
-            self._writing_back = self._hashers.submit(begin_writing_back, self._fd, begun, self._size_bytes - begun)
-
-    def _wait_for_write_back(self) -> None:
-        if self._writing_back is not None:
-            self._writing_back.result()
-            self._writing_back = None
-
     def _place(self) -> Content:
-        self._sync()
+        self.sync()
         content = self.move()
         sync_directory(self.directory)
         return content
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Make the bytes durable, and close the file."""
         faults.point("store.object.fsync")
         os.fsync(self._fd)
         self._close()
 
     def _close(self) -> None:
-        self._wait_for_write_back()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-def _write_all(fd: int, data: bytes | memoryview) -> None:
+def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
