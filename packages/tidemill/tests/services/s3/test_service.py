@@ -397,3 +397,26 @@ def test_a_file_is_uploaded_and_downloaded_unchanged(s3: Any, bucket: str, tmp_p
     s3.upload_file(str(tmp_path / "up"), bucket, "file")
     s3.download_file(bucket, "file", str(tmp_path / "down"))
     assert (tmp_path / "down").read_bytes() == data
+
+
+@pytest.mark.parametrize("size_bytes", [10, 3 << 20])
+@pytest.mark.parametrize("operation", ["put", "archive", "part"])
+def test_bytes_other_than_the_signed_ones_are_refused_by_every_operation_that_stores_them(
+    server: Any, bucket: str, operation: str, size_bytes: int
+) -> None:
+    s3 = server.client(request_checksum_calculation="when_required")  # only the SHA-256 of the signature is compared
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    before = server.content_files()
+    place = {"Bucket": bucket, "Key": "k", "Body": bytes(size_bytes)}
+
+    def change(request: Any, **_: Any) -> None:
+        request.body = b"1" * size_bytes
+
+    s3.meta.events.register("before-send.s3", change)
+    with pytest.raises(ClientError, match="XAmzContentSHA256Mismatch"):
+        if operation == "part":
+            s3.upload_part(UploadId=upload, PartNumber=1, **place)
+        else:
+            kind = "application/vnd.tidemill.files+tar" if operation == "archive" else "text/plain"
+            s3.put_object(ContentType=kind, **place)
+    assert (server.temporaries(), server.content_files()) == ([], before)
