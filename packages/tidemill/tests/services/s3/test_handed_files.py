@@ -1,6 +1,7 @@
 """Files that the SDK hands to a service of the same user as open descriptors."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -336,19 +337,29 @@ def test_what_a_client_does_not_finish_ends_by_itself(
     assert [path for path in (tmp_path / "objects").rglob("*") if path.is_file()] == []
 
 
-def test_connections_beyond_the_limit_are_closed_and_the_upload_goes_on(
-    server: Any, s3: Any, bucket: str, tmp_path: Path, bodies: list[tuple[str, int]]
+def test_a_connection_beyond_the_limit_is_closed_and_the_client_gets_no_ticket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, idle = file_of(tmp_path, 300_000), list[socket.socket]()
-    try:
-        for _ in range(handed_files.CONNECTIONS_MAX):
-            idle.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-            idle[-1].connect(socket_of(server))
-        upload_files(s3, files_below(file), S3Uri(bucket, "p"))
-    finally:
-        for each in idle:
-            each.close()
-    assert [size for name, size in bodies if name == "PutObject"] == [300_000]
+    monkeypatch.setattr(handed_files, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(handed_files, "GREETING_TIMEOUT_S", 3600)
+    file, path = file_of(tmp_path, 1000), str(tmp_path / "files.sock")
+
+    def has_ticket() -> bool:
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):
+                idle = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                idle.connect(path)
+            with handed_over(file, path, copied=lambda _: None) as beyond:
+                return beyond is not None
+
+    async def serve() -> bool:
+        store = ContentStore(tmp_path / "objects", clock=SystemClock(), grace_s=0)
+        async with HandedFiles(store, limit_bytes=1 << 20).listening(Path(path)):
+            got = await asyncio.to_thread(has_ticket)
+        store.close()
+        return got
+
+    assert not asyncio.run(serve())
 
 
 def test_a_file_system_that_can_shares_the_blocks_until_the_user_writes(tmp_path: Path, need: Any) -> None:
