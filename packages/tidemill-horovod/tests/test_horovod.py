@@ -1,5 +1,7 @@
 """The calls of Horovod in one process and under mpirun, and refusals."""
 
+import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -107,6 +109,110 @@ def test_meaningless_arguments_are_refused():
         hvd.allreduce(1.0, op="sum")
 
 
+MODULES = {
+    "horovod.tensorflow": "init rank allreduce DistributedGradientTape broadcast_object_fn gpu_available",
+    "horovod.keras": "init rank callbacks elastic load_model reducescatter start_timeline Compression ProcessSet",
+    "horovod.tensorflow.keras": "init rank callbacks elastic load_model reducescatter allgather_object gpu_available",
+    "horovod.tensorflow.mpi_ops": "init rank size Average Sum allgather broadcast_ join size_op start_timeline",
+    "horovod.tensorflow.functions": "allgather_object broadcast_object broadcast_object_fn broadcast_variables",
+    "horovod.tensorflow.util": "vars_to_refs refs_to_vars",
+    "horovod.tensorflow.compression": "Compression Compressor NoneCompressor FP16Compressor",
+    "horovod.tensorflow.sync_batch_norm": "SyncBatchNormalization",
+    "horovod.tensorflow.gradient_aggregation": "LocalGradientAggregationHelper",
+    "horovod.tensorflow.gradient_aggregation_eager": "LocalGradientAggregationHelperEager",
+    "horovod.tensorflow.elastic": "run State ObjectState TensorFlowState TensorFlowKerasState",
+    "horovod.tensorflow.keras.elastic": "run KerasState CommitStateCallback UpdateEpochStateCallback",
+    "horovod.keras.elastic": "run KerasState CommitStateCallback UpdateBatchStateCallback",
+    "horovod.tensorflow.keras.callbacks": "BroadcastGlobalVariablesCallback LearningRateWarmupCallback",
+    "horovod.keras.callbacks": "MetricAverageCallback LearningRateScheduleCallback BestModelCheckpoint",
+    "horovod.common.basics": "HorovodBasics",
+    "horovod.common.elastic": "State ObjectState",
+    "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt",
+    "horovod.common.process_sets": "ProcessSet add_process_set remove_process_set global_process_set",
+    "horovod.common.util": "gpu_available mpi_built nccl_built num_rank_is_power_2 split_list is_iterable",
+}
+
+
+def test_the_modules_that_scripts_import_have_their_names():
+    names = {name: names.split() for name, names in MODULES.items()}
+    for module in names:
+        if module != "horovod.tensorflow.util":  # any of them may be the first one that a script imports
+            assert set(names[module]) <= set(dir(importlib.import_module(module)))
+    code = "import importlib, sys; importlib.import_module(sys.argv[1])"
+    run(sys.executable, "-c", code, "horovod.common.util")
+
+
 def test_the_names_are_sorted_and_exist():
-    assert sorted(hvd.__all__) == hvd.__all__
-    assert all(hasattr(hvd, name) for name in hvd.__all__)
+    for module in map(importlib.import_module, MODULES):
+        assert sorted(module.__all__) == list(module.__all__) or module.__name__.endswith("keras")
+        assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_small_functions_of_the_modules_return_what_those_of_horovod_return():
+    import tensorflow as tf
+
+    from horovod.common import basics, util
+    from horovod.tensorflow.util import refs_to_vars, vars_to_refs
+
+    hvd.init()
+    assert (basics.HorovodBasics("x").size(), basics.HorovodBasics().is_initialized()) == (1, True)
+    assert [util.num_rank_is_power_2(count) for count in range(6)] == [False, True, True, False, True, False]
+    assert util.split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]]
+    assert util.is_iterable([]) and not util.is_iterable(1)
+    choose = util.get_average_backwards_compatibility_fun()
+    assert [choose(None, None), choose(None, False), choose(hvd.Max, None)] == [hvd.Average, hvd.Sum, hvd.Max]
+    with pytest.raises(ValueError, match="give op alone"):
+        choose(hvd.Sum, True)
+    assert not util.gpu_available("torch")
+    variables = [tf.Variable(1.0), (tf.Variable(2.0),)]
+    refs = vars_to_refs(variables)
+    assert hash(refs) == hash(vars_to_refs(variables))
+    back = refs_to_vars(refs)
+    assert back[0] is variables[0]
+    assert back[1][0] is variables[1][0]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda elastic: elastic.run(lambda state: None),
+        lambda elastic: elastic.TensorFlowKerasState(None, batch=0),
+        lambda elastic: elastic.CommitStateCallback(None),
+    ],
+)
+def test_elastic_training_is_refused_by_name_with_what_to_do(use):
+    with pytest.raises(NotImplementedError, match=r"hvd\.elastic\..*the number of ranks is fixed.*write checkpoints"):
+        use(hvd.elastic)
+
+
+def test_parts_of_horovods_own_optimizers_are_refused_by_name():
+    from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
+
+    with pytest.raises(NotImplementedError, match=r"use hvd\.DistributedOptimizer"):
+        LocalGradientAggregationHelper(2, None)
+
+
+def test_a_timeline_of_one_rank_has_no_events(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
+    hvd.init()
+    hvd.stop_timeline()
+    assert json.loads((tmp_path / "timeline.json").read_text()) == []
+    with pytest.raises(ValueError, match=r"hvd\.start_timeline: .*No such file"):
+        hvd.start_timeline(str(tmp_path / "missing" / "timeline.json"))
+    hvd.shutdown()
+    monkeypatch.delenv("HOROVOD_TIMELINE")
+    hvd.init(Numbers())
+    with pytest.raises(ValueError, match="only exchanges arrays"):
+        hvd.start_timeline(str(tmp_path / "timeline.json"))
+
+
+def test_wrong_splits_of_one_rank_are_invalid():
+    import tensorflow as tf
+
+    hvd.init()
+    assert [one.numpy().tolist() for one in hvd.alltoall(tf.range(4), splits=[3])] == [[0, 1, 2], [3]]
+    assert hvd.alltoall(tf.range(4)).numpy().tolist() == [0, 1, 2, 3]
+    for splits in ([5], [-1], [1, 1], [1.0]):
+        for call in (hvd.alltoall, tf.function(hvd.alltoall)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="allowed"):
+                call(tf.range(4), splits=splits)

@@ -1,8 +1,10 @@
 """Show the effect of arguments that need real ranks, on two ranks; print the arguments that were shown."""
 
-import functools
+import json
 import os
+import pathlib
 import sys
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +12,7 @@ import tensorflow as tf
 import horovod.keras
 import horovod.tensorflow as hvd
 import horovod.tensorflow.keras
+from horovod.common import process_sets
 
 if "--transport" in sys.argv:
     transport = sys.argv[sys.argv.index("--transport") + 1]
@@ -130,27 +133,9 @@ for call in (
     got, received = call()
     same(got, [0, 10] if rank == 0 else [1, 2, 3, 11, 12, 13])
     same(received, [1, 1] if rank == 0 else [3, 3])
-for splits in ([1, 1], [5, -1], [4], [4, 0, 0], None):
-    wrong = functools.partial(hvd.alltoall, tf.range(4 if splits else 3), splits)
-    for call in (wrong, tf.function(wrong)):
-        try:
-            call()
-        except tf.errors.InvalidArgumentError as error:
-            assert "splits must be 2 numbers >= 0 with the number of rows as their sum" in str(error), error
-        else:
-            raise AssertionError(f"splits {splits} are no error")
-variable = tf.Variable([1.0, 2.0, 3.0])
-with tf.GradientTape() as tape:
-    got, _ = hvd.alltoall(variable * 1.0, splits=[2, 1])
-    loss = tf.reduce_sum(got) * (rank + 1.0)
-same(tape.gradient(loss, variable), [1, 1, 2])
 same(hvd.alltoall(tf.range(2) + 10 * rank, ignore_name_scope=True), [rank, 10 + rank])
 shows("alltoall", "tensor", "splits", "name", "ignore_name_scope")
-with tf.GradientTape(persistent=True) as tape:
-    gathered = tf.reduce_sum(hvd.allgather(variable * 1.0) * (rank + 1.0))
-    sent = tf.reduce_sum(hvd.broadcast(variable * 1.0, 1) * (rank + 1.0))
-same(tape.gradient(gathered, variable), [1.5, 1.5, 1.5])  # means over the ranks, as in Horovod since 0.22
-same(tape.gradient(sent, variable), [1.5 * rank] * 3)
+variable = tf.Variable([1.0, 2.0, 3.0])
 with tf.GradientTape() as tape:
     first, second = hvd.grouped_allgather([variable[: rank + 1] * 1.0, variable * 2.0])
     loss = (tf.reduce_sum(first) + tf.reduce_sum(second)) * (rank + 1.0)
@@ -161,10 +146,20 @@ same(got[0], [0, 1, 1])
 same(got[1], [[0], [1]])
 shows("grouped_allgather", "tensors", "name")
 variables = [tf.Variable([float(rank)]), tf.Variable(10 * rank)]
-assert hvd.broadcast_(variables, root_rank=1, name="both")[1] is variables[1]
-same(variables[0], [1])
-same(variables[1], 10)
+got = hvd.broadcast_(variables, root_rank=1, name="both")
+assert all(isinstance(one, tf.Tensor) for one in got)
+for values in (got, variables):
+    same(values[0], [1])
+    same(values[1], 10)
 shows("broadcast_", "variables", "root_rank", "name")
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    weight = tf.compat.v1.get_variable("weight", initializer=[float(rank)], use_resource=True)
+    (got,) = hvd.broadcast_([weight], root_rank=1)
+    session.run(tf.compat.v1.global_variables_initializer())
+    same(session.run(got), [1])
+    same(session.run(weight), [1])
+    assert hvd.broadcast_object({"is": rank}, 1) == {"is": 1}
+    assert hvd.allgather_object(rank) == [0, 1]
 
 a, b = np.array([1.0, 0.0, 2.0]), np.array([1.0, 3.0, 0.0])
 dot = a @ b
@@ -173,12 +168,23 @@ same(hvd.allreduce(tf.constant(a), op=hvd.Adasum), a)  # equal on all ranks: the
 
 assert hvd.broadcast_object({"is": rank}, 1, name="object") == {"is": 1}
 assert hvd.allgather_object("x" * rank, name="objects") == ["", "x"]
+assert hvd.broadcast_object_fn(1, name="object")([rank]) == [1]
 shows("broadcast_object", "name")
+shows("broadcast_object_fn", "root_rank", "name")
 shows("allgather_object", "name")
 
 # --- process sets ---
-alone = hvd.ProcessSet([rank])
-refused(lambda: alone.included(), "call hvd.add_process_set first")
+both = [hvd.ProcessSet([0]), hvd.ProcessSet(given for given in [1])]
+alone = both[rank]
+assert (alone.process_set_id, alone.included(), alone.size(), alone.rank()) == (None, None, None, None)
+refused(lambda: hvd.allreduce(1.0, process_set=alone), "call hvd.add_process_set first")
+hvd.init(process_sets=both)  # in a second call, and equal to sets of the first
+assert (alone.process_set_id, alone.included(), alone.size(), alone.rank()) == (rank + 1, True, 1, 0)
+assert (hvd.global_process_set.ranks, hvd.global_process_set.size(), hvd.global_process_set.rank()) == ([0, 1], 2, rank)
+assert str(hvd.global_process_set) == "ProcessSet(process_set_id=0, ranks=[0, 1], mpi_comm=None)"
+assert process_sets.get_process_set_ids_and_ranks() == {0: [0, 1], 1: [0], 2: [1]}
+refused(lambda: hvd.init(process_sets=[[0, 2]]), "ranks of a process set are [0, 2]; allowed are some of 0 to 1")
+refused(lambda: hvd.ProcessSet(object()), "allowed are numbers of ranks")
 everyone = hvd.add_process_set([1, 0])
 assert (everyone.process_set_id, everyone.size(), everyone.rank()) == (3, 2, rank)
 own = [hvd.process_sets._sets[1], hvd.process_sets._sets[2]][rank]
@@ -199,6 +205,7 @@ calls = {
     "broadcast": lambda s: hvd.broadcast(x, rank, process_set=s) if s is own else hvd.broadcast(x, 0, process_set=s),
     "broadcast_": lambda s: hvd.broadcast_([tf.Variable(x)], rank if s is own else 0, process_set=s)[0],
     "broadcast_object": lambda s: hvd.broadcast_object(rank, rank if s is own else 0, process_set=s),
+    "broadcast_object_fn": lambda s: hvd.broadcast_object_fn(rank if s is own else 0, process_set=s)(rank),
     "broadcast_variables": lambda s: hvd.broadcast_variables([tf.Variable(x)], rank if s is own else 0, process_set=s),
     "grouped_allgather": lambda s: hvd.grouped_allgather([x], process_set=s)[0],
     "grouped_allreduce": lambda s: hvd.grouped_allreduce([x], process_set=s)[0],
@@ -248,6 +255,9 @@ refused(lambda: hvd.add_process_set([0, 1]), "was added before")
 refused(lambda: hvd.add_process_set([0, 2]), "allowed are some of 0 to 1")
 assert hvd.remove_process_set(everyone)
 assert not hvd.remove_process_set(everyone)
+assert not hvd.remove_process_set(hvd.global_process_set)
+assert hvd.add_process_set(everyone).process_set_id == 4  # ids are not used again
+assert hvd.remove_process_set(everyone)
 refused(lambda: hvd.allreduce(x, process_set=everyone), "call hvd.add_process_set first")
 shows("add_process_set", "process_set")
 shows("remove_process_set", "process_set")
@@ -294,6 +304,15 @@ refused(lambda: step(compression=1), "compression is 1")
 refused(lambda: step(op=hvd.Max), "allowed is hvd.Average")
 refused(lambda: step(gradient_predivide_factor=0.0), "gradient_predivide_factor is 0.0")
 same(step(steps=3, backward_passes_per_step=2), [2])
+optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+twin = type(optimizer).from_config(optimizer.get_config())  # with the same options, and sums of its own
+assert twin.get_config() == optimizer.get_config()
+for one in (optimizer, twin, optimizer.from_config(optimizer.get_config())):
+    weight = tf.keras.Variable([0.0])
+    for calls in (1, 2, 3):
+        one.apply_gradients([(tf.constant([rank + 1.0]), weight)])
+        assert int(one.iterations) == calls  # as in Horovod, also the calls without an update
+        same(weight, [0 if calls < 2 else -3])
 same(step(steps=4, backward_passes_per_step=2, average_aggregated_gradients=True), [2])
 for scale in (True, False):
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), scale_local_gradients=scale)
@@ -383,30 +402,10 @@ except RuntimeError as error:
     assert "eager" in str(error)
 shows("broadcast_global_variables", "root_rank")
 
-# --- what does not match is an error, and the next call works ---
-mismatches = {
-    "shape": lambda: hvd.allreduce(tf.zeros([2 + rank]), name="uneven"),
-    "dtype": lambda: hvd.allreduce(tf.zeros([2], [tf.float32, tf.float64][rank]), name="uneven"),
-    "gathered shape": lambda: hvd.allgather(tf.zeros([2, 2 + rank]), name="uneven"),
-    "gathered dtype": lambda: hvd.allgather(tf.zeros([2], [tf.int32, tf.int64][rank]), name="uneven"),
-    "broadcast shape": lambda: hvd.broadcast(tf.zeros([2 + rank]), 0, name="uneven"),
-    "exchanged shape": lambda: hvd.alltoall(tf.zeros([2, 2 + rank]), name="uneven"),
-    "exchanged dtype": lambda: hvd.alltoall(tf.zeros([2], [tf.float32, tf.float64][rank]), name="uneven"),
-    "root": lambda: hvd.broadcast(tf.zeros([2]), rank, name="uneven"),
-    "kind": lambda: [hvd.allreduce, hvd.allgather][rank](tf.zeros([2]), name="uneven"),
-    "slices": lambda: hvd.allreduce(tf.IndexedSlices(tf.zeros([1, 2 + rank]), tf.constant([0])), name="uneven"),
-}
-for name, call in mismatches.items():
-    for way in (call, tf.function(call)):
-        try:
-            way()
-        except tf.errors.FailedPreconditionError as error:
-            assert "uneven" in str(error), error
-            assert "rank 0 (" in str(error), error
-            assert "make the same call on all ranks" in str(error), error
-        else:
-            raise AssertionError(f"{name}s that differ are no error")
-        same(hvd.allreduce(tf.constant(1.0), op=hvd.Sum, name="uneven"), 2)
+# --- what does not match is an error, and the next call works; numbers ---
+import mismatches  # noqa: E402, F401
+import values  # noqa: E402
+
 for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
     try:
         hvd.allreduce(slices, op=op)
@@ -425,6 +424,19 @@ for dtype, wanted in ((tf.int32, tf.float64), (tf.int64, tf.float64), (tf.int8, 
 
 # --- the functions of horovod.keras return tensors ---
 for module in (horovod.keras, horovod.tensorflow.keras):
+    same(module.reducescatter(tf.constant([1.0, 2.0]) + rank, op=hvd.Sum), [3 + 2 * rank])
+    local, reduced = (tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros") for _ in range(2))
+    for layer in (local, reduced):
+        layer.build([None, 1])
+    for scale in (True, False):
+        optimizer = module.PartialDistributedOptimizer(
+            tf.keras.optimizers.SGD(1.0), local_layers=[local], scale_local_gradients=scale
+        )
+        weights = [layer.kernel for layer in (local, reduced)]
+        for weight in weights:
+            weight.assign([[0.0]])
+        optimizer.apply_gradients([(tf.constant([[rank + 1.0]]), weight) for weight in weights])
+        same(tf.concat([tf.convert_to_tensor(one) for one in weights], 0), [[-(rank + 1) / (1 + scale)], [-1.5]])
     got = [
         module.allreduce(float(rank), average=False),
         module.allgather([rank]),
@@ -433,12 +445,39 @@ for module in (horovod.keras, horovod.tensorflow.keras):
     assert all(isinstance(one, tf.Tensor) for one in got)
     assert [one.numpy().tolist() for one in got] == [1.0, [0, 1], [1]]
 
+# --- the timeline ---
+path = hvd.broadcast_object(str(pathlib.Path(tempfile.mkdtemp(), "timeline.json")) if rank == 0 else None, 0)
+hvd.start_timeline(path, mark_cycles=True)
+if rank == 0:
+    refused(lambda: hvd.start_timeline(path), "call hvd.stop_timeline() first")
+hvd.allreduce(tf.ones([3]), name='a "name"')
+tf.function(lambda: hvd.allgather(tf.ones([3]), name="rows"))()
+hvd.barrier()
+hvd.stop_timeline()
+hvd.allreduce(tf.ones([3]), name="after")
+if rank == 0:
+    events = json.loads(pathlib.Path(path).read_text())
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = {(names[event["tid"]], event["name"]): event for event in events if event["ph"] == "X"}
+    for tensor, kind in (
+        ('a "name"', "ALLREDUCE"),
+        (next(name for name in names.values() if "rows" in name), "ALLGATHER"),
+    ):
+        waited, sent = spans[tensor, f"NEGOTIATE_{kind}"], spans[tensor, kind]
+        assert abs(waited["ts"] + waited["dur"] - sent["ts"]) < 0.01
+    assert "after" not in names.values()
+    refused(lambda: hvd.start_timeline("/nowhere/file"), "/nowhere/file: No such file")
+shows("start_timeline", "file_path", "mark_cycles")
+
 # --- join ---
 for batch in range(2 + 3 * rank):
     same(hvd.allreduce(tf.constant(2.0), op=hvd.Sum, name=f"batch {batch}"), 4 if batch < 2 else 2)
 assert hvd.join() == 1
 same(hvd.allreduce(tf.constant(1.0), op=hvd.Sum), 2)
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    assert session.run(hvd.join()) in (0, 1)
 hvd.shutdown()
+assert hvd.global_process_set.ranks == []
 for function, name in sorted(shown):
     if rank == 0:
         print("shown", function, name, flush=True)

@@ -85,6 +85,7 @@ def fit(make, optimizer, what, **options):
     plain.compile(optimizer(), "mse")
     wanted = plain.fit(whole(data), whole(TARGETS), batch_size=size * ROWS * passes, shuffle=False, verbose=0, epochs=2)
     compare(what, model, plain)
+    assert int(model.optimizer.iterations) == 2 * STEPS  # batches, not updates, as in Horovod
     if passes == 1:
         np.testing.assert_allclose(history.history["loss"], wanted.history["loss"], rtol=1e-5)
 

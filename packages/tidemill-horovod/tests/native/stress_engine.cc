@@ -44,6 +44,7 @@ class Call {
   }
 
   void set_root(int root) { request_.root = root; }
+  void set_step(std::int64_t step) { request_.step = step; }
   void set_splits(std::vector<std::int64_t> splits) { request_.splits = std::move(splits); }
 
   Ending Run(Engine* engine, bool drives) {
@@ -131,6 +132,31 @@ void Refusals(Engine* engine, int rank, int) {
   }
 }
 
+// Steps that fail, and at the same time other tensors of the step that only some ranks have.
+void FailedSteps(Engine* engine, int rank, int) {
+  for (int number = 0; number < kCalls; ++number) {
+    std::thread other([engine, rank, number] {
+      if ((rank + number) % kRanks == 0) return;
+      Call call(Kind::kAllreduce, "late", {3}, 1.0F);
+      call.set_step(number + 1);
+      if (call.Run(engine, false).kind != Ending::kRefused) Wrong("a tensor of a failed step was not withdrawn");
+    });
+    Call call(Kind::kAllreduce, "mismatch in a step", {rank + 1}, 1.0F);
+    call.set_step(number + 1);
+    if (call.Run(engine, false).kind != Ending::kRefused) Wrong("shapes that differ in a step were not refused");
+    other.join();
+  }
+}
+
+void Scattered(Engine* engine, int rank, int) {
+  for (int number = 0; number < kCalls; ++number) {
+    const std::int64_t rows = number % 8;
+    const std::int64_t own = rows / kRanks + (rank < rows % kRanks ? 1 : 0);
+    Call call(Kind::kReducescatter, "scatter", {rows, 5}, static_cast<float>(rank));
+    call.Expect(engine, true, std::vector<float>(static_cast<std::size_t>(5 * own), kRanks * (kRanks - 1) / 2));
+  }
+}
+
 // The connected engines of all ranks.
 std::vector<std::unique_ptr<Engine>> Connect(bool shares_memory) {
   std::vector<Settings> settings(kRanks);
@@ -167,7 +193,8 @@ std::vector<std::unique_ptr<Engine>> Connect(bool shares_memory) {
 
 void Round(bool shares_memory) {
   std::vector<std::unique_ptr<Engine>> engines = Connect(shares_memory);
-  const std::vector<void (*)(Engine*, int, int)> parts = {Reductions, Reductions, Reductions, Exchanges, Refusals};
+  const std::vector<void (*)(Engine*, int, int)> parts = {
+      Reductions, Reductions, Reductions, Exchanges, Refusals, FailedSteps, Scattered};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     for (std::size_t part = 0; part < parts.size(); ++part) {

@@ -5,11 +5,12 @@ tape = hvd.DistributedGradientTape(tape)                  # the mean of the grad
 hvd.broadcast_variables(model.variables, root_rank=0)
 """
 
+from horovod.tensorflow import elastic
 from horovod.tensorflow.communicator import Communicator
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.errors import HorovodInternalError
 from horovod.tensorflow.gathers import allgather, alltoall, barrier, broadcast, grouped_allgather, join
-from horovod.tensorflow.objects import allgather_object, broadcast_object
+from horovod.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from horovod.tensorflow.optimizers import DistributedOptimizer
 from horovod.tensorflow.process import (
     ccl_built,
@@ -19,6 +20,7 @@ from horovod.tensorflow.process import (
     ddl_built,
     gloo_built,
     gloo_enabled,
+    gpu_available,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -49,6 +51,7 @@ from horovod.tensorflow.starting import init, shutdown
 from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 from horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from horovod.tensorflow.tensors import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from horovod.tensorflow.timeline import start_timeline, stop_timeline
 from horovod.tensorflow.variables import (
     BroadcastGlobalVariablesHook,
     broadcast_,
@@ -83,15 +86,18 @@ __all__ = [
     "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_object_fn",
     "broadcast_variables",
     "ccl_built",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
@@ -116,4 +122,6 @@ __all__ = [
     "shutdown",
     "size",
     "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -29,16 +29,28 @@ def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -
         The combined tensors, in the dtypes of the inputs, equal on all ranks.
 
     Raises:
-        ValueError: If the number of ranks is not a power of two, or a tensor is not of floats.
+        NotImplementedError: If the number of ranks is not a power of two.
+        ValueError: If a tensor is not of floats.
     """
     count = size() if ranks is None else len(ranks)
     if count & (count - 1):
-        raise ValueError(f"op is Adasum with {count} ranks; allowed is a power of two")
+        raise NotImplementedError(f"op is Adasum with {count} ranks; allowed is a power of two")
     for tensor in tensors:
         if not tensor.dtype.is_floating:
             raise ValueError(f"op is Adasum for a tensor of {tensor.dtype.name}; allowed are floats")
-    gathered = run(Kind.ALLGATHER, [tensor[tf.newaxis] for tensor in tensors], label=label, ranks=ranks)
-    return [_combine_all(tf.unstack(tf.ensure_shape(all_, [count, *all_.shape[1:]]))) for all_ in gathered]
+
+    @tf.autograph.experimental.do_not_convert  # it loses the variables of the function inside the function
+    @tf.custom_gradient
+    def combine(*values: Any) -> Any:
+        gathered = run(Kind.ALLGATHER, [value[tf.newaxis] for value in values], label=label, ranks=ranks)
+        combined = [_combine_all(tf.unstack(tf.ensure_shape(all_, [count, *all_.shape[1:]]))) for all_ in gathered]
+
+        def backward(*upstream: Any) -> list[Any]:
+            return adasum(upstream, label="gradient", ranks=ranks)  # as in Horovod
+
+        return combined, backward
+
+    return list(combine(*tensors))
 
 
 def _combine_all(values: list[Any]) -> Any:

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow.collectives import scaled
+
 __all__ = ["Aggregation"]
 
 
@@ -24,12 +26,15 @@ class Aggregation:
         self._count: Any = None
         self._sums: list[Any] = []
 
-    def add(self, gradients: Sequence[Any], use: Callable[[list[Any]], Any]) -> None:
+    def add(
+        self, gradients: Sequence[Any], use: Callable[[list[Any]], Any], skip: Callable[[], Any] = lambda: None
+    ) -> None:
         """Add gradients, as dense tensors, to the sums, and call `use` with the sums after every `passes` calls.
 
         Args:
             gradients: One for each variable; None for a variable without a gradient.
             use: Function that gets the sums (or the averages), in the same order; the sums are then reset to zero.
+            skip: Function for the other calls.
         """
         dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
         self._create(dense)
@@ -42,12 +47,12 @@ class Aggregation:
         ):
             count = self._count.assign_add(1)
         has_gradient = [one is not None for one in dense]
-        tf.cond(count >= self._passes, lambda: self._flush(has_gradient, use), lambda: tf.constant(False))
+        tf.cond(count >= self._passes, lambda: self._flush(has_gradient, use), lambda: [tf.constant(False), skip()][0])
 
     def _flush(self, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Any:
         factor = 1.0 / self._passes if self._average else 1.0
         values = [
-            sum_.read_value() * tf.cast(factor, sum_.dtype) if is_there else None
+            scaled(sum_.read_value(), factor) if is_there else None
             for sum_, is_there in zip(self._sums, has_gradient, strict=True)
         ]
         use(values)

@@ -1,8 +1,7 @@
-"""The effect of every argument of every public function: honored, without effect, or refused.
+"""The effect of every argument of every public function: honored, or without effect.
 
-Arguments that Horovod has and this package cannot honor are refused, never dropped. Those without effect change no
-result in Horovod either: names and hints about speed. A test compares the table with the signatures, and calls
-every function with every argument.
+Arguments without effect change no result in Horovod either: names and hints about speed. A test compares the table with
+the signatures, and calls every function with every argument.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-__all__ = ["ARGUMENTS", "Argument", "Effect", "refuse"]
+__all__ = ["ARGUMENTS", "Argument", "Effect"]
 
 
 class Effect(Enum):
@@ -20,8 +18,6 @@ class Effect(Enum):
 
     HONORED = "honored"
     NONE = "without effect"
-    REFUSED = "refused"
-    """Raises `ValueError`, unless the value is the default."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Argument:
 
     effect: Effect
     note: str
-    """What the argument does, why it has no effect, or what to use instead."""
+    """What the argument does, or why it has no effect."""
 
 
 def _honored(note: str) -> Argument:
@@ -38,7 +34,7 @@ def _honored(note: str) -> Argument:
 
 
 _PROCESS_SET = _honored("the ranks that take part; None for all")
-_SESSION = Argument(Effect.REFUSED, "TensorFlow 2 has no sessions: call it eagerly")
+_SESSION = Argument(Effect.NONE, "objects go through a session of their own")
 _DEVICE = Argument(Effect.NONE, "tensors go through the memory of the host")
 _NAME = _honored("name of the op in a graph; ranks match calls by it")
 _SCOPE = Argument(Effect.NONE, "name scopes are no part of the names by which ranks match calls")
@@ -126,7 +122,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "process_set": _PROCESS_SET,
     },
     "broadcast_": {
-        "variables": _honored("assigned, and returned"),
+        "variables": _honored("assigned; their values are returned"),
         "root_rank": _ROOT,
         "name": _NAME,
         "process_set": _PROCESS_SET,
@@ -139,11 +135,21 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "name": _LABEL,
         "process_set": _PROCESS_SET,
     },
+    "broadcast_object_fn": {
+        "root_rank": _ROOT,
+        "session": _SESSION,
+        "name": _LABEL,
+        "process_set": _PROCESS_SET,
+    },
     "broadcast_variables": {
         "variables": _honored("assigned, unless another partition of smp holds them"),
         "root_rank": _ROOT,
         "process_set": _PROCESS_SET,
         "inplace": Argument(Effect.NONE, "saves a copy in Horovod; the values are the same"),
+    },
+    "gpu_available": {
+        "ext_base_name": _honored("False for other frameworks than tensorflow"),
+        "verbose": Argument(Effect.NONE, "there is nothing to print"),
     },
     "grouped_allgather": {
         "tensors": _honored("each concatenated along axis 0"),
@@ -162,7 +168,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
     "init": {
         "comm": _honored("the group: None, a list of ranks, a communicator of mpi4py, or a `Communicator`"),
-        "process_sets": _honored("sets of ranks to add; `dynamic` has no effect"),
+        "process_sets": _honored("sets of ranks to register; `dynamic` has no effect"),
     },
     "local_rank_op": {"name": _honored("name of the tensor in a graph")},
     "local_size_op": {"name": _honored("name of the tensor in a graph")},
@@ -181,21 +187,10 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         **_SCALES,
     },
     "remove_process_set": {"process_set": _honored("the set to remove")},
+    "start_timeline": {
+        "file_path": _honored("the file that rank 0 writes"),
+        "mark_cycles": Argument(Effect.NONE, "there are no cycles: tensors are sent when they are ready"),
+    },
     "size_op": {"process_set_id": _honored("the id of the set"), "name": _honored("name of the tensor in a graph")},
 }
 """By function and argument. Functions without arguments are not listed."""
-
-
-def refuse(function: str, **given: Any) -> None:
-    """Refuse arguments that cannot be honored.
-
-    Args:
-        function: The public function that was called.
-        given: The arguments whose rows say `refused`, with the values received; None is accepted.
-
-    Raises:
-        ValueError: For the first argument that has a value.
-    """
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"hvd.{function}: {name} is {value!r}; allowed is None: {ARGUMENTS[function][name].note}")

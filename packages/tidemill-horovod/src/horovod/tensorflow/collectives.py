@@ -20,7 +20,7 @@ import tensorflow as tf
 from horovod.tensorflow.errors import horovod_errors
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 
-__all__ = ["Kind", "Reduction", "run"]
+__all__ = ["Kind", "Reduction", "run", "scaled"]
 
 
 class Kind(IntEnum):
@@ -31,6 +31,7 @@ class Kind(IntEnum):
     ALLTOALL = 2
     BROADCAST = 3
     JOIN = 4
+    REDUCESCATTER = 5
 
 
 class Reduction(IntEnum):
@@ -60,28 +61,31 @@ def run(
     """Add the op of a collective, or run it eagerly.
 
     Args:
-        kind: The collective. An alltoall has two tensors: the rows, and the int64 numbers of rows for each rank.
+        kind: The collective. An alltoall has two tensors: the rows, and the int64 numbers of rows for each rank (empty
+            for equal numbers).
         tensors: Dense tensors that are sent independently of each other; tensors that are ready together are fused.
         label: Name of the op. Ranks match tensors by it, by their place in the graph and by their order.
         ranks: The ranks that take part, ascending; None for all.
         reduction: How an allreduce combines elements; ignored by other collectives.
         root: Rank whose tensor a broadcast sends, counted in all ranks.
-        scale: Factor for the result of an allreduce of floats.
+        scale: Factor for the result of an allreduce or reducescatter, as for `scaled`.
         in_order: In a `tf.function`, run after the stateful ops that were added before this one, and before those that
             come later. By default the op runs as soon as its inputs are computed.
 
     Returns:
-        As many tensors as the inputs (one for an alltoall). Static shapes are those of the inputs, except for the first
-        axis of an allgather and an alltoall.
+        As many tensors as the inputs. The second of an alltoall has the int64 numbers of rows from each rank. Static
+        shapes are those of the inputs, except for the first axis of an allgather, an alltoall and a reducescatter.
     """
     members = range(size()) if ranks is None else ranks
     if len(members) == 1 and kind is not Kind.JOIN:
-        return [_scaled(tf.identity(tensor), scale) for tensor in tensors[: 1 if kind is Kind.ALLTOALL else None]]
+        if kind is Kind.ALLTOALL:
+            return _send_to_self(*tensors)
+        return [scaled(tf.identity(tensor), scale) for tensor in tensors]
     engine = current_engine()
     if engine is None:
         return _run_portably(kind, tensors, label, ranks, reduction, root, scale)
     is_eager = tf.executing_eagerly()
-    name = label if is_eager else _name_in_graph(label)
+    name = label if is_eager or kind is Kind.JOIN else _name_in_graph(label)
     arguments = {
         "tensors": list(tensors),
         "kind": int(kind),
@@ -89,7 +93,9 @@ def run(
         "root": root,
         "eager": int(is_eager),
         "scale": repr(float(scale)),
-        "names": name if len(tensors) == 1 else "\n".join(f"{name}.{place}" for place in range(len(tensors))),
+        "names": name
+        if len(tensors) == 1 or kind is Kind.ALLTOALL
+        else "\n".join(f"{name}.{place}" for place in range(len(tensors))),
         "members": ",".join(map(str, members)),
     }
     if is_eager:
@@ -97,10 +103,44 @@ def run(
             results = engine.collective(**arguments)
     else:
         results = engine.collective(**arguments, name=label.replace("\n", "_"))
-        _set_shapes(kind, tensors, results)
+        _set_shapes(kind, tensors, results, members)
         if not in_order:
             _run_when_ready(results[0].op)
-    return list(results[:1] if kind is Kind.ALLTOALL else results)
+    return list(results)
+
+
+def scaled(tensor: Any, factor: float) -> Any:
+    """Multiply a tensor by a number, in the precision of Horovod: integers in float64, truncated; half precision in
+    float32, rounded once; booleans not at all.
+
+    Args:
+        tensor: A dense tensor.
+        factor: The number.
+
+    Returns:
+        A tensor of the same dtype.
+    """
+    dtype = tensor.dtype
+    if factor == 1.0 or dtype.is_bool:
+        return tensor
+    wide = tf.float64 if dtype.is_integer else tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
+    return tf.cast(
+        tf.cast(tensor, wide) * tf.constant(factor, wide), dtype
+    )  # tf.cast would round the factor to float32
+
+
+def _send_to_self(tensor: Any, splits: Any) -> list[Any]:
+    """Run an alltoall of one rank: the native op does the same checks for several ranks."""
+    rows = tf.shape(tensor, tf.int64)[:1]
+    given = rows if splits.shape == [0] else splits
+    words = "hvd.alltoall: allowed as splits is one number >= 0 that is at most the number of rows"
+    checks = [
+        tf.debugging.assert_equal(tf.shape(given), [1], words),
+        tf.debugging.assert_non_negative(given, words),
+        tf.debugging.assert_less_equal(given, rows, words),
+    ]
+    with tf.control_dependencies([] if tf.executing_eagerly() else checks):
+        return [tensor[: given[0]], tf.identity(given)]
 
 
 def _name_in_graph(label: str) -> str:
@@ -123,16 +163,16 @@ def _run_when_ready(op: Any) -> None:
         dependencies.run_independently(op)
 
 
-def _set_shapes(kind: Kind, tensors: Sequence[Any], results: Sequence[Any]) -> None:
+def _set_shapes(kind: Kind, tensors: Sequence[Any], results: Sequence[Any], members: Sequence[int]) -> None:
     for tensor, result in zip(tensors, results, strict=True):
         if kind in (Kind.ALLREDUCE, Kind.BROADCAST, Kind.JOIN):
             result.set_shape(tensor.shape)
         elif tensor.shape.rank:
-            result.set_shape([None, *tensor.shape[1:]])
-
-
-def _scaled(tensor: Any, scale: float) -> Any:
-    return tensor if scale == 1.0 else tensor * tf.cast(scale, tensor.dtype)
+            rows = tensor.shape[0] if kind is Kind.REDUCESCATTER else None
+            own = None if rows is None else rows // len(members) + (members.index(rank()) < rows % len(members))
+            result.set_shape([own, *tensor.shape[1:]])
+    if kind is Kind.ALLTOALL:
+        results[1].set_shape([len(members)])
 
 
 @tf.RegisterGradient("HorovodCollective")
@@ -144,14 +184,22 @@ def _gradient(op: Any, *upstream: Any) -> list[Any]:
         return run(kind, upstream, label="gradient", ranks=members, scale=float(op.get_attr("scale")))
     if kind is Kind.BROADCAST:
         means = _means(upstream, members)
-        return means if op.get_attr("root") == rank() else [tf.zeros_like(mean) for mean in means]
+        if op.get_attr("root") == rank():
+            return means
+        with tf.control_dependencies(means):  # a session would leave them out, and the other ranks wait for them
+            return [tf.zeros_like(mean) for mean in means]
     if kind is Kind.ALLGATHER:
         return [_own_rows(tensor, given, members) for tensor, given in zip(op.inputs, upstream, strict=True)]
+    if kind is Kind.REDUCESCATTER:
+        # As Horovod defines it, so that a reducescatter and an allgather together have the gradient of an allreduce.
+        factor = float(op.get_attr("scale")) * len(members)
+        gathered = run(Kind.ALLGATHER, upstream, label="gradient", ranks=members)
+        return [scaled(tensor, factor) for tensor in gathered]
     if kind is Kind.ALLTOALL:
-        _, splits = op.inputs
-        (all_splits,) = run(Kind.ALLGATHER, [splits[tf.newaxis]], label="gradient.splits", ranks=members)
-        back = all_splits[:, members.index(rank())]
-        return [run(kind, [upstream[0], back], label="gradient", ranks=members)[0], None]
+        back, _ = run(kind, [upstream[0], op.outputs[1]], label="gradient", ranks=members)
+        shape = tf.shape(op.inputs[0])
+        unsent = tf.zeros(tf.concat([[shape[0] - tf.shape(back)[0]], shape[1:]], 0), back.dtype)
+        return [tf.concat([back, unsent], 0), None]
     return [None for _ in upstream]
 
 
@@ -192,6 +240,8 @@ def _run_portably(
         array = np.asarray(array)
         if kind is Kind.BROADCAST:
             result = group.broadcast(array, root)
+        elif kind is Kind.REDUCESCATTER:
+            result = np.array_split(group.allreduce(array, "sum"), group.size)[group.rank]
         elif kind is Kind.ALLGATHER:
             result = np.concatenate(group.allgather(array), 0)
         elif reduction is Reduction.SUM:
@@ -202,15 +252,18 @@ def _run_portably(
 
     def forward(tensor: Any) -> Any:
         result = tf.numpy_function(work, [tensor], tensor.dtype, name=label)
-        _set_shapes(kind, [tensor], [result])
-        return _scaled(result, scale)
+        _set_shapes(kind, [tensor], [result], range(group.size))
+        return scaled(result, scale)
 
     def with_gradient(tensor: Any) -> Any:
         def backward(upstream: Any) -> Any:
+            if kind is Kind.REDUCESCATTER:
+                (all_,) = _run_portably(Kind.ALLGATHER, [upstream], label, ranks, reduction, root, 1.0)
+                return scaled(all_, scale * group.size)
             return _run_portably(kind, [upstream], label, ranks, reduction, root, scale)[0]
 
         return forward(tensor), backward
 
-    if kind is Kind.ALLREDUCE and reduction is Reduction.SUM:
+    if kind is Kind.REDUCESCATTER or (kind is Kind.ALLREDUCE and reduction is Reduction.SUM):
         return [tf.custom_gradient(with_gradient)(tensor) for tensor in tensors]
     return [forward(tensor) for tensor in tensors]

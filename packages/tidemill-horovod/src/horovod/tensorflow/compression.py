@@ -6,10 +6,24 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["Compression"]
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class _None:
+class Compressor:
+    """The interface of a compression: subclasses of scripts may be given as `compression`."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return the tensor to send, and the context for `decompress`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Any, context: Any) -> Any:
+        """Return the received tensor in its original form."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
     """Tensors are sent unchanged."""
 
     @staticmethod
@@ -24,7 +38,7 @@ class _None:
         return tensor
 
 
-class _Half:
+class FP16Compressor(Compressor):
     """Floats are sent in half precision."""
 
     @staticmethod
@@ -41,5 +55,5 @@ class _Half:
 class Compression:
     """Compression of floats in collectives: `Compression.none`, or `Compression.fp16` (half precision)."""
 
-    none = _None
-    fp16 = _Half
+    none = NoneCompressor
+    fp16 = FP16Compressor

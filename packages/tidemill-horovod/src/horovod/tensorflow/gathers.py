@@ -8,10 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow.collectives import Kind, run
-from horovod.tensorflow.process import communicator, current_engine, rank, size
+from horovod.tensorflow.process import communicator, current_engine, size
 from horovod.tensorflow.process_sets import members_of
 
-__all__ = ["allgather", "alltoall", "barrier", "broadcast", "check_root", "grouped_allgather", "join"]
+__all__ = [
+    "allgather",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "check_root",
+    "grouped_allgather",
+    "join",
+    "require_rows",
+]
 
 
 def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None) -> Any:
@@ -75,7 +84,8 @@ def alltoall(
 
     Args:
         tensor: A tensor with at least one axis.
-        splits: Number of rows for each rank, in the order of ranks. Default: the same number for each.
+        splits: Number of rows for each rank, in the order of ranks: integers >= 0. Rows after their sum are not sent.
+            Default: the same number for each rank.
         name: Name of the op. Ranks match calls by it.
         ignore_name_scope: Without effect.
         process_set: The ranks that take part. Default: all ranks.
@@ -84,29 +94,22 @@ def alltoall(
         The received rows. With `splits` a pair: the rows, and the number of rows from each rank (int32).
 
     Raises:
-        tf.errors.InvalidArgumentError: If `splits` do not fit, or the rows cannot be divided evenly without them.
+        tf.errors.InvalidArgumentError: On all ranks, if the splits of a rank do not fit, or its rows cannot be divided
+            evenly without them.
+        tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del ignore_name_scope
     ranks = members_of("alltoall", process_set)
-    members = list(range(size()) if ranks is None else ranks)
     dense = tf.convert_to_tensor(tensor)
-    label = name or "horovod_alltoall"
-    rows = tf.shape(dense, tf.int64)[0]
-    given = tf.fill([len(members)], rows // len(members)) if splits is None else tf.cast(splits, tf.int64)
-    words = f"hvd.alltoall: splits must be {len(members)} numbers >= 0 with the number of rows as their sum"
-    if given.shape.is_fully_defined() and given.shape.as_list() != [len(members)]:
-        raise tf.errors.InvalidArgumentError(None, None, f"{words}; their shape is {given.shape}")
-    checks = [
-        tf.debugging.assert_equal(tf.reduce_sum(given), rows, words),
-        tf.debugging.assert_non_negative(given, words),
-    ]
-    with tf.control_dependencies([] if tf.executing_eagerly() else checks):
-        (received,) = run(Kind.ALLTOALL, [dense, tf.identity(given)], label=label, ranks=ranks)
-    if splits is None:
-        return received
-    (all_splits,) = run(Kind.ALLGATHER, [given[tf.newaxis]], label=f"{label}.splits", ranks=ranks)
-    position = members.index(rank())
-    return received, tf.cast(all_splits[:, position], tf.int32)
+    require_rows("alltoall", [dense])
+    given = tf.zeros([0], tf.int64) if splits is None else tf.convert_to_tensor(splits)
+    if not given.dtype.is_integer:
+        raise tf.errors.InvalidArgumentError(
+            None, None, f"hvd.alltoall: splits are of {given.dtype.name}; allowed are integers"
+        )
+    both = [dense, tf.cast(given, tf.int64)]
+    received, rows = run(Kind.ALLTOALL, both, label=name or "horovod_alltoall", ranks=ranks)
+    return received if splits is None else (received, tf.cast(rows, tf.int32))
 
 
 def broadcast(
@@ -157,19 +160,18 @@ def barrier(process_set: Any = None) -> None:
         communicator().barrier()
 
 
-def join() -> int:
+def join() -> Any:
     """Wait until all ranks have called `join`; meanwhile take part in allreduces (Sum and Average) with zeros.
 
-    Call it on ranks that have fewer batches than others. Eager mode only.
+    Call it on ranks that have fewer batches than others.
 
     Returns:
-        The rank that joined last.
+        A scalar int32 tensor: the rank that joined last.
     """
     members_of("join", None)
     if size() == 1:
-        return 0
-    (last,) = run(Kind.JOIN, [tf.zeros([], tf.int32)], label="join", in_order=True)
-    return int(last)
+        return tf.zeros([], tf.int32)
+    return run(Kind.JOIN, [tf.zeros([], tf.int32)], label="join", in_order=True)[0]
 
 
 def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
@@ -182,6 +184,19 @@ def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
         raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")
     if ranks is not None and root_rank not in ranks:
         raise ValueError(f"root_rank is {root_rank!r}; allowed is one of {list(ranks)}, the ranks of the process set")
+
+
+def require_rows(function: str, tensors: Sequence[Any]) -> None:
+    """Check that no tensor is a scalar, as far as shapes are known.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a tensor is a scalar, in eager mode.
+        ValueError: The same in a graph, where TensorFlow raises it for shapes.
+    """
+    if all(tensor.shape.rank != 0 for tensor in tensors):
+        return
+    words = f"hvd.{function}: a tensor is a scalar; allowed are tensors with at least one axis"
+    raise tf.errors.InvalidArgumentError(None, None, words) if tf.executing_eagerly() else ValueError(words)
 
 
 def _with_rows(tensor: Any) -> Any:

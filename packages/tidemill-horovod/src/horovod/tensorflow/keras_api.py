@@ -12,7 +12,15 @@ from horovod.tensorflow.gradients import GradientReduction
 from horovod.tensorflow.optimizers import distribute
 from horovod.tensorflow.reductions import Average, ReduceOp
 
-__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "allgather", "allreduce", "broadcast", "load_with"]
+__all__ = [
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "load_with",
+    "reducescatter",
+]
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -204,3 +212,27 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
         A tensor.
     """
     return gathers.broadcast(value, root_rank, name=name)
+
+
+def reducescatter(
+    value: Any,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduce a value over all ranks, and return this rank's rows of the result.
+
+    Args:
+        value: A tensor, or a value that TensorFlow converts to one, with at least one axis.
+        name: Name of the op. Ranks match calls by it.
+        op: `Average` (the default) or `Sum`.
+        prescale_factor: Factor applied before the reduction.
+        postscale_factor: Factor applied after the reduction.
+
+    Returns:
+        A tensor.
+    """
+    return reductions.reducescatter(
+        value, op=op, name=name, prescale_factor=prescale_factor, postscale_factor=postscale_factor
+    )

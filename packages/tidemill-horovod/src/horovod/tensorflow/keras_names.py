@@ -13,8 +13,10 @@ from horovod.tensorflow import (
     Sum,
     SyncBatchNormalization,
     add_process_set,
+    allgather_object,
     broadcast_global_variables,
     broadcast_object,
+    broadcast_object_fn,
     broadcast_variables,
     ccl_built,
     cross_rank,
@@ -24,6 +26,7 @@ from horovod.tensorflow import (
     global_process_set,
     gloo_built,
     gloo_enabled,
+    gpu_available,
     init,
     is_homogeneous,
     is_initialized,
@@ -38,6 +41,8 @@ from horovod.tensorflow import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from horovod.tensorflow.keras_api import (
     DistributedOptimizer,
@@ -45,6 +50,7 @@ from horovod.tensorflow.keras_api import (
     allgather,
     allreduce,
     broadcast,
+    reducescatter,
 )
 
 __all__ = [
@@ -61,10 +67,12 @@ __all__ = [
     "SyncBatchNormalization",
     "add_process_set",
     "allgather",
+    "allgather_object",
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
     "broadcast_object",
+    "broadcast_object_fn",
     "broadcast_variables",
     "ccl_built",
     "cross_rank",
@@ -74,6 +82,7 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -84,8 +93,11 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "reducescatter",
     "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

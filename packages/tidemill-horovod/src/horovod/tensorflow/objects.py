@@ -1,31 +1,34 @@
-"""Python objects between ranks. Received objects are unpickled: only ranks of the job can send them."""
+"""Python objects between ranks. Received objects are unpickled: only ranks of the job can send them.
+
+Without eager execution, the bytes go through a graph and a session of their own.
+"""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from horovod.tensorflow.arguments import refuse
 from horovod.tensorflow.collectives import Kind, run
 from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 from horovod.tensorflow.process_sets import members_of
 
-__all__ = ["allgather_object", "broadcast_object"]
+__all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
 
 def broadcast_object(
     obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
 ) -> Any:
-    """Return the object of `root_rank` on all ranks. Eager mode only.
+    """Return the object of `root_rank` on all ranks.
 
     Args:
         obj: Any picklable object; read on `root_rank` only.
         root_rank: Rank whose object all ranks get.
-        session: Refused: TensorFlow 2 has no sessions.
+        session: Without effect.
         name: Name of the op. Ranks match calls by it.
         process_set: The ranks that take part. Default: all ranks.
 
@@ -33,9 +36,9 @@ def broadcast_object(
         On `root_rank` and all other ranks, an equal object.
 
     Raises:
-        ValueError: If `session` is given, or an argument is not allowed.
+        ValueError: If an argument is not allowed.
     """
-    refuse("broadcast_object", session=session)
+    del session
     ranks = members_of("broadcast_object", process_set)
     check_root(root_rank, ranks)
     if size() == 1:
@@ -44,19 +47,40 @@ def broadcast_object(
     if current_engine() is None:
         return _unpacked(communicator().broadcast(data, root_rank))
     label = name or "horovod_broadcast_object"
-    length = tf.constant(0 if data is None else data.size, tf.int64)
-    (length,) = run(Kind.BROADCAST, [length], label=f"{label}.size", ranks=ranks, root=root_rank)
-    tensor = tf.zeros([int(length)], tf.uint8) if data is None else tf.constant(data)
-    (received,) = run(Kind.BROADCAST, [tensor], label=label, ranks=ranks, root=root_rank)
-    return _unpacked(received.numpy())
+
+    def sent(array: np.ndarray, label: str) -> np.ndarray:
+        (received,) = _arrays(
+            lambda: run(Kind.BROADCAST, [tf.constant(array)], label=label, ranks=ranks, root=root_rank)
+        )
+        return received
+
+    length = int(sent(np.array(0 if data is None else data.size), f"{label}.size"))
+    return _unpacked(sent(np.zeros(length, np.uint8) if data is None else data, label))
+
+
+def broadcast_object_fn(
+    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
+) -> Callable[[Any], Any]:
+    """Return a function of one object that calls `broadcast_object` with these arguments.
+
+    Args:
+        root_rank: Rank whose object all ranks get.
+        session: Without effect.
+        name: Name of the op. Ranks match calls by it.
+        process_set: The ranks that take part. Default: all ranks.
+
+    Returns:
+        The function.
+    """
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(obj: Any, session: Any = None, name: str | None = None, process_set: Any = None) -> list[Any]:
-    """Return the objects of all ranks, by rank. Eager mode only.
+    """Return the objects of all ranks, by rank.
 
     Args:
         obj: Any picklable object.
-        session: Refused: TensorFlow 2 has no sessions.
+        session: Without effect.
         name: Name of the op. Ranks match calls by it.
         process_set: The ranks that take part. Default: all ranks.
 
@@ -64,18 +88,26 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, pro
         One object per rank.
 
     Raises:
-        ValueError: If `session` is given, or an argument is not allowed.
+        ValueError: If an argument is not allowed.
     """
-    refuse("allgather_object", session=session)
+    del session
     ranks = members_of("allgather_object", process_set)
     data = _packed(obj)
     if current_engine() is None:
         return [_unpacked(one) for one in communicator().allgather(data)]
     label = name or "horovod_allgather_object"
-    tensors = [tf.constant(data), tf.constant([data.size], tf.int64)]
-    joined, sizes = run(Kind.ALLGATHER, tensors, label=label, ranks=ranks)
-    ends = np.cumsum(sizes.numpy())
-    return [_unpacked(part) for part in np.split(joined.numpy(), ends[:-1])]
+    joined, sizes = _arrays(
+        lambda: run(Kind.ALLGATHER, [tf.constant(data), tf.constant([data.size], tf.int64)], label=label, ranks=ranks)
+    )
+    return [_unpacked(part) for part in np.split(joined, np.cumsum(sizes)[:-1])]
+
+
+def _arrays(compute: Callable[[], Sequence[Any]]) -> list[np.ndarray]:
+    """Return the values of tensors, eagerly or in a session."""
+    if tf.executing_eagerly():
+        return [tensor.numpy() for tensor in compute()]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        return list(session.run(compute()))
 
 
 def _packed(obj: Any) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -33,11 +34,18 @@ class Distribution:
         places = {place for place, variable in enumerate(variables) if id(tensorflow_variable(variable)) in local}
         return self.reduction.reduce(gradients, local=frozenset(places))
 
-    def apply(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
-        """Call `apply` with the reduced gradients: immediately, or after every `passes` calls."""
+    def apply(
+        self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any], iterations: Any
+    ) -> Any:
+        """Call `apply` with the reduced gradients: immediately, or after every `passes` calls.
+
+        As in Horovod, `iterations`, the optimizer's counter, also counts the calls without an update.
+        """
         if self.aggregation is None:
             return apply(self.reduce(gradients, variables))
-        return self.aggregation.add(gradients, lambda sums: apply(self.reduce(sums, variables)))
+        return self.aggregation.add(
+            gradients, lambda sums: apply(self.reduce(sums, variables)), lambda: iterations.assign_add(1)
+        )
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -68,7 +76,7 @@ def DistributedOptimizer(  # noqa: N802
         compression: `Compression.none` (the default) or `Compression.fp16`.
         sparse_as_dense: Whether to convert `tf.IndexedSlices` to dense tensors before the reduction.
         backward_passes_per_step: Number of calls whose gradients are summed on each rank before they are reduced and
-            applied. Refused for `tf.compat.v1.train`.
+            applied; `optimizer.iterations` counts the calls. Refused for `tf.compat.v1.train`.
         op: `Average` (the default), `Sum` or `Adasum`.
         gradient_predivide_factor: With `Average`: divisor before the sum and factor after it.
         average_aggregated_gradients: Whether to divide the sum of `backward_passes_per_step` calls by their number.
@@ -140,11 +148,14 @@ def distribute(
         methods = {"apply_gradients": _apply_gradients}
     methods["register_local_var"] = _register_local_var
     base = type(optimizer)
-    aggregation = Aggregation(passes, average=average_passes) if passes > 1 else None
+
+    def distribution(_self: Any) -> Distribution:
+        """Return the state of one optimizer: `from_config` of this class makes others with the same options."""
+        return Distribution(reduction, Aggregation(passes, average=average_passes) if passes > 1 else None, list(local))
+
+    methods |= {"_horovod": cached_property(distribution), "_horovod_base": base, "__module__": base.__module__}
     # Saved models store the name and module of the class: with these they load the plain optimizer.
-    kind = type(base.__name__, (base,), {**methods, "__module__": base.__module__, "_horovod_base": base})
-    optimizer.__class__ = kind
-    object.__setattr__(optimizer, "_horovod", Distribution(reduction, aggregation, list(local)))
+    optimizer.__class__ = type(base.__name__, (base,), methods)
     return optimizer
 
 
@@ -168,7 +179,7 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
     def apply(reduced: list[Any]) -> Any:
         return self._horovod_base.apply(self, reduced, variables)
 
-    return self._horovod.apply(list(grads), variables, apply)
+    return self._horovod.apply(list(grads), variables, apply, self.iterations)
 
 
 def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,7 +198,7 @@ def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) 
         given = list(zip(reduced, variables, strict=True))
         return self._horovod_base.apply_gradients(self, given, *args, **kwargs)
 
-    self._horovod.apply(gradients, variables, apply)
+    self._horovod.apply(gradients, variables, apply, self.iterations)
     return self.iterations
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from horovod.tensorflow import mpi
 from horovod.tensorflow.communicator import Communicator, Ranks, Single
@@ -27,6 +28,7 @@ __all__ = [
     "ddl_built",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -188,6 +190,17 @@ def cuda_built() -> bool:
 def rocm_built() -> bool:
     """Return False: tensors go through the memory of the host."""
     return False
+
+
+def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
+    """Return whether TensorFlow has a GPU.
+
+    Args:
+        ext_base_name: `tensorflow`, the only framework of this package; False for others.
+        verbose: Without effect.
+    """
+    del verbose
+    return ext_base_name in ("tensorflow", "horovod.tensorflow") and bool(tf.config.list_physical_devices("GPU"))
 
 
 def ddl_built() -> bool:

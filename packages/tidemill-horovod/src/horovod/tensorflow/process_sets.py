@@ -1,22 +1,30 @@
-"""Subsets of the ranks with separate collective calls."""
+"""Subsets of the ranks with separate collective calls.
+
+As in Horovod, `size`, `rank` and `included` of a set are None until the set is registered, by `hvd.init` or
+`hvd.add_process_set`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from horovod.tensorflow.collectives import Kind, run
-from horovod.tensorflow.process import communicator, rank, size
+from horovod.tensorflow.process import communicator, is_initialized, rank, size
 
 __all__ = [
     "ProcessSet",
     "add_process_set",
+    "check_process_set",
     "find_process_set",
     "forget_process_sets",
+    "get_process_set_ids_and_ranks",
     "global_process_set",
     "members_of",
+    "register_process_set",
     "remove_process_set",
 ]
 
@@ -26,47 +34,70 @@ class ProcessSet:
 
     Args:
         ranks: Ranks in the group of `hvd.init`, in any order.
+
+    Raises:
+        ValueError: If `ranks` is a communicator of MPI, or something else.
     """
 
+    ranks: list[int]
+    """Ascending."""
+    process_set_id: int | None
+    """None before the set is registered, and after `hvd.remove_process_set`."""
+    mpi_comm: None = None
+    """Always None: sets are given by their ranks."""
+
     def __init__(self, ranks: Iterable[int]) -> None:
-        self.ranks: list[int] | None = sorted({int(one) for one in ranks})
-        self.process_set_id: int | None = None
-        """None before `hvd.add_process_set` and after `hvd.remove_process_set`."""
+        given = list(ranks) if isinstance(ranks, Iterable) else []
+        if not isinstance(ranks, Iterable) or not all(isinstance(one, (int, np.integer)) for one in given):
+            raise ValueError(
+                f"hvd.ProcessSet: ranks is {ranks!r}; allowed are numbers of ranks (of a communicator of mpi4py: "
+                "comm.group.Translate_ranks(range(comm.size), world.group))"
+            )
+        self.ranks = sorted({int(one) for one in given})
+        self.process_set_id = None
 
-    def included(self) -> bool:
-        """Return whether this process is in the set."""
-        return rank() in self._added()
+    def included(self) -> bool | None:
+        """Return whether this process is in the set; None before the set is registered."""
+        return None if self.process_set_id is None else rank() in self.ranks
 
-    def size(self) -> int:
-        """Return the number of ranks in the set."""
-        return len(self._added())
+    def size(self) -> int | None:
+        """Return the number of ranks in the set; None before the set is registered."""
+        return None if self.process_set_id is None else len(self.ranks)
 
-    def rank(self) -> int:
-        """Return the rank of this process within the set; -1 if it is not in the set."""
-        ranks = self._added()
-        return ranks.index(rank()) if rank() in ranks else -1
-
-    def _added(self) -> Sequence[int]:
+    def rank(self) -> int | None:
+        """Return the rank of this process within the set, -1 if it is not in the set; None before it is registered."""
         if self.process_set_id is None:
-            raise ValueError(f"{self!r} is not known: call hvd.add_process_set first, on all ranks")
-        return range(size()) if self.ranks is None else self.ranks
+            return None
+        return self.ranks.index(rank()) if rank() in self.ranks else -1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProcessSet) and self.ranks == other.ranks
 
     def __hash__(self) -> int:
-        return hash(None if self.ranks is None else tuple(self.ranks))
+        return hash(tuple(self.ranks))
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
 
-global_process_set = ProcessSet([])
+class _AllRanks(ProcessSet):
+    """The set of all ranks, which exists before `hvd.init`; it then has no ranks."""
+
+    def __init__(self) -> None:
+        self.process_set_id = 0
+
+    @property
+    def ranks(self) -> list[int]:  # type: ignore[override]
+        """All ranks, ascending."""
+        return list(range(size())) if is_initialized() else []
+
+
+global_process_set: ProcessSet = _AllRanks()
 """All ranks."""
-global_process_set.ranks = None
-global_process_set.process_set_id = 0
 
 _sets: dict[int, ProcessSet] = {}
+_last_id = 0
+"""As in Horovod, ids are not used again."""
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -82,17 +113,44 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         ValueError: If its ranks do not exist, differ between the ranks, or already form a registered set.
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    ranks = list(added.ranks or [])
-    if not ranks or ranks[0] < 0 or ranks[-1] >= size():
-        raise ValueError(f"hvd.add_process_set: ranks are {ranks}; allowed are some of 0 to {size() - 1}")
     if added.process_set_id is not None or added in _sets.values():
         raise ValueError(f"hvd.add_process_set: {added!r} was added before: remove that one, or use it")
+    register_process_set("add_process_set", added)
+    return added
+
+
+def register_process_set(function: str, process_set: ProcessSet) -> None:
+    """Give a set its id: that of a registered set with the same ranks, or a new one. Collective.
+
+    Args:
+        function: The public function that was called, for messages.
+        process_set: A set that is not registered.
+
+    Raises:
+        ValueError: If its ranks do not exist, or differ between the ranks.
+    """
+    global _last_id
+    ranks = check_process_set(function, process_set)
     everyone = run(Kind.ALLGATHER, [tf.constant([[len(ranks), hash(tuple(ranks))]], tf.int64)], label="process_set")
     if len({tuple(row) for row in everyone[0].numpy().tolist()}) != 1:
-        raise ValueError(f"hvd.add_process_set: ranks are {ranks} here and others on other ranks: give all the same")
-    added.process_set_id = max(_sets, default=0) + 1
-    _sets[added.process_set_id] = added
-    return added
+        raise ValueError(f"hvd.{function}: ranks are {ranks} here and others on other ranks: give all the same")
+    equal = next((one for one in _sets.values() if one == process_set), None)
+    if equal is None:
+        _last_id += 1
+        _sets[_last_id] = process_set
+    process_set.process_set_id = _last_id if equal is None else equal.process_set_id
+
+
+def check_process_set(function: str, process_set: ProcessSet) -> list[int]:
+    """Return the ranks of a set.
+
+    Raises:
+        ValueError: If there are none, or they do not exist.
+    """
+    ranks = process_set.ranks
+    if not ranks or ranks[0] < 0 or ranks[-1] >= size():
+        raise ValueError(f"hvd.{function}: ranks of a process set are {ranks}; allowed are some of 0 to {size() - 1}")
+    return ranks
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -114,9 +172,16 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def forget_process_sets() -> None:
     """Remove all process sets, after `hvd.shutdown`."""
+    global _last_id
     for process_set in _sets.values():
         process_set.process_set_id = None
     _sets.clear()
+    _last_id = 0
+
+
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """Return the ranks of all registered sets, by id; 0 is the set of all ranks."""
+    return {0: list(global_process_set.ranks)} | {id_: list(one.ranks) for id_, one in _sets.items()}
 
 
 def members_of(function: str, process_set: Any) -> list[int] | None:
@@ -130,12 +195,17 @@ def members_of(function: str, process_set: Any) -> list[int] | None:
         return None
     if not isinstance(process_set, ProcessSet):
         raise ValueError(f"hvd.{function}: process_set is {process_set!r}; allowed is a hvd.ProcessSet")
+    if process_set.process_set_id is None:
+        raise ValueError(
+            f"hvd.{function}: process_set is {process_set!r}, which is not registered: call hvd.add_process_set first, "
+            "on all ranks"
+        )
     if not process_set.included():
         raise ValueError(
             f"hvd.{function}: process_set is {process_set!r}, and this is rank {rank()}: call it on the ranks of the "
             "set only"
         )
-    return list(process_set.ranks or [])
+    return process_set.ranks
 
 
 def find_process_set(process_set_id: int) -> ProcessSet | None:

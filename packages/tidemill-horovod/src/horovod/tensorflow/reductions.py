@@ -9,9 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow.adasum import adasum
-from horovod.tensorflow.collectives import Kind, Reduction, run
+from horovod.tensorflow.collectives import Kind, Reduction, run, scaled
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.process import rank, size
+from horovod.tensorflow.gathers import require_rows
+from horovod.tensorflow.process import size
 from horovod.tensorflow.process_sets import members_of
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "check_compression",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "handle_average_backwards_compatibility",
     "reduce_all",
     "reducescatter",
 ]
@@ -84,7 +86,8 @@ def allreduce(
 
     Raises:
         ValueError: If both `average` and `op` are given, or an argument is not allowed.
-        NotImplementedError: If `tensor` is `tf.IndexedSlices` and `op` neither `Average` nor `Sum`.
+        NotImplementedError: If `tensor` is `tf.IndexedSlices`, and `op` is neither `Average` nor `Sum`, or a factor is
+            given; or if `op` is `Adasum` and the number of ranks is not a power of two.
         HorovodInternalError: If executed eagerly, and a rank has ended or hangs. In a graph this is
             `tf.errors.AbortedError`.
         tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
@@ -93,9 +96,10 @@ def allreduce(
     op = _reduce_op("allreduce", average, op)
     check_compression(compression)
     ranks = members_of("allreduce", process_set)
+    _refuse_scaled_slices("allreduce", [tensor], prescale_factor, postscale_factor)
     if prescale_factor == postscale_factor == 1.0 and _is_sent_unchanged(tensor, op, compression):
-        scale = 1.0 if op is Sum else 1.0 / (size() if ranks is None else len(ranks))
-        return run(Kind.ALLREDUCE, [tensor], label=name or "horovod_allreduce", ranks=ranks, scale=scale)[0]
+        label, scale = name or "horovod_allreduce", _divisor(op, ranks)
+        return run(Kind.ALLREDUCE, [tensor], label=label, ranks=ranks, scale=scale)[0]
     return reduce_all(
         [tensor],
         op=op,
@@ -136,12 +140,14 @@ def grouped_allreduce(
 
     Raises:
         ValueError: If both `average` and `op` are given, or an argument is not allowed.
+        NotImplementedError: As for `allreduce`.
         HorovodInternalError: If a rank has ended or hangs.
         tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
     del device_dense, device_sparse
     op = _reduce_op("grouped_allreduce", average, op)
     check_compression(compression)
+    _refuse_scaled_slices("grouped_allreduce", tensors, prescale_factor, postscale_factor)
     return reduce_all(
         tensors,
         op=op,
@@ -166,7 +172,8 @@ def reducescatter(
     """Reduce a tensor over all ranks, and return this rank's rows of the result.
 
     The rows (axis 0) are divided evenly; if some are left over, the first ranks get one more each. The whole result is
-    sent to every rank, as in an allreduce.
+    sent to every rank, as in an allreduce. As in Horovod, the gradient is the rows of all ranks' gradients, multiplied
+    by the number of ranks if `op` is `Sum`.
 
     Args:
         tensor: A tensor of the same shape and dtype on all ranks, with at least one axis.
@@ -182,7 +189,8 @@ def reducescatter(
         This rank's rows of the reduced tensor.
 
     Raises:
-        ValueError: If an argument is not allowed.
+        ValueError: If an argument is not allowed, or a tensor is a scalar in a graph.
+        tf.errors.InvalidArgumentError: If a tensor is a scalar.
         HorovodInternalError: If a rank has ended or hangs.
         tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
@@ -216,7 +224,8 @@ def grouped_reducescatter(
         One tensor per input: this rank's rows (axis 0) of the reduced tensor.
 
     Raises:
-        ValueError: If an argument is not allowed.
+        ValueError: If an argument is not allowed, or a tensor is a scalar in a graph.
+        tf.errors.InvalidArgumentError: If a tensor is a scalar.
         HorovodInternalError: If a rank has ended or hangs.
         tf.errors.FailedPreconditionError: If the calls of the ranks do not match.
     """
@@ -225,6 +234,19 @@ def grouped_reducescatter(
     return _scatter(
         "grouped_reducescatter", tensors, op, compression, prescale_factor, postscale_factor, None, process_set
     )
+
+
+def handle_average_backwards_compatibility(op: ReduceOp | None, average: bool | None) -> ReduceOp:
+    """Return the reduction that `op` and the older argument `average` mean.
+
+    Args:
+        op: A reduction, or None.
+        average: True for `Average`, False for `Sum`, or None. `Average` is the default.
+
+    Raises:
+        ValueError: If both are given.
+    """
+    return _reduce_op("allreduce", average, op)
 
 
 def check_compression(compression: Any) -> None:
@@ -257,7 +279,7 @@ def reduce_all(
         tensors: The tensors to reduce.
         op: The reduction.
         compression: How floats are compressed while they are sent.
-        prescale: Factor applied before the reduction.
+        prescale: Factor applied before the reduction. With `tf.IndexedSlices`, both factors are applied after it.
         postscale: Factor applied after the reduction.
         label: Name of the ops.
         ranks: The ranks that take part; None for all.
@@ -300,30 +322,35 @@ def _reduce_dense(
     label: str,
     ranks: Sequence[int] | None,
 ) -> list[Any]:
-    packed, contexts = zip(*(compression.compress(_scaled(tensor, prescale)) for tensor in tensors), strict=True)
+    packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in tensors), strict=True)
     if op is Adasum:
-        reduced = adasum(packed, label=label, ranks=ranks)
+        reduced = [scaled(one, postscale) for one in adasum(packed, label=label, ranks=ranks)]
     else:
         for tensor in packed:
             if op in _NATIVE and tensor.dtype.is_complex:
                 raise ValueError(f"op is {op.name} for a tensor of {tensor.dtype.name}; allowed is Sum or Average")
-        is_float = all(tensor.dtype.is_floating or tensor.dtype.is_complex for tensor in packed)
-        count = size() if ranks is None else len(ranks)
-        factor = (1.0 / count if op is Average else 1.0) * postscale
         reduced = run(
             Kind.ALLREDUCE,
             packed,
             label=label,
             ranks=ranks,
             reduction=_NATIVE.get(op, Reduction.SUM),
-            scale=factor if is_float else 1.0,
+            scale=_divisor(op, ranks) * postscale,
         )
-        if is_float:
-            postscale = 1.0
-        elif op is Average:
-            reduced = [_scaled(tensor, 1.0 / count) for tensor in reduced]
-    unpacked = [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts, strict=True)]
-    return [_scaled(tensor, postscale) for tensor in unpacked]
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts, strict=True)]
+
+
+def _divisor(op: ReduceOp, ranks: Sequence[int] | None) -> float:
+    """Return the factor that makes a sum the result of `op`."""
+    return 1.0 / (size() if ranks is None else len(ranks)) if op is Average else 1.0
+
+
+def _refuse_scaled_slices(function: str, tensors: Sequence[Any], prescale: float, postscale: float) -> None:
+    if not prescale == postscale == 1.0 and any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
+        raise NotImplementedError(
+            f"hvd.{function} of tf.IndexedSlices: prescale_factor is {prescale!r} and postscale_factor {postscale!r}; "
+            "allowed is 1, or a dense tensor (tf.convert_to_tensor); or multiply the values"
+        )
 
 
 def _reduce_slices(
@@ -342,7 +369,7 @@ def _reduce_slices(
     gathered = compression.decompress(values, context)
     if op is Average:
         gathered = gathered / tf.cast(count, gathered.dtype)  # integers become floats, as in Horovod
-    return tf.IndexedSlices(_scaled(gathered, factor), indices, slices.dense_shape)
+    return tf.IndexedSlices(scaled(gathered, factor), indices, slices.dense_shape)
 
 
 def _scatter(
@@ -358,35 +385,19 @@ def _scatter(
     if op not in (Sum, Average):
         raise ValueError(f"hvd.{function}: op is {op!r}; allowed is hvd.Sum or hvd.Average")
     dense = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    if any(tensor.shape.rank == 0 for tensor in dense):
-        raise ValueError(f"hvd.{function}: a tensor is a scalar; allowed are tensors with rows")
+    require_rows(function, dense)
     ranks = members_of(function, process_set)
-    members = list(range(size()) if ranks is None else ranks)
-    reduced = reduce_all(
-        dense,
-        op=op,
-        compression=compression,
-        prescale=prescale,
-        postscale=postscale,
+    if not dense:
+        return []
+    packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in dense), strict=True)
+    own = run(
+        Kind.REDUCESCATTER,
+        packed,
         label=name or f"horovod_{function}",
         ranks=ranks,
+        scale=_divisor(op, ranks) * postscale,
     )
-    return [_rows_of(members.index(rank()), len(members), tensor) for tensor in reduced]
-
-
-def _rows_of(position: int, count: int, tensor: Any) -> Any:
-    rows = tf.shape(tensor)[0]
-    each, more = rows // count, rows % count
-    begin = position * each + tf.minimum(position, more)
-    return tensor[begin : begin + each + tf.cast(position < more, rows.dtype)]
-
-
-def _scaled(tensor: Any, factor: float) -> Any:
-    if factor == 1.0:
-        return tensor
-    if tensor.dtype.is_integer or tensor.dtype.is_bool:  # the cast of a factor of 0.5 would give 0
-        return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
-    return tensor * tf.cast(factor, tensor.dtype)
+    return [compression.decompress(tensor, context) for tensor, context in zip(own, contexts, strict=True)]
 
 
 def _reduce_op(function: str, average: bool | None, op: ReduceOp | None) -> ReduceOp:

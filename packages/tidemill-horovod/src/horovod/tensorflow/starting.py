@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod.tensorflow import process
-from horovod.tensorflow.process_sets import ProcessSet, add_process_set, forget_process_sets
+from horovod.tensorflow.process_sets import ProcessSet, check_process_set, forget_process_sets, register_process_set
+from horovod.tensorflow.timeline import start_from_environment
 
 __all__ = ["init", "shutdown"]
 
@@ -17,8 +18,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     Args:
         comm: None for all processes that mpirun or tidemill's launcher started, or for this process alone; a list of
             ranks of mpirun; a communicator of mpi4py; or a `Communicator`, as `smp.init` passes it.
-        process_sets: Sets of ranks to add, the same on all ranks; or "dynamic", which has no effect: sets can be added
-            at any time.
+        process_sets: Sets of ranks to register, the same on all ranks: they get their ids, also in a second call. Or
+            "dynamic", which has no effect: sets can be added at any time.
 
     Raises:
         ValueError: If an argument is something else, or a second call names another group.
@@ -31,11 +32,21 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     for one in sets:
         if not isinstance(one, (ProcessSet, Sequence)) or isinstance(one, str):
             raise ValueError(f"hvd.init: process_sets has {one!r}; allowed are hvd.ProcessSet and lists of ranks")
+    given = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in sets]
     was_initialized = process.is_initialized()
     process.init(comm)
+    try:
+        for one in given:
+            check_process_set("init", one)
+    except ValueError:
+        if not was_initialized:
+            process.shutdown()
+        raise
+    for one in given:
+        if one.process_set_id is None:
+            register_process_set("init", one)
     if not was_initialized:
-        for one in sets:
-            add_process_set(one)
+        start_from_environment()
 
 
 def shutdown() -> None:

@@ -26,8 +26,17 @@ class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
         False)."""
         self._horovod[1].append(source)
 
-    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the gradients, reduced over the ranks."""
+    def gradient(self, target: Any, sources: Any, *args: Any, use_generic_names: bool = False, **kwargs: Any) -> Any:
+        """Return the gradients, reduced over the ranks.
+
+        Args:
+            target: As for `tf.GradientTape`.
+            sources: As for `tf.GradientTape`.
+            args: As for `tf.GradientTape`.
+            use_generic_names: Without effect: ranks match gradients by their places, not by the names of variables.
+            kwargs: As for `tf.GradientTape`.
+        """
+        del use_generic_names
         gradients = super().gradient(target, sources, *args, **kwargs)
         reduction, local = self._horovod
         is_nested = isinstance(gradients, (list, tuple, dict))

@@ -63,7 +63,7 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
         ValueError: If no set has that id.
     """
     included = _found("process_set_included_op", process_set_id).included()
-    return tf.constant(int(included), tf.int32, name=name or "horovod_process_set_included")
+    return tf.constant(int(bool(included)), tf.int32, name=name or "horovod_process_set_included")
 
 
 def _found(function: str, process_set_id: int) -> ProcessSet:

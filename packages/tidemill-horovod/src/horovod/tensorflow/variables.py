@@ -46,7 +46,7 @@ def broadcast_variables(
 
 
 def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: Any = None) -> list[Any]:
-    """Assign to all variables their values on `root_rank`, and return the variables.
+    """Assign to all variables their values on `root_rank`, and return these values.
 
     Args:
         variables: tf.Variables or Keras variables, in the same order on all ranks.
@@ -55,11 +55,11 @@ def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None
         process_set: The ranks that take part. Default: all ranks.
 
     Returns:
-        The variables as a list.
+        A list of tensors: the values of the variables after the assignments. In a graph, running one of them assigns
+        its variable.
     """
-    given = list(variables)
-    _assign("broadcast_", given, root_rank, process_set, name)
-    return given
+    assigned = _assign("broadcast_", variables, root_rank, process_set, name)
+    return [tf.identity(variable) for variable in assigned]
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

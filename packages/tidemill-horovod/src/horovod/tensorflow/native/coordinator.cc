@@ -15,14 +15,14 @@ std::string Words(const std::vector<std::int64_t>& values) {
   return text + "]";
 }
 
-const char* const kKinds[] = {"allreduce", "allgather", "alltoall", "broadcast", "join"};
+const char* const kKinds[] = {"allreduce", "allgather", "alltoall", "broadcast", "join", "reducescatter"};
 const char* const kReductions[] = {"sum", "min", "max", "product"};
 
 std::string Words(const Request& request) {
   std::string text = kKinds[static_cast<int>(request.kind)];
   if (request.kind == Kind::kAllreduce) text += std::string(" (") + kReductions[request.reduction] + ")";
   if (request.kind == Kind::kBroadcast) text += " from rank " + std::to_string(request.root);
-  text += " of dtype " + std::to_string(request.dtype) + " and shape " + Words(request.shape);
+  text += std::string(" of ") + DtypeName(request.dtype) + " and shape " + Words(request.shape);
   if (request.scale != 1.0) text += " scaled by " + std::to_string(request.scale);
   return text;
 }
@@ -39,7 +39,7 @@ bool Fit(const Request& one, const Request& other) {
       one.reduction != other.reduction || one.scale != other.scale) {
     return false;
   }
-  if (one.kind == Kind::kAllreduce || one.kind == Kind::kBroadcast) return one.shape == other.shape;
+  if (one.kind != Kind::kAllgather && one.kind != Kind::kAlltoall) return one.shape == other.shape;
   return one.shape.size() == other.shape.size() && !one.shape.empty() &&
          std::equal(one.shape.begin() + 1, one.shape.end(), other.shape.begin() + 1);
 }
@@ -57,6 +57,7 @@ void Coordinator::Add(int rank, Request request) {
     for (const auto& entry : waiting_) Touch(entry.first);
     return;
   }
+  if (failed_steps_[rank].Has(request.step)) return;  // the rank ends the call when it gets to the refusal
   Key key(request.name, request.members);
   Waiting& waiting = waiting_[key];
   if (waiting.requests.empty()) {
@@ -101,7 +102,7 @@ std::vector<Response> Coordinator::Take() {
   return responses;
 }
 
-Response Coordinator::Answer(const std::string& name, Waiting* waiting) const {
+Response Coordinator::Answer(const std::string& name, Waiting* waiting) {
   std::vector<std::pair<int, Request>> requests;
   for (auto entry = waiting->requests.begin(); entry != waiting->requests.end();) {
     requests.emplace_back(entry->first, std::move(entry->second.front()));
@@ -117,9 +118,14 @@ Response Coordinator::Answer(const std::string& name, Waiting* waiting) const {
   response.scale = first.scale;
   response.members = waiting->members;
   response.names.push_back(name);
-  response.error = Mismatch(name, requests);
-  if (!response.error.empty()) return response;
-  if (first.kind == Kind::kAllreduce) response.elements.push_back(Elements(first.shape));
+  response.error = Problem(name, requests);
+  response.invalid = !response.error.empty();
+  if (!response.invalid) response.error = Mismatch(name, requests);
+  if (!response.error.empty()) {
+    FailSteps(requests, waiting);
+    return response;
+  }
+  if (first.kind == Kind::kAllreduce || first.kind == Kind::kReducescatter) response.elements.push_back(Elements(first.shape));
   for (const auto& request : requests) {
     if (first.kind == Kind::kAllgather) response.rows.push_back(request.second.shape[0]);
     if (first.kind == Kind::kAlltoall) {
@@ -127,6 +133,35 @@ Response Coordinator::Answer(const std::string& name, Waiting* waiting) const {
     }
   }
   return response;
+}
+
+// Forgets what the ranks of a refused call have started in the same step: it is not answered any more.
+void Coordinator::FailSteps(const std::vector<std::pair<int, Request>>& requests, const Waiting* answered) {
+  for (const auto& refused : requests) {
+    const std::int64_t step = refused.second.step;
+    if (step == 0) continue;
+    failed_steps_[refused.first].Add(step);
+    for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+      auto& by_rank = entry->second.requests;
+      const auto found = by_rank.find(refused.first);
+      if (found != by_rank.end()) {
+        std::deque<Request>& queue = found->second;
+        queue.erase(std::remove_if(queue.begin(), queue.end(), [step](const Request& one) { return one.step == step; }),
+                    queue.end());
+        if (queue.empty()) by_rank.erase(found);
+      }
+      entry = by_rank.empty() && &entry->second != answered ? waiting_.erase(entry) : std::next(entry);
+    }
+  }
+}
+
+std::string Coordinator::Problem(const std::string& name, const std::vector<std::pair<int, Request>>& requests) const {
+  for (const auto& request : requests) {
+    if (!request.second.problem.empty()) {
+      return name + ": on " + names_of_ranks_[static_cast<std::size_t>(request.first)] + ", " + request.second.problem;
+    }
+  }
+  return "";
 }
 
 std::string Coordinator::Mismatch(const std::string& name, const std::vector<std::pair<int, Request>>& requests) const {
@@ -148,8 +183,8 @@ std::string Coordinator::Mismatch(const std::string& name, const std::vector<std
 }
 
 bool Coordinator::Fuse(const Response& response, Response* into) const {
-  if (response.kind != Kind::kAllreduce || into->kind != Kind::kAllreduce || !response.error.empty() ||
-      !into->error.empty() || response.reduction != into->reduction || response.dtype != into->dtype ||
+  if ((response.kind != Kind::kAllreduce && response.kind != Kind::kReducescatter) || into->kind != response.kind ||
+      !response.error.empty() || !into->error.empty() || response.reduction != into->reduction || response.dtype != into->dtype ||
       response.scale != into->scale || response.members != into->members) {
     return false;
   }

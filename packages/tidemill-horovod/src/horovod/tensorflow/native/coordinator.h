@@ -2,6 +2,7 @@
 // for all ranks, so that ranks whose graphs run their ops in different orders do not wait for each other.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -16,6 +17,23 @@
 namespace tidemill {
 
 using Clock = std::chrono::steady_clock;
+
+// The latest steps of a rank in which a call was refused. TensorFlow then does not start the rest of a step, at another
+// point on each rank, so what has been started must not wait for other ranks, nor meet the tensors of a later step.
+class FailedSteps {
+ public:
+  void Add(std::int64_t step) {
+    steps_.push_back(step);
+    if (steps_.size() > kLimit) steps_.pop_front();
+  }
+  bool Has(std::int64_t step) const {
+    return step != 0 && std::find(steps_.begin(), steps_.end(), step) != steps_.end();
+  }
+
+ private:
+  static constexpr std::size_t kLimit = 64;
+  std::deque<std::int64_t> steps_;
+};
 
 class Coordinator {
  public:
@@ -41,7 +59,9 @@ class Coordinator {
   using Key = std::pair<std::string, std::vector<std::int64_t>>;
 
   bool IsReady(const Waiting& waiting) const;
-  Response Answer(const std::string& name, Waiting* waiting) const;
+  Response Answer(const std::string& name, Waiting* waiting);
+  std::string Problem(const std::string& name, const std::vector<std::pair<int, Request>>& requests) const;
+  void FailSteps(const std::vector<std::pair<int, Request>>& requests, const Waiting* answered);
   std::string Mismatch(const std::string& name, const std::vector<std::pair<int, Request>>& requests) const;
   bool HasJoined(const std::vector<std::int64_t>& members) const;
   bool Fuse(const Response& response, Response* into) const;
@@ -53,6 +73,7 @@ class Coordinator {
   std::uint64_t number_ = 0;
   std::map<Key, Waiting> waiting_;
   std::vector<Key> touched_;  // candidates for readiness, in the order of their requests
+  std::map<int, FailedSteps> failed_steps_;  // by rank
   std::set<int> joined_;
   int last_joined_ = -1;
 };

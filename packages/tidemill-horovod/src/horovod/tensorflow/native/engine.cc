@@ -17,12 +17,25 @@ constexpr auto kAwake = std::chrono::microseconds(100);
 // How long the thread pauses after a driver: usually the next driver follows at once, and would wait for the thread.
 constexpr auto kUntilNextDriver = std::chrono::milliseconds(1);
 constexpr int kParkMilliseconds = 5;
+constexpr const char* kOtherFailed = "another call of the step has failed";
 constexpr int kGraceMilliseconds = 2000;  // for data that an ended rank sent before its end
 
 std::string Seconds(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", seconds);
   return text;
+}
+
+// As in the timelines of Horovod.
+const char* KindName(Kind kind) {
+  switch (kind) {
+    case Kind::kAllreduce: return "ALLREDUCE";
+    case Kind::kAllgather: return "ALLGATHER";
+    case Kind::kAlltoall: return "ALLTOALL";
+    case Kind::kBroadcast: return "BROADCAST";
+    case Kind::kReducescatter: return "REDUCESCATTER";
+    default: return "OTHER";
+  }
 }
 
 Clock::duration Duration(double seconds) {
@@ -65,6 +78,7 @@ void Engine::Stop() {
   thread_.join();
   const std::lock_guard<std::mutex> guard(turns_);  // a driver also checks stops_
   Fail("hvd.shutdown() was called");
+  timeline_.Stop();
 }
 
 void Engine::CloseInChild() {
@@ -231,6 +245,10 @@ bool Engine::TakeSubmitted() {
     tasks.swap(submitted_);
   }
   for (Task& task : tasks) {
+    if (failed_steps_.Has(task.request.step)) {
+      task.done({Ending::kRefused, kOtherFailed});
+      continue;
+    }
     if (coordinator_ != nullptr) {
       coordinator_->Add(0, task.request);
     } else {
@@ -307,14 +325,79 @@ void Engine::Perform(const Response& response) {
   collective.number = response.number;
   collective.members.assign(response.members.begin(), response.members.end());
   collective.position = static_cast<int>(place - response.members.begin());
+  std::vector<std::pair<std::string, Clock::time_point>> recorded;  // tensors, and since when they have waited
+  if (timeline_.is_on()) {
+    for (const std::string& name : response.names) {
+      const auto found = pending_.find({name, response.members});
+      if (found != pending_.end()) recorded.emplace_back(name, found->second.front().since);
+    }
+  }
+  const auto begin = Clock::now();
+  Dispatch(response, collective);
+  const auto end = recorded.empty() ? begin : Clock::now();
+  for (const auto& tensor : recorded) {
+    const std::string event = KindName(response.kind);
+    timeline_.Add(tensor.first, "NEGOTIATE_" + event, tensor.second, begin);
+    if (response.error.empty()) timeline_.Add(tensor.first, event, begin, end);
+  }
+}
+
+void Engine::Dispatch(const Response& response, const Collective& collective) {
   if (!response.error.empty()) {
-    Task task;
-    if (TakeTask({response.names[0], response.members}, &task)) task.done({Ending::kRefused, response.error});
-  } else if (response.kind == Kind::kAllreduce) {
+    Refuse(response);
+  } else if (response.kind == Kind::kAllreduce || response.kind == Kind::kReducescatter) {
     Reduce(response, collective);
   } else {
     Gather(response, collective);
   }
+}
+
+// Ends a call that cannot be made, and what else this rank has started in the same step: the coordinator has forgotten it.
+void Engine::Refuse(const Response& response) {
+  Task task;
+  if (!TakeTask({response.names[0], response.members}, &task)) return;
+  std::vector<Task> others;
+  const std::int64_t step = task.request.step;
+  if (step != 0) failed_steps_.Add(step);
+  for (auto entry = pending_.begin(); step != 0 && entry != pending_.end();) {
+    std::deque<Pending>& queue = entry->second;
+    const auto kept = std::stable_partition(queue.begin(), queue.end(), [step](const Pending& pending) {
+      return pending.task.request.step != step;
+    });
+    for (auto place = kept; place != queue.end(); ++place) others.push_back(std::move(place->task));
+    queue.erase(kept, queue.end());
+    entry = queue.empty() ? pending_.erase(entry) : std::next(entry);
+  }
+  task.done({response.invalid ? Ending::kInvalid : Ending::kRefused, response.error});
+  for (const Task& other : others) other.done({Ending::kRefused, kOtherFailed});
+}
+
+// Adds a tensor to a reduction. `shape` is that of the input; a reducescatter keeps this member's rows only. Returns
+// false if there is no memory for the result.
+bool AddPieces(const Response& response, const Collective& collective, std::size_t bytes, const Task& task,
+               Pieces* pieces) {
+  if (!task.done) {  // this rank has joined
+    pieces->Add(nullptr, nullptr, bytes);
+    return true;
+  }
+  std::vector<std::int64_t> shape = task.request.shape;
+  std::size_t begin = 0;
+  std::size_t size = bytes;
+  if (response.kind == Kind::kReducescatter) {  // the first members get one row more each, if the rows do not divide
+    const auto members = static_cast<std::int64_t>(collective.members.size());
+    const std::int64_t position = collective.position;
+    const std::int64_t each = shape[0] / members;
+    const std::int64_t more = shape[0] % members;
+    const std::size_t row = shape[0] == 0 ? 0 : bytes / static_cast<std::size_t>(shape[0]);
+    begin = static_cast<std::size_t>(position * each + std::min(position, more)) * row;
+    shape[0] = each + (position < more ? 1 : 0);
+    size = static_cast<std::size_t>(shape[0]) * row;
+  }
+  char* const to = task.output(shape);
+  pieces->Add(task.input, nullptr, begin);
+  pieces->Add(task.input + begin, to, size);
+  pieces->Add(task.input + begin + size, nullptr, bytes - begin - size);
+  return to != nullptr || size == 0;
 }
 
 void Engine::Reduce(const Response& response, const Collective& collective) {
@@ -323,12 +406,10 @@ void Engine::Reduce(const Response& response, const Collective& collective) {
   std::string problem;
   for (std::size_t place = 0; place < tasks.size(); ++place) {
     const std::size_t bytes = static_cast<std::size_t>(response.elements[place]) * ElementSize(response.dtype);
-    char* to = nullptr;
-    if (TakeTask({response.names[place], response.members}, &tasks[place])) {
-      to = tasks[place].output(tasks[place].request.shape);
-      if (to == nullptr && bytes > 0) problem = "there is no memory for the result of " + response.names[place];
+    TakeTask({response.names[place], response.members}, &tasks[place]);
+    if (!AddPieces(response, collective, bytes, tasks[place], &pieces)) {
+      problem = "there is no memory for the result of " + response.names[place];
     }
-    pieces.Add(tasks[place].input, to, bytes);
   }
   const auto end_all = [&tasks](const Ending& ending) {
     for (const Task& task : tasks) {
@@ -406,6 +487,11 @@ void Engine::Gather(const Response& response, const Collective& collective) {
   } catch (const Failure& failure) {
     task.done({Ending::kLost, failure.what()});
     throw;
+  }
+  if (task.received) {
+    std::vector<std::int64_t> received(members);
+    for (std::size_t from = 0; from < members; ++from) received[from] = response.rows[from * members + position];
+    task.received(received);
   }
   if (response.kind == Kind::kJoin) *reinterpret_cast<std::int32_t*>(to) = static_cast<std::int32_t>(response.rows[0]);
   task.done(ending);

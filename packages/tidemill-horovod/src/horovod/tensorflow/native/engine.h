@@ -18,6 +18,7 @@
 #include "message.h"
 #include "shared_memory.h"
 #include "sockets.h"
+#include "timeline.h"
 
 namespace tidemill {
 
@@ -32,9 +33,10 @@ struct Settings {
   std::int64_t fusion_bytes = 0;
 };
 
-// How a call ended: successfully, with an error of the call, or with a failure of the job.
+// How a call ended: successfully, with an error of the call (kInvalid: the arguments of a rank are invalid; kRefused: the
+// calls of the ranks differ), or with a failure of the job.
 struct Ending {
-  enum Kind { kDone, kRefused, kLost } kind = kDone;
+  enum Kind { kDone, kRefused, kInvalid, kLost } kind = kDone;
   std::string words;
 };
 
@@ -45,6 +47,8 @@ struct Task {
   std::size_t bytes = 0;
   // Allocates a result with these dimensions; returns null if there is no memory. Not called if there is no result.
   std::function<char*(const std::vector<std::int64_t>& shape)> output;
+  // Called before `done` of an alltoall, with the number of rows from each member.
+  std::function<void(const std::vector<std::int64_t>& rows)> received;
   std::function<void(const Ending&)> done;
 };
 
@@ -67,6 +71,8 @@ class Engine : public Watch {
 
   void CloseInChild();
 
+  Timeline& timeline() { return timeline_; }
+
  private:
   using Key = std::pair<std::string, std::vector<std::int64_t>>;
   struct Pending {
@@ -86,6 +92,8 @@ class Engine : public Watch {
   void Announce(int rank);
   void Deliver(int rank, const std::string& message);
   void Perform(const Response& response);
+  void Dispatch(const Response& response, const Collective& collective);
+  void Refuse(const Response& response);
   void Reduce(const Response& response, const Collective& collective);
   void Gather(const Response& response, const Collective& collective);
   void CheckLimits();
@@ -101,6 +109,8 @@ class Engine : public Watch {
   std::unique_ptr<DataPath> data_path_;
   std::deque<Response> responses_;
   std::map<Key, std::deque<Pending>> pending_;
+  Timeline timeline_;
+  FailedSteps failed_steps_;
   std::vector<bool> ended_;  // by rank: its socket was closed
   Clock::time_point warned_;
   Clock::time_point checked_;

@@ -18,6 +18,8 @@ std::string Pack(const Request& request) {
   to.Put(request.shape);
   to.Put(request.splits);
   to.Put(request.members);
+  to.Put(request.step);
+  to.Put(request.problem);
   return to.bytes();
 }
 
@@ -35,6 +37,8 @@ Request UnpackRequest(const std::string& bytes) {
   from.Get(&request.shape);
   from.Get(&request.splits);
   from.Get(&request.members);
+  from.Get(&request.step);
+  from.Get(&request.problem);
   return request;
 }
 
@@ -51,6 +55,7 @@ std::string Pack(const Response& response) {
   to.Put(response.elements);
   to.Put(response.rows);
   to.Put(response.error);
+  to.Put(Wide(response.invalid ? 1 : 0));
   to.Put(Wide(response.fatal ? 1 : 0));
   return to.bytes();
 }
@@ -59,6 +64,7 @@ Response UnpackResponse(const std::string& bytes) {
   Reader from(bytes);
   Response response;
   int kind;
+  int invalid;
   int fatal;
   std::int64_t number;
   from.Get(&kind);
@@ -74,6 +80,8 @@ Response UnpackResponse(const std::string& bytes) {
   from.Get(&response.elements);
   from.Get(&response.rows);
   from.Get(&response.error);
+  from.Get(&invalid);
+  response.invalid = invalid != 0;
   from.Get(&fatal);
   response.fatal = fatal != 0;
   return response;

@@ -15,7 +15,8 @@ enum class Kind : int {
   kAlltoall = 2,
   kBroadcast = 3,
   kJoin = 4,
-  kEnded = 5,  // only in responses: rank `root` has ended
+  kReducescatter = 5,
+  kEnded = 6,  // only in responses: rank `root` has ended
 };
 
 // Reports a tensor that is ready on a rank.
@@ -29,6 +30,8 @@ struct Request {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> splits;   // for an alltoall: number of rows for each member
   std::vector<std::int64_t> members;  // participating ranks, ascending
+  std::int64_t step = 0;              // the rank's execution of a graph; 0 for an eager call
+  std::string problem;                // why this rank's arguments are invalid: then the call fails on all ranks
 };
 
 // The next collective of all members; they run responses in the order of arrival. Tensors of one allreduce are fused.
@@ -45,7 +48,8 @@ struct Response {
   // allgather: rows of each member; alltoall: rows from each member to each member; join: the last rank that joined.
   std::vector<std::int64_t> rows;
   std::string error;  // why this collective cannot run; later responses are not affected
-  bool fatal = false;  // the job has failed: no collective can run any more
+  bool invalid = false;  // with `error`: the arguments of a rank are invalid; else the calls of the ranks differ
+  bool fatal = false;    // the job has failed: no collective can run any more
 };
 
 class Writer {

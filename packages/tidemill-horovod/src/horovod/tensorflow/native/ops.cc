@@ -24,9 +24,10 @@ namespace {
 int registration = -1;  // 0: the op is registered
 std::atomic<bool> block_always{false};
 
-// One status and two functions of the C API that the other native libraries do not need.
+// One status and three functions of the C API that the other native libraries do not need.
 constexpr int TF_FAILED_PRECONDITION = 9;
 int (*num_inputs)(TF_OpKernelContext*) = nullptr;
+std::int64_t (*step_id)(TF_OpKernelContext*) = nullptr;
 TF_Tensor* (*forward_input)(TF_OpKernelContext*, const int*, int, int, const std::int64_t*, int, int*,
                             TF_Status*) = nullptr;
 
@@ -161,7 +162,6 @@ class Call {
       tf.TF_GetInput(context_, index, &input, status->get());
       if (status->ok()) inputs_.push_back(input);
     }
-    if (status->ok() && kernel_.kind == Kind::kAlltoall) tf.TF_SetOutput(context_, 1, inputs_[1], status->get());
     return status->ok();
   }
 
@@ -181,9 +181,15 @@ class Call {
       task.request.members = kernel_.members;
       for (int axis = 0; axis < tf.TF_NumDims(input); ++axis) task.request.shape.push_back(tf.TF_Dim(input, axis));
       if (kernel_.kind == Kind::kAlltoall) {
-        const auto* const splits = static_cast<const std::int64_t*>(tf.TF_TensorData(inputs_[1]));
-        task.request.splits.assign(splits, splits + kernel_.members.size());
+        task.request.problem = SplitRows(task.request.shape, &task.request.splits);
+        task.received = [self](const std::vector<std::int64_t>& rows) { self->OutputReceived(rows); };
+      } else if (kernel_.kind == Kind::kReducescatter && task.request.shape.empty()) {
+        task.request.problem = "hvd.reducescatter: the tensor is a scalar; allowed are tensors with at least one axis";
       }
+      if (ElementSize(task.request.dtype) == 0) {
+        task.request.problem = "the tensor is of " + DtypeName(task.request.dtype) + "; allowed are numbers and booleans";
+      }
+      if (!kernel_.is_eager) task.request.step = step_id(context_);
       task.input = static_cast<const char*>(tf.TF_TensorData(input));
       task.bytes = tf.TF_TensorByteSize(input);
       task.output = [self, index](const std::vector<std::int64_t>& shape) { return self->Output(index, shape); };
@@ -206,6 +212,44 @@ class Call {
     int forwarded = -1;
     outputs_[static_cast<std::size_t>(index)] = forward_input(
         context_, &index, 1, index, shape.data(), static_cast<int>(shape.size()), &forwarded, status->get());
+  }
+
+  // Determines the number of rows for each member. Returns why that is impossible; empty if it is possible.
+  std::string SplitRows(const std::vector<std::int64_t>& shape, std::vector<std::int64_t>* splits) const {
+    const auto members = static_cast<std::int64_t>(kernel_.members.size());
+    TF_Tensor* const given = inputs_[1];
+    const std::int64_t count = tf.TF_NumDims(given) == 1 ? tf.TF_Dim(given, 0) : -1;
+    const auto* const numbers = static_cast<const std::int64_t*>(tf.TF_TensorData(given));
+    if (shape.empty()) return "hvd.alltoall: the tensor is a scalar; allowed are tensors with at least one axis";
+    const std::int64_t rows = shape[0];
+    if (count == 0) {  // no splits are given
+      splits->assign(static_cast<std::size_t>(members), rows / members);
+      return rows % members == 0 ? ""
+                                 : "hvd.alltoall: " + std::to_string(rows) + " rows cannot be divided evenly among " +
+                                       std::to_string(members) + " ranks; give splits";
+    }
+    const std::string allowed = "; allowed are " + std::to_string(members) +
+                                " numbers >= 0 whose sum is at most the number of rows, " + std::to_string(rows);
+    if (count != members) {
+      return "hvd.alltoall: splits has " + (count < 0 ? "another shape" : std::to_string(count) + " numbers") + allowed;
+    }
+    splits->assign(numbers, numbers + count);
+    std::int64_t left = rows;
+    for (const std::int64_t split : *splits) left = split < 0 || left < 0 ? -1 : left - split;
+    if (left >= 0) return "";
+    splits->assign(static_cast<std::size_t>(members), 0);
+    std::string text;
+    for (std::int64_t place = 0; place < count; ++place) text += (place > 0 ? ", " : "") + std::to_string(numbers[place]);
+    return "hvd.alltoall: splits is [" + text + "]" + allowed;
+  }
+
+  // Sets the second result of an alltoall.
+  void OutputReceived(const std::vector<std::int64_t>& rows) {
+    Status status;
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const std::size_t bytes = rows.size() * sizeof(std::int64_t);
+    outputs_[1] = tf.TF_AllocateOutput(context_, 1, TF_INT64, &count, 1, bytes, status.get());
+    if (status.ok()) std::memcpy(tf.TF_TensorData(outputs_[1]), rows.data(), bytes);
   }
 
   char* Output(std::size_t index, const std::vector<std::int64_t>& shape) {
@@ -232,8 +276,8 @@ class Call {
   void End(const Ending& ending) {
     if (ending.kind != Ending::kDone && !failed_.exchange(true)) {
       Status status;
-      if (ending.kind == Ending::kRefused) {
-        status.Set(TF_FAILED_PRECONDITION, ending.words);
+      if (ending.kind == Ending::kInvalid || ending.kind == Ending::kRefused) {
+        status.Set(ending.kind == Ending::kInvalid ? TF_INVALID_ARGUMENT : TF_FAILED_PRECONDITION, ending.words);
       } else {
         // errors.py looks for these marks around the text in the exception.
         status.Set(TF_ABORTED, "HorovodInternalError: " + ending.words + " [horovod]");
@@ -312,19 +356,20 @@ constexpr const char* kOp = "HorovodCollective";
 const std::vector<const char*> kAttributes = {"Ts: list(type) >= 1", "kind: int",   "reduction: int", "root: int",
                                               "eager: int",          "scale: string", "names: string", "members: string"};
 
+template <typename Function>
+bool LookUp(void* framework, const char* name, Function* function) {
+  void* found = ::dlsym(RTLD_DEFAULT, name);
+  if (found == nullptr) found = ::dlsym(framework, name);
+  std::memcpy(function, &found, sizeof found);
+  return found != nullptr;
+}
+
 bool RegisterAll() {
   if (!LookUpTensorFlow("horovod")) return false;
-  void* const inputs = ::dlsym(RTLD_DEFAULT, "TF_NumInputs");
-  void* const forward = ::dlsym(RTLD_DEFAULT, "TF_ForwardInputOrAllocateOutput");
-  if (inputs == nullptr || forward == nullptr) {
-    void* const framework = ::dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
-    void* const found[] = {::dlsym(framework, "TF_NumInputs"), ::dlsym(framework, "TF_ForwardInputOrAllocateOutput")};
-    if (found[0] == nullptr || found[1] == nullptr) return false;
-    std::memcpy(&num_inputs, &found[0], sizeof num_inputs);
-    std::memcpy(&forward_input, &found[1], sizeof forward_input);
-  } else {
-    std::memcpy(&num_inputs, &inputs, sizeof num_inputs);
-    std::memcpy(&forward_input, &forward, sizeof forward_input);
+  void* const framework = ::dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
+  if (!LookUp(framework, "TF_NumInputs", &num_inputs) || !LookUp(framework, "TF_StepId", &step_id) ||
+      !LookUp(framework, "TF_ForwardInputOrAllocateOutput", &forward_input)) {
+    return false;
   }
   return RegisterOp(kOp, {"tensors: Ts"}, {"results: Ts"}, kAttributes) &&
          RegisterKernel(kOp, tf.TF_NewAsyncKernelBuilder(kOp, "CPU", CreateKernel, Compute, DeleteKernel));
@@ -382,6 +427,21 @@ TIDEMILL_EXPORT void tidemill_horovod_stop() {
     engine.swap(*tidemill::current_engine);
   }
   if (engine != nullptr) engine->Stop();  // running calls may hold the engine longer
+}
+
+// Begins to record this rank's collectives in a file. Returns 0, or -1 with the reason in `problem`.
+TIDEMILL_EXPORT int tidemill_horovod_start_timeline(const char* path, char* problem, std::size_t problem_size) {
+  const std::shared_ptr<tidemill::Engine> engine = tidemill::CurrentEngine();
+  const std::string why = engine == nullptr ? "there is no group of ranks" : engine->timeline().Start(path);
+  std::strncpy(problem, why.c_str(), problem_size - 1);
+  problem[problem_size - 1] = '\0';
+  return why.empty() ? 0 : -1;
+}
+
+// Completes the file.
+TIDEMILL_EXPORT void tidemill_horovod_stop_timeline() {
+  const std::shared_ptr<tidemill::Engine> engine = tidemill::CurrentEngine();
+  if (engine != nullptr) engine->timeline().Stop();
 }
 
 // For tests: occupy the thread of an op as if its callback could not be copied.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <type_traits>
 
 #if defined(__x86_64__)
@@ -186,7 +187,9 @@ void ReduceAs(const void* const* parts, int num_parts, std::size_t count, double
   using Accumulated = typename Format::Accumulated;
   Accumulated total[kBlock];
   Accumulated next[kBlock];
-  const Accumulated factor = static_cast<Accumulated>(scale);
+  // In double for integers: a factor of 1/2 is no integer.
+  using Factor = std::conditional_t<std::is_integral_v<Accumulated>, double, Accumulated>;
+  const Factor factor = static_cast<Factor>(scale);
   std::size_t done = 0;
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<Format, Half> && std::is_same_v<Operation, Add>) {
@@ -201,7 +204,9 @@ void ReduceAs(const void* const* parts, int num_parts, std::size_t count, double
       for (std::size_t i = 0; i < size; ++i) total[i] = Operation::Of(total[i], next[i]);
     }
     if (scale != 1.0) {
-      for (std::size_t i = 0; i < size; ++i) total[i] = static_cast<Accumulated>(total[i] * factor);
+      for (std::size_t i = 0; i < size; ++i) {
+        total[i] = static_cast<Accumulated>(static_cast<Factor>(total[i]) * factor);
+      }
     }
     Format::Store(total, static_cast<Stored*>(out) + begin, size);
   }
@@ -220,7 +225,7 @@ void ReduceIn(Reduction reduction, const void* const* parts, int num_parts, std:
 
 // The numbers of TensorFlow's dtypes.
 enum : int {
-  kFloat = 1, kDouble = 2, kInt32 = 3, kUint8 = 4, kInt16 = 5, kInt8 = 6, kComplex64 = 8, kInt64 = 9, kBool = 10,
+  kFloat = 1, kDouble = 2, kInt32 = 3, kUint8 = 4, kInt16 = 5, kInt8 = 6, kString = 7, kComplex64 = 8, kInt64 = 9, kBool = 10,
   kBfloat16 = 14, kUint16 = 17, kComplex128 = 18, kHalf = 19, kUint32 = 22, kUint64 = 23
 };
 
@@ -235,6 +240,17 @@ std::size_t ElementSize(int dtype) {
     case kComplex128: return 16;
     default: return 0;
   }
+}
+
+std::string DtypeName(int dtype) {
+  static const std::map<int, const char*> names = {
+      {kFloat, "float32"},   {kDouble, "float64"},   {kHalf, "float16"},         {kBfloat16, "bfloat16"},
+      {kInt8, "int8"},       {kInt16, "int16"},      {kInt32, "int32"},          {kInt64, "int64"},
+      {kUint8, "uint8"},     {kUint16, "uint16"},    {kUint32, "uint32"},        {kUint64, "uint64"},
+      {kBool, "bool"},       {kString, "string"},    {kComplex64, "complex64"},  {kComplex128, "complex128"},
+  };
+  const auto found = names.find(dtype);
+  return found == names.end() ? "dtype " + std::to_string(dtype) : found->second;
 }
 
 void Reduce(int dtype, Reduction reduction, const void* const* parts, int num_parts, std::size_t count, double scale,
@@ -259,6 +275,7 @@ void Reduce(int dtype, Reduction reduction, const void* const* parts, int num_pa
     case kUint64: return as(Plain<std::uint64_t>(), count);
     case kBool:  // the sum is "any", the product "all"
       reduction = reduction == Reduction::kSum || reduction == Reduction::kMax ? Reduction::kMax : Reduction::kMin;
+      scale = 1.0;
       return as(Plain<std::uint8_t>(), count);
     default: return;
   }

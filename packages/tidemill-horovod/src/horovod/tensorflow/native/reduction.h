@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace tidemill {
 
@@ -10,9 +11,12 @@ enum class Reduction : int { kSum = 0, kMin = 1, kMax = 2, kProduct = 3 };
 // Returns the bytes of one element; 0 for dtypes that cannot be reduced.
 std::size_t ElementSize(int dtype);
 
+// Returns the name of a dtype, such as float32, for messages.
+std::string DtypeName(int dtype);
+
 // Computes out[i] = scale * (parts[0][i] op parts[1][i] op ...), in the order of the parts. Half precision is
-// accumulated in float and rounded once. `scale` applies to floating-point and complex dtypes only. `out` may be one of
-// the parts.
+// accumulated in float and rounded once. Integers are multiplied by `scale` in double and truncated; it does not apply
+// to booleans. `out` may be one of the parts.
 void Reduce(int dtype, Reduction reduction, const void* const* parts, int num_parts, std::size_t count, double scale,
             void* out);
 

@@ -1,0 +1,26 @@
+"""`horovod.tensorflow.gradient_aggregation`: Horovod's class for its own optimizers, which is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["LocalGradientAggregationHelper"]
+
+
+class LocalGradientAggregationHelper:
+    """Refused.
+
+    Args:
+        args: As in Horovod.
+        kwargs: As in Horovod.
+
+    Raises:
+        NotImplementedError: Always.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        del args, kwargs
+        raise NotImplementedError(
+            "LocalGradientAggregationHelper is a part of Horovod's own optimizers; use "
+            "hvd.DistributedOptimizer(optimizer, backward_passes_per_step=...)"
+        )

@@ -1,0 +1,11 @@
+"""Elastic training, which is refused by name: see `horovod.tensorflow.elastic`."""
+
+from horovod.tensorflow.elastic import (
+    CommitStateCallback,
+    KerasState,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+    run,
+)
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]

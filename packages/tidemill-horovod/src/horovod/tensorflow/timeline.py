@@ -1,0 +1,64 @@
+"""The timeline: a file in Chrome's trace format with the collectives of rank 0, for `chrome://tracing` or Perfetto."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from horovod.tensorflow.native_library import load_native_library
+from horovod.tensorflow.process import current_engine, rank, size
+
+__all__ = ["start_from_environment", "start_timeline", "stop_timeline"]
+
+_TEXT_BYTES = 1024
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Record when rank 0's tensors wait for other ranks (`NEGOTIATE_ALLREDUCE`) and are sent (`ALLREDUCE`).
+
+    Args:
+        file_path: File to write, on rank 0; other ranks write none. A directory must exist. With one rank, which sends
+            nothing, the file has no events.
+        mark_cycles: Without effect: tensors are sent when they are ready, not in cycles.
+
+    Raises:
+        ValueError: If the file cannot be written, a timeline has been started already, or the ranks communicate by a
+            `Communicator` that exchanges arrays only.
+    """
+    del mark_cycles
+    engine = current_engine()
+    if engine is None and size() > 1:
+        raise ValueError(
+            "hvd.start_timeline: the communicator of this group only exchanges arrays; profile with TensorFlow"
+        )
+    if rank() != 0:
+        return
+    if engine is None:
+        try:
+            Path(file_path).write_text("[]\n")
+        except OSError as error:
+            raise ValueError(f"hvd.start_timeline: {error}") from error
+        return
+    problem = ctypes.create_string_buffer(_TEXT_BYTES)
+    functions: Any = load_native_library().functions
+    started = functions.tidemill_horovod_start_timeline(
+        os.fspath(file_path).encode(), problem, ctypes.c_size_t(_TEXT_BYTES)
+    )
+    if started != 0:
+        raise ValueError(f"hvd.start_timeline: {problem.value.decode(errors='replace')}")
+
+
+def stop_timeline() -> None:
+    """Complete the file of `start_timeline`. Does nothing if there is none."""
+    if current_engine() is not None:
+        functions: Any = load_native_library().functions
+        functions.tidemill_horovod_stop_timeline()
+
+
+def start_from_environment() -> None:
+    """Start the timeline that `HOROVOD_TIMELINE` names, after `hvd.init`; `DYNAMIC` leaves it to the script."""
+    path = os.environ.get("HOROVOD_TIMELINE", "")
+    if path and path != "DYNAMIC":
+        start_timeline(path)
