@@ -11,7 +11,7 @@ KERAS = [pytest.param(None, id="keras"), pytest.param({"TF_USE_LEGACY_KERAS": "1
 
 
 @pytest.mark.parametrize("environment", KERAS)
-@pytest.mark.parametrize("model", ["wrapped", "untold", "saturated", "raw", "binary", "masked"])
+@pytest.mark.parametrize("model", ["wrapped", "untold", "saturated", "raw", "binary", "masked", "named"])
 def test_fit_and_evaluate_equal_those_of_keras(model: str, environment: dict[str, str] | None) -> None:
     for distributed, plain in ranks.run(2, both, model, config=CONFIG, environment=environment):
         assert distributed.keys() == plain.keys()
@@ -104,6 +104,14 @@ def of_sequences(keras: Any, smp: Any) -> Any:
     return smp.DistributedModel.wrap(model, {"head": 1}) if smp else model
 
 
+def of_two_heads(keras: Any, smp: Any) -> Any:
+    """Return a model with a list of outputs, which dictionaries of losses, metrics and targets name."""
+    inputs = keras.Input([8])
+    outputs = [keras.layers.Dense(3, name=name)(inputs) for name in ("second", "first")]
+    model = keras.Model(inputs, outputs)
+    return smp.DistributedModel.wrap(model, {"first": 1, "*": 0}) if smp else model
+
+
 def rows(random: Any) -> tuple[Any, Any]:
     """Return large inputs, for which softmax is 0 or 1, and targets."""
     return 30 * random.randn(32, 8).astype("float32"), random.randint(0, 3, 32)
@@ -125,6 +133,11 @@ def sequences(random: Any) -> tuple[Any, Any]:
     return x, random.randint(0, 3, (32, 6))
 
 
+def rows_by_name(random: Any) -> tuple[Any, Any]:
+    x, first = rows_of_bits(random)
+    return x, {"first": first, "second": random.randn(32, 3).astype("float32")}
+
+
 def softmax() -> Any:
     import tensorflow as tf
 
@@ -139,4 +152,5 @@ CASES: dict[str, Any] = {
     "raw": (subclassed(softmax), CROSS_ENTROPY, [CROSS_ENTROPY], rows),
     "binary": (subclassed(lambda: "sigmoid"), "binary_crossentropy", ["binary_crossentropy"], large_rows_of_bits),
     "masked": (of_sequences, CROSS_ENTROPY, ["accuracy"], sequences),
+    "named": (of_two_heads, {"first": "mse", "second": "mae"}, {"first": ["mae"], "second": ["mse"]}, rows_by_name),
 }
