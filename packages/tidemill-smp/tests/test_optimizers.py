@@ -49,12 +49,6 @@ def test_loss_scaling_skips_on_all_ranks_and_stays_equal() -> None:
         assert difference < 2e-6
 
 
-def test_a_mixed_precision_model_trains_as_unpartitioned() -> None:
-    for losses, plain_losses in ranks.run(2, train_in_half_precision, config=CONFIG):
-        assert losses == pytest.approx(plain_losses, rel=2e-3)
-        assert losses[-1] < losses[0]
-
-
 def test_an_optimizer_built_before_the_model_is_partitioned_frees_remote_slots() -> None:
     results = ranks.run(2, build_early, config=CONFIG)
     assert [(held, remote) for held, remote, _ in results] == [(2, 2), (2, 2)]
@@ -227,19 +221,6 @@ def train_with_infinities() -> Any:
         data[number][0][0, 0] = np.inf
     (_, scales), (_, plain_scales), difference = _both("plain", "scaled", data)
     return scales, plain_scales, difference
-
-
-def train_in_half_precision() -> Any:
-    import keras
-
-    import models
-
-    keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
-        (losses, _), (plain_losses, _), _ = _both("plain", "scaled", models.batches(1, BATCH) * 15)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
-    return losses, plain_losses
 
 
 def build_early() -> Any:

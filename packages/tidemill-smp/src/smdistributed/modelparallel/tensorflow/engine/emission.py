@@ -71,8 +71,8 @@ class _Emission:
         self.after: list[Any] = []
         """Control inputs of the next op: the last op of this rank's schedule so far."""
         self.finished: list[Any] = []
-        """Control inputs that fire when the last segment has finished. The call op is not enough: after inlining, only
-        its stateful ops order what follows. Sends of outputs that are ready may run earlier."""
+        """Control inputs that fire when the last segment has finished. Sends of outputs that are ready may run
+        earlier."""
         self.stamps: list[Any] = []
 
     def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
@@ -143,9 +143,10 @@ class _Emission:
     def _call(self, function: SegmentFunction, microbatch: int) -> None:
         values = self.values[microbatch]
         with tf.control_dependencies([*self.after, *self.finished]):
-            outputs, op = function([values[output] for output in function.inputs])
-        self.after = [op]
-        self.finished = [tf.identity(tensor).op for tensor in outputs]
+            outputs, finished = function([values[output] for output in function.inputs])
+        self.after = [finished.op]
+        # An op of its own: after inlining, the call itself only orders what follows its stateful ops.
+        self.finished = [tf.identity(finished).op]
         for output, tensor in zip(function.outputs, outputs, strict=True):
             tensor.set_shape(self.plan.extractor.tensor(output).shape)  # the traced shape may be more specific
             values[output] = tensor

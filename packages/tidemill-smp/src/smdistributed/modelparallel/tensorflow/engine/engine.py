@@ -25,6 +25,7 @@ from smdistributed.modelparallel.tensorflow.optimizers.slots import release_remo
 from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decision, cut_options, decide, follow
 from smdistributed.modelparallel.tensorflow.partitioning.context import partition_of
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
+from smdistributed.modelparallel.tensorflow.progress import doing
 from smdistributed.modelparallel.tensorflow.session import Session, current
 from smdistributed.modelparallel.tensorflow.variables import (
     Deferred,
@@ -126,6 +127,7 @@ class Engine:
             SMPPlanMismatchError: If another rank traced a different step.
         """
         config = self.session.config
+        doing("tracing the step for one microbatch")
         with self.deferred.collecting():
             traced = trace(body, specs, call=call, automatic=config.auto_partition, batch=batch)
         kept = variables_of(traced.tracer.models)
@@ -139,7 +141,9 @@ class Engine:
         plan = self._make_plan(traced, assignment, num_microbatches)
         if traced.sums:
             plan = replace(plan, ahead=self._make_plan(traced.of_summands(), assignment, num_microbatches))
+        doing("comparing the plans of all ranks")
         self._compare(plan)
+        doing("creating the variables of this rank")
         self._place(traced, assignment, variables)
         traced.forget_handles()
         return plan
@@ -147,6 +151,7 @@ class Engine:
     def _make_plan(self, traced: Trace, assignment: Assignment, num_microbatches: int) -> Plan:
         config = self.session.config
         self._num_plans += 1
+        doing("building the segments of this rank")
         return make_plan(
             traced,
             assignment,
@@ -220,6 +225,7 @@ class Engine:
             if times:
                 self.times |= times
                 graph = unit_graph(traced, variables, self.times)
+        doing("cutting the model into partitions")
         decision = decide(graph, config, rank=rank, kept=kept)
         self.cuts.append(decision)
         return {unit.name: part for unit, part in zip(graph.units, decision.assignment, strict=True)}
@@ -244,6 +250,7 @@ class Engine:
                     "traced (it comes from an iterator inside a tf.function); model.profile(batch) measures them"
                 )
                 return {}
+            doing("measuring the layers on the first microbatch")
             return self.measure(traced, graph, values, budget_s=_MEASURING_S)
         except Exception as error:  # noqa: BLE001 - a layer's graph may be refused in any way; the estimate serves all
             log.warning(

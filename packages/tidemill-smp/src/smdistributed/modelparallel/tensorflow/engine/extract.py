@@ -35,10 +35,10 @@ class SegmentFunction:
         """Run the segment on the tensors of `inputs`.
 
         Returns:
-            The tensors of `outputs`, and an op that finishes after all ops of the segment, including its side effects.
+            The tensors of `outputs`, and a tensor that is ready when the segment has finished, with its side effects.
         """
-        result = list(self._function(*tensors))
-        return result[: len(self.outputs)], result[-1].op
+        *outputs, finished = self._function(*tensors)
+        return outputs, finished
 
 
 class WholeGraph:
@@ -101,12 +101,11 @@ class Extractor:
             known = {self._name(output): tensor for output, tensor in zip(given, tensors, strict=True)}
             known |= {self._name(output): graph.capture(tensor) for output, tensor in captured.items()}
             wanted = [self._name(output) for output in segment.outputs]
-            found = importer.import_graph_def(definition, input_map=known, return_elements=wanted + effects, name="")
             # The nodes keep their names, so that an error names the op as the user's script created it.
-            with tf.control_dependencies(found[len(wanted) :]):
-                outputs = [tf.identity(tensor) for tensor in found[: len(wanted)]]
-                # A function that only has side effects must return a tensor to wait for.
-                return outputs or [tf.constant(True)]
+            found = importer.import_graph_def(definition, input_map=known, return_elements=wanted + effects, name="")
+            outputs, done = found[: len(wanted)], found[len(wanted) :]
+            with tf.control_dependencies([tensor.op for tensor in outputs] + done):
+                return [*outputs, tf.constant(True, name="finished")]
 
         body.__name__ = SEGMENT
         # If inlined, the graph optimizer would deduplicate the recomputation, and keep the activations.

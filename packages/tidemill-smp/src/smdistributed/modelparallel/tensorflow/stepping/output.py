@@ -21,7 +21,7 @@ added, and so that all methods are bit-equal to a plain loop over the microbatch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import tensorflow as tf
@@ -125,7 +125,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
             allowed = ", ".join(map(repr, METHODS))
             raise ValueError(f"accumulate: method must be one of {allowed}. Received: {method!r}")
         if method == "variable" and var is not None:
-            return self._over_pieces(lambda pieces: _accumulate_in(_tf_variable(var), pieces))
+            return self._over_pieces(partial(_accumulate_in, _tf_variable(var)))
         return self._over_pieces(self._mean)
 
     def _mean(self, pieces: list[Any]) -> Any:
@@ -138,6 +138,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         total = _sum_of_slices(pieces, self._shared_rows)
         return tf.IndexedSlices(_over(total.values, len(pieces)), total.indices, total.dense_shape)
 
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would convert the calls for each gradient
     def _over_pieces(self, combine: Callable[[list[Any]], Any]) -> Any:
         missing = [mb for mb, value in enumerate(self._outputs) if value is None]
         if len(missing) == len(self._outputs):

@@ -22,6 +22,7 @@ from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.timeline import active_timeline
 from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.marks import tracer
+from smdistributed.modelparallel.tensorflow.progress import doing, preparing
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Split, Static, Whole
@@ -187,9 +188,15 @@ class StepFunction:
         pieces = [_flat(split, microbatch) for microbatch in range(split.num_microbatches)]
         # If the microbatches differ in more than tensor values, each is traced and run separately.
         groups = [pieces] if split.is_uniform else [[piece] for piece in pieces]
-        plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
+        with preparing(self._name, is_reported=session.placement.rank == 0):
+            plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
+            return _Emitted(plans, self._emitted(plans, groups, self._check.emit(_named(split), session)))
+
+    def _emitted(self, plans: Sequence[Plan], groups: Sequence[Any], checked: Sequence[Any]) -> list[Any]:
+        """Add the ops of all plans; return the values per result and microbatch."""
+        doing("adding the ops of the schedule")
+        session = current()
         emitted = []
-        checked = self._check.emit(_named(split), session)
         # No op may wait for another rank before the check: that would delay its error or, with XLA, the check itself.
         # Recording stops because a tape around the step would only slow it down: gradients are computed inside.
         with tf.control_dependencies(checked), record.stop_recording():
@@ -205,7 +212,7 @@ class StepFunction:
                         sums=sums,
                     )
                 )
-        return _Emitted(plans, [[part for found in parts for part in found] for parts in zip(*emitted, strict=True)])
+        return [[part for found in parts for part in found] for parts in zip(*emitted, strict=True)]
 
     def _plan(self, split: SplitArguments, microbatch: int, num_microbatches: int) -> Plan:
         key = (id(current()), microbatch, split.piece_key())
