@@ -15,13 +15,18 @@ The time to step 1,000 is the time of the first steps (with ``ours`` until it ha
 remaining steps at plain's median times the way's ratio. Each start has its own process, in which TensorFlow is already
 loaded. ``cold`` starts without a stored decision, ``warm`` with the decision of the cold start. Times of ``plain`` and
 ``warm`` are means of two starts. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the
-number of cores.
+number of cores. These runs compile at once (``max_cost`` is infinite), so that they decide within the first steps.
+
+``--short`` instead compares short and varied trainings (`compiler_short.py`), each as a process of its own, from its
+start to its end, with the compiler as it is by default. The ratios ours / plain of paired processes follow each other
+in alternating order. The goal for wall and CPU time: a lower end of the 95 % interval of at most 1.05.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import statistics
@@ -142,7 +147,7 @@ def prepare(cache: str) -> None:
     os.environ["TF_XLA_FLAGS"] = "--tf_xla_cpu_global_jit"
     import tidemill_tensorflow
 
-    tidemill_tensorflow.compile_training(cache_dir=cache)
+    tidemill_tensorflow.compile_training(cache_dir=cache, max_cost=math.inf)
     way_of("gan", "plain").steps(2)
     way_of("gan", "jit").steps(2)
 
@@ -289,6 +294,41 @@ def row(found: dict[str, Any]) -> tuple[str, float]:
     return f"| {' | '.join(cells)} |", 1 / statistics.median(paired(walls["ours"], walls["plain"]))
 
 
+def measure_short(name: str, rounds: int) -> dict[str, list[Used]]:
+    """Run a short training plain and with the compiler, in turn; return the times of the processes by way."""
+    found: dict[str, list[Used]] = {"plain": [], "ours": []}
+    for turn in range(rounds):
+        for way in ("plain", "ours") if turn % 2 else ("ours", "plain"):
+            command = [sys.executable, str(Path(__file__).with_name("compiler_short.py")), name, way]
+            begin = time.perf_counter()
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            assert process.stderr is not None
+            log = process.stderr.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if status:
+                raise SystemExit(f"{name}, {way}: {log[-500:]}")
+            found[way].append(Used(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime))
+    return found
+
+
+def short_row(name: str, found: dict[str, list[Used]]) -> str:
+    """Return the row of a short training."""
+    walls = paired([used.wall_s for used in found["ours"]], [used.wall_s for used in found["plain"]])
+    cpus = paired([used.cpu_s for used in found["ours"]], [used.cpu_s for used in found["plain"]])
+    cells = [name, *(f"{statistics.median(used.wall_s for used in found[way]):.1f}" for way in found)]
+    cells += [f"{statistics.median(used.cpu_s for used in found[way]):.1f}" for way in found]
+    cells += [
+        f"{statistics.median(each):.2f} [{interval(each)[0]:.2f}, {interval(each)[1]:.2f}]" for each in (walls, cpus)
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+SHORT_HEADER = (
+    "| training | plain, s | ours, s | plain, CPU s | ours, CPU s | wall time, ours / plain [95 %] | CPU time |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
 HEADER = (
     "| model | plain, ms: wall / CPU | jit / plain: wall / CPU | auto / plain | ours / plain [95 %]"
     " | s to step 1,000: plain, cold (allowed), warm | decision | load |\n|---|---|---|---|---|---|---|---|"
@@ -315,6 +355,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure models again that have a result")
     parser.add_argument("--table", action="store_true", help="print what was measured, and measure nothing")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"number of timed rounds; default: {ROUNDS}")
+    parser.add_argument("--short", action="store_true", help="compare short trainings, from start to end")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--start", choices=STARTS, help=argparse.SUPPRESS)
     parser.add_argument("--cache", help=argparse.SUPPRESS)
@@ -327,6 +368,13 @@ def main() -> None:
         return
     if arguments.one:
         print(json.dumps(measure(arguments.one, arguments.rounds)))
+        return
+    if arguments.short:
+        from compiler_short import SHORT
+
+        print(SHORT_HEADER, flush=True)
+        for name in SHORT:
+            print(short_row(name, measure_short(name, arguments.rounds)), flush=True)
         return
     arguments.results.mkdir(parents=True, exist_ok=True)
     names = arguments.models or NAMES

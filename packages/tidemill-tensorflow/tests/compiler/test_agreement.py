@@ -130,3 +130,31 @@ def test_variants_that_are_too_slow_for_rank_0_are_dropped_by_all() -> None:
         return before, ballot.dropped, ballot.decision
 
     assert ranks(work) == [(frozenset(), frozenset({"xla"}), None)] * 3
+
+
+def test_all_ranks_begin_when_compiling_pays_on_rank_0() -> None:
+    def work(agreement: Agreement) -> Any:
+        ballot = agreement.join()
+        assert ballot is not None
+        ballot.is_due = agreement.group.rank == 2
+        advance(agreement, 2 * EVERY)
+        early = ballot.begins
+        ballot.is_due = agreement.group.rank == 0
+        advance(agreement)
+        return early, ballot.begins
+
+    assert ranks(work) == [(False, True)] * 3
+
+
+def test_a_function_that_begins_later_keeps_its_ballot_when_another_one_is_decided() -> None:
+    def work(agreement: Agreement) -> Any:
+        first, second = agreement.join(), agreement.join()
+        assert first is not None and second is not None
+        first.fingerprint, first.is_compiled, first.choice = "first", True, "xla"
+        advance(agreement, 2 * EVERY)
+        early = first.decision, second.decision
+        second.fingerprint, second.is_compiled, second.choice = "second", True, "xla"
+        advance(agreement)
+        return early, second.decision, second.is_refused
+
+    assert ranks(work) == [(("xla", None), "xla", False)] * 3

@@ -210,16 +210,15 @@ def test_a_full_disk_costs_decisions_and_no_training(tmp_path: Path, need: Calla
 def test_a_deterministic_run_uses_a_stored_decision_and_else_runs_plain(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     first = _run(tmp_path / "first", cache)
-    assert first["steps_by_variant"] == {"plain": 2}, "later steps run as without the compiler"
+    assert (first["shapes"], first["compiling_s"]) == ([], 0), "nothing is split without a reason"
     assert "no decision is stored" in first["fallback"]
-    _decide_for_all(cache, first["key"])
-    second = _run(tmp_path / "second", cache)
-    assert second["from_earlier_job"] is True
-    assert second["steps_by_variant"] == {"plain": 1, "xla": 9}
-
-
-def _decide_for_all(cache: Path, key: str) -> None:
-    DecisionStore(cache).write(key, "xla")
+    DecisionStore(cache).write(first["key"], "by shape")
+    (shape,) = _run(tmp_path / "second", cache)["shapes"]
+    assert "no decision is stored" in shape["fallback"]
+    assert shape["steps_by_variant"] == {"plain": 2}, "later steps run as without the compiler"
+    DecisionStore(cache).write(shape["key"], "xla")
+    (shape,) = _run(tmp_path / "third", cache)["shapes"]
+    assert (shape["from_earlier_job"], shape["steps_by_variant"]) == (True, {"xla": 10}), "at once"
 
 
 def _start(report: Path, cache: Path) -> "subprocess.Popen[str]":
@@ -238,7 +237,8 @@ def _go(trainings: "list[subprocess.Popen[str]]") -> "list[subprocess.Popen[str]
 
 def _run(report: Path, cache: Path) -> dict[str, object]:
     subprocess.run([sys.executable, "-c", SCRIPT, report, cache], check=True, capture_output=True, timeout=300)
-    return _shape(report)
+    (function,) = json.loads((report / "report.json").read_text())["functions"]
+    return function
 
 
 def _shape(report: Path) -> dict[str, object]:

@@ -31,7 +31,7 @@ AT_ONCE, ONE = (Trial(("plain", "at_once"), decision=decision) for decision in (
         (step("xla"), "xla"),
         (step("fused", is_of_fit=True), "fused"),
         (step("xla", is_of_fit=True, at_once=AT_ONCE), "xla"),
-        (step("xla", first_s={"xla": MAX_WAIT_S + 1}), None),
+        (step("xla", first_s={"xla": MAX_WAIT_S + 1}), "by shape"),
         (step("fused", first_s={"xla": MAX_WAIT_S + 1, "fused": 1.0}), "fused"),
         (step("xla", reason="it failed"), None),
         (step("xla", key=None), None),

@@ -174,7 +174,7 @@ def test_sizes_that_may_depend_on_values_are_no_constants(
     parts = take_apart(gradients_of.get_concrete_function(tf.TensorSpec([None, 4])), name="loop")
     lists = size_lists(parts.step.graph_def)
     assert lists
-    assert (loops_of(parts.flat, parts.step, lists) is not None) == follows
+    assert (loops_of(parts.whole.flat, parts.step, lists) is not None) == follows
 
 
 def test_sizes_that_differ_between_iterations_are_no_constants() -> None:

@@ -1,7 +1,8 @@
 """The training compiler: each training step runs as TensorFlow's graph or compiled by XLA, whichever is faster.
 
-TensorFlow traces the functions of a script as usual. If a traced function computes or applies gradients, XLA compiles
-a second form of its graph in the background (`parts`, `regions`, `random_numbers`), on copies of the variables. Real
+TensorFlow traces the functions of a script as usual. If a traced function computes or applies gradients, and its
+training is long enough for that (`payback`), XLA compiles a second form of its graph in the background (`background`,
+`parts`, `regions`, `random_numbers`), on copies of the variables. Real
 steps of the script then alternate between both forms (`steps`, `trials`), until their paired times decide. Every step
 trains, in the order of the script, with the same random numbers.
 
@@ -36,6 +37,7 @@ def compile_training(
     deterministic: bool = False,
     report_dir: str | os.PathLike[str] | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
+    max_cost: float | None = None,
 ) -> None:
     """Compile the training steps of this process; later calls have no effect.
 
@@ -47,8 +49,12 @@ def compile_training(
             effect. Default: False.
         report_dir: Directory for ``report.json`` and ``report.txt``, created if missing. Default: log lines only.
         cache_dir: Directory that keeps decisions for later runs, created if missing. Default: decisions are not kept.
+        max_cost: Share of a training's time that compiling it may cost. A function is compiled when its training has
+            lasted so long, or will certainly last so long, that the estimated cost is below this share; ``math.inf``
+            compiles at once. Default: the environment variable ``TIDEMILL_COMPILER_MAX_COST``, or else 0.04.
 
     Raises:
+        ValueError: `max_cost` is negative or no number.
         RuntimeError: The installed TensorFlow is older than 2.21.
     """
     from pathlib import Path
@@ -63,7 +69,7 @@ def compile_training(
             f"the training compiler needs TensorFlow {wanted} or newer, and this is {tf.__version__}: use"
             f" framework_version={wanted!r}"
         )
-    from tidemill_tensorflow.compiler import interception, machine_settings
+    from tidemill_tensorflow.compiler import interception, machine_settings, payback
     from tidemill_tensorflow.compiler.session import Options, Session
 
     session = Session(
@@ -72,6 +78,7 @@ def compile_training(
             report_dir=None if report_dir is None else Path(report_dir),
             cache_dir=None if cache_dir is None else Path(cache_dir),
             machine_settings=machine_settings.current(),
+            max_cost=payback.max_cost_of(max_cost),
         )
     )
     interception.install(session)

@@ -21,9 +21,9 @@ __all__ = ["Agreement", "Ballot"]
 EVERY = 8
 """Number of calls of communicating functions between two meetings."""
 MAX_CALLS = 20_000
-"""Number of calls after which all undecided functions stay plain."""
+"""Number of calls after the first function was split, after which all undecided functions stay plain."""
 MAX_BALLOTS = 4
-_FIELDS = 6
+_FIELDS = 8
 
 
 @dataclass
@@ -34,8 +34,10 @@ class Ballot:
         fingerprint: Digest of the function's compiled part, which must be equal on all ranks. Empty until prepared.
         is_compiled: Whether this process has compiled the function.
         is_failed: Whether this process cannot compile the function.
+        is_due: Whether compiling the function pays on rank 0; ignored on other ranks.
         choice: The variant that rank 0 chooses; ignored on other ranks.
         lost: The variants that are too slow for rank 0 to go on with; ignored on other ranks.
+        begins: Whether all processes split the function now.
         all_prepared: Whether all processes have split the function.
         all_compiled: Whether all processes have compiled the function.
         dropped: The variants that no process runs any more.
@@ -46,8 +48,10 @@ class Ballot:
     fingerprint: str = ""
     is_compiled: bool = False
     is_failed: bool = False
+    is_due: bool = False
     choice: str | None = None
     lost: frozenset[str] = frozenset()
+    begins: bool = False
     all_prepared: bool = False
     all_compiled: bool = False
     dropped: frozenset[str] = frozenset()
@@ -71,6 +75,7 @@ class Agreement:
         self.meetings = 0
         self.variants = variants
         self._calls = 0
+        self._begun_at: int | None = None
         self._ballots: list[Ballot] = []
         self._is_over = False
 
@@ -98,20 +103,26 @@ class Agreement:
         sums = self.group.sum([*values, *[0] * (MAX_BALLOTS * _FIELDS - len(values))])
         decided = []
         for index in range(MAX_BALLOTS):
-            prepared, digests, compiled, failed, choice, lost = sums[index * _FIELDS : (index + 1) * _FIELDS]
+            joined, prepared, digests, compiled, failed, choice, lost, due = sums[
+                index * _FIELDS : (index + 1) * _FIELDS
+            ]
             if index < len(self._ballots):
                 self._update(self._ballots[index], prepared, digests, compiled, failed, choice)
                 self._ballots[index].dropped = self._names(lost)
+                self._ballots[index].begins = bool(due)
             if prepared or failed:
+                self._begun_at = self._calls if self._begun_at is None else self._begun_at
+            if joined:
                 is_compiled = compiled == self.group.size
                 decided.append(bool(failed) or (bool(choice) and (choice == 1 or is_compiled)))
         # Computed from the sums alone, which are equal on all ranks: so all ranks stop meeting at the same call.
-        self._is_over = (bool(decided) and all(decided)) or self._calls >= MAX_CALLS
+        is_late = self._begun_at is not None and self._calls - self._begun_at >= MAX_CALLS
+        self._is_over = (bool(decided) and all(decided)) or is_late
         if self._is_over:
             self._close()
 
     def _values(self, ballot: Ballot) -> list[int]:
-        """Return this process's terms of the sums.
+        """Return this process's terms of the sums; the first one counts the processes that have the function.
 
         Only rank 0 adds a choice, 0 for none and 1 for the first variant, and a bit for each variant that has lost.
         """
@@ -120,12 +131,14 @@ class Agreement:
         choice = self.variants.index(ballot.choice) + 1 if ballot.choice and is_first else 0
         lost = sum(1 << index for index, name in enumerate(self.variants) if name in ballot.lost and is_first)
         return [
+            1,
             int(is_prepared),
             ballot._digest() if is_prepared else 0,
             int(ballot.is_compiled),
             int(ballot.is_failed),
             choice,
             lost,
+            int(ballot.is_due and is_first),
         ]
 
     def _names(self, bits: int) -> frozenset[str]:

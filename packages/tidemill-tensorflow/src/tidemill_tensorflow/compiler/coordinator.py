@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidemill_tensorflow.compiler.payback import Ledger
+
 __all__ = ["Coordinator"]
 
 
@@ -14,7 +16,12 @@ class Coordinator(Protocol):
     """Methods of the session that all kinds of traced functions use.
 
     A step is a `Step` or a `SharedStep`, and a shape is a `Shape`; their modules import this one.
+
+    Attributes:
+        ledger: Times of all functions, which decide when work may begin.
     """
+
+    ledger: Ledger
 
     @property
     def is_compiling(self) -> bool:
@@ -29,8 +36,8 @@ class Coordinator(Protocol):
     def note(self, text: str) -> None:
         """Write a line to the log."""
 
-    def run_in_background(self, step: Any, work: Callable[[], None]) -> None:
-        """Run work in the background thread. If the work fails, the step runs plain."""
+    def run_in_background(self, step: Any, work: Callable[[], None], *, wait: bool = False) -> None:
+        """Run work in the background thread; return after it if `wait` is set. If it fails, the step runs plain."""
 
     def stored_decision(self, key: str) -> str | None:
         """Return the variant that an earlier job chose."""

@@ -16,7 +16,8 @@ from tidemill_tensorflow.compiler.fingerprints import machine
 
 __all__ = ["DecisionStore"]
 
-VARIANTS = ("plain", "xla", "fused", "at_once")
+VARIANTS = ("plain", "xla", "fused", "at_once", "by shape")
+"""What is stored for steps and for whole functions."""
 MAX_FILES = 2000
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.decisions import DecisionStore
     from tidemill_tensorflow.compiler.shapes import Shape
 
-__all__ = ["key_of", "record"]
+__all__ = ["BY_SHAPE", "key_of", "record"]
+
+BY_SHAPE = "by shape"
+"""What is stored for a function if only the decisions of its shapes are certain: a later job splits it at once."""
 
 MAX_WAIT_S = 5.0
 """Longest compilation, in seconds, for which the first run of a later job waits. Others are done in the background."""
@@ -58,6 +61,8 @@ def record(store: DecisionStore, steps: Iterable[DecidedStep]) -> None:
 def _decision(step: DecidedStep) -> str | None:
     """Return the variant of the main shape, or `AT_ONCE` if plain steps run in groups; None if that is not certain.
 
+    `BY_SHAPE` if the variant takes long to compile, so that later jobs do not wait for it.
+
     Later jobs do not even try the variants of a function that is plain. So the graph itself must determine the shapes
     of its arguments, and groups must have been tried, or steps be too long for them.
     """
@@ -65,7 +70,7 @@ def _decision(step: DecidedStep) -> str | None:
     if step.reason is not None or shape is None or shape.trial is None or shape.decision is None:
         return None
     if shape.decision != PLAIN:
-        return shape.decision if shape.first_s.get(shape.decision, 0.0) <= MAX_WAIT_S else None
+        return shape.decision if shape.first_s.get(shape.decision, 0.0) <= MAX_WAIT_S else BY_SHAPE
     in_groups = step.at_once.decision if step.at_once is not None else None
     if in_groups == AT_ONCE:
         return AT_ONCE

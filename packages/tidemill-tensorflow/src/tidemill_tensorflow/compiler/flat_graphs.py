@@ -11,7 +11,10 @@ from tensorflow.python.framework import function_def_to_graph
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FlatGraph", "data_inputs", "flatten", "full_name", "node_of"]
+__all__ = ["KERAS_STEP", "FlatGraph", "data_inputs", "flatten", "full_name", "node_of"]
+
+KERAS_STEP = "one_step_on_data"
+"""Text in the names of the functions that Keras 3 compiles by its own choice."""
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
@@ -35,7 +38,8 @@ class FlatGraph:
 def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
     """Return the flat graph of a ConcreteFunction.
 
-    Calls of functions with ``jit_compile=True`` are not inlined.
+    Calls of functions that the script compiles (``jit_compile=True``) are not inlined. A Keras step is: if the script
+    had chosen XLA for the model, the function would not be flattened at all, so Keras has chosen by itself.
 
     Args:
         concrete: The function.
@@ -95,7 +99,8 @@ def _is_inlined(node: Any, functions: dict[str, Any], kept: str | None) -> bool:
         if function is None:
             return False
         flags = (node.attr, function.attr)
-        return not any("_XlaMustCompile" in attrs and attrs["_XlaMustCompile"].b for attrs in flags)
+        is_compiled = any("_XlaMustCompile" in attrs and attrs["_XlaMustCompile"].b for attrs in flags)
+        return not is_compiled or KERAS_STEP in function.signature.name
     return False
 
 

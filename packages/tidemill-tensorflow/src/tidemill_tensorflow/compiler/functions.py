@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
+from tidemill_tensorflow.compiler.background import on_one_core
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -221,6 +223,7 @@ def warm_up(function: Any, arguments: Sequence[Any], kept: Sequence[Any]) -> flo
     The caller passes the variables in `kept` so that they outlive the run.
     """
     begin = time.perf_counter()
-    function(*arguments)
+    with on_one_core():
+        function(*arguments)
     assert kept is not None
     return time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""Detect whether the script itself chose between plain and XLA. The compiler leaves such functions alone."""
+"""Detect who chose between plain and XLA: the script, whose choice stays, or Keras 3, whose choice is only a start."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import inspect
 import sys
 from typing import Any
 
+from tidemill_tensorflow.compiler.flat_graphs import KERAS_STEP
 from tidemill_tensorflow.compiler.imports import when_imported
 
-__all__ = ["has_chosen_steps", "is_chosen_by_script", "watch_keras"]
+__all__ = ["has_chosen_steps", "is_chosen_by_keras", "is_chosen_by_script", "watch_keras"]
 
 _ATTRIBUTE = "_XlaMustCompile"
-_KERAS_STEP = "one_step_on_data"
 _KERAS_TRAINERS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
 _GIVEN = "_tidemill_jit_compile"
 _GIVEN_STEPS = "_tidemill_steps_per_execution"
@@ -29,7 +29,17 @@ def is_chosen_by_script(concrete: Any) -> bool:
     attributes = concrete.function_def.attr
     if _ATTRIBUTE not in attributes:
         return False
-    return bool(attributes[_ATTRIBUTE].b) or _KERAS_STEP not in concrete.graph.name
+    return KERAS_STEP not in concrete.graph.name
+
+
+def is_chosen_by_keras(concrete: Any) -> bool:
+    """Return whether Keras 3 chose XLA for a step, as it does on GPUs. Its functions are those of the script otherwise.
+
+    Args:
+        concrete: A function that the script has not chosen for (see `is_chosen_by_script`).
+    """
+    own = [concrete.function_def, *concrete.graph.as_graph_def().library.function]
+    return any(KERAS_STEP in each.signature.name and each.attr[_ATTRIBUTE].b for each in own if _ATTRIBUTE in each.attr)
 
 
 def has_chosen_steps(model: Any) -> bool:

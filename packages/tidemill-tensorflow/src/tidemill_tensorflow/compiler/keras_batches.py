@@ -24,6 +24,8 @@ from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tidemill_tensorflow.compiler.shapes import Shape
+
 __all__ = ["BatchesCoordinator", "KerasBatches"]
 
 COUNT = 8
@@ -52,8 +54,11 @@ class KerasBatches:
 
     def __init__(self, session: BatchesCoordinator) -> None:
         self.wanted = 1
+        self._promised: int | None = None
         self._session = session
         self._seen: Step | None = None
+        self._asked: Shape | None = None
+        self._stored: str | None = None
 
     def watch(self) -> None:
         """Patch the loop over the batches of an epoch in Keras 3 and in tf_keras, now or right after the import."""
@@ -65,6 +70,9 @@ class KerasBatches:
         if not step.is_of_fit:
             return 1
         self._seen = step
+        if self._promised is not None:
+            step.account.promise(self._promised)
+            self._promised = None
         wanted, self.wanted = self.wanted, 1
         return wanted
 
@@ -75,8 +83,9 @@ class KerasBatches:
         def enumerate_iterator(epoch_iterator: Any) -> Iterator[Any]:
             steps = original(epoch_iterator)
             fit = _fit_of("epoch_iterator", epoch_iterator)
-            is_bounded = bool(epoch_iterator.steps_per_epoch or epoch_iterator._num_batches)
-            if fit is None or not is_bounded or not self._may_group(fit, fit["self"].steps_per_execution):
+            number = epoch_iterator.steps_per_epoch or epoch_iterator._num_batches
+            self._promise(fit, number)
+            if fit is None or not number or not self._may_group(fit, fit["self"].steps_per_execution):
                 yield from steps
             else:
                 yield from self._grouped(steps, lambda group: (group[0][0], group[-1][1], group[0][2]))
@@ -94,12 +103,21 @@ class KerasBatches:
         def steps(data_handler: Any) -> Iterator[Any]:
             fit = _fit_of("data_handler", data_handler)
             at_once = int(data_handler._steps_per_execution.numpy())
+            self._promise(fit, data_handler.inferred_steps)
             if fit is None or data_handler.inferred_steps is None or not self._may_group(fit, at_once):
                 yield from original(data_handler)
             else:
                 yield from self._grouped(original(data_handler), functools.partial(merged, data_handler))
 
         module.DataHandler.steps = steps
+
+    def _promise(self, fit: dict[str, Any] | None, steps_per_epoch: Any) -> None:
+        """Note how many steps `fit` will certainly run, at the start of an epoch; none if a callback may stop it."""
+        if fit is None or "epoch" not in fit:
+            return
+        callbacks = getattr(fit["callbacks"], "callbacks", None)
+        is_certain = bool(steps_per_epoch) and callbacks is not None and not any(map(_may_stop, callbacks))
+        self._promised = (fit["epochs"] - fit["epoch"]) * int(steps_per_epoch) if is_certain else 0
 
     def _may_group(self, fit: dict[str, Any], steps_per_execution: int) -> bool:
         model = fit["self"]
@@ -146,13 +164,18 @@ class KerasBatches:
         if step.at_once is not None:
             return step.at_once
         shape = step.main_shape()
-        if shape is None or shape.trial is None or shape.decision is None:
+        if shape is None or shape.trial is None or shape.decision is None or shape.step_s > MAX_STEP_S:
             return None
-        if shape.step_s > MAX_STEP_S or not step.grouping.prepare(COUNT):
-            return None
-        decision = self._session.stored_decision(_key(step))
+        if self._asked is not shape:
+            self._asked, self._stored = shape, self._session.stored_decision(_key(step))
+        decision = self._stored
         if decision is None and self._session.is_deterministic:
             decision = PLAIN
+        if decision != PLAIN:
+            if decision is None and not step.grouping.is_prepared and not step.account.may_group():
+                return None
+            if not step.grouping.prepare(COUNT):
+                return None
         step.at_once = Trial((PLAIN, AT_ONCE), decision=decision, is_busy=Load().is_high)
         return step.at_once
 
@@ -173,6 +196,13 @@ def _fit_of(name: str, value: Any) -> dict[str, Any] | None:
             return None
         frame = frame.f_back
     return None
+
+
+def _may_stop(callback: Any) -> bool:
+    """Return whether a callback may end `fit` early: whether its code, or a function that it holds, says so."""
+    held = [value for each in type(callback).__mro__ if each.__name__ != "Callback" for value in vars(each).values()]
+    codes = [getattr(value, "__code__", None) for value in [*held, *vars(callback).values()]]
+    return any("stop_training" in code.co_names for code in codes if code is not None)
 
 
 def _looks_at_batches(callback: Any) -> bool:

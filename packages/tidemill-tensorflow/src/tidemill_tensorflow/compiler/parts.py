@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions, groups
-from tidemill_tensorflow.compiler.devices import devices_of, place_beside_variables
-from tidemill_tensorflow.compiler.end_of_data import EndOfData
+from tidemill_tensorflow.compiler import functions
 from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, node_of
 from tidemill_tensorflow.compiler.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.loop_sizes import loops_of, size_lists, sizes_of, with_sizes
 from tidemill_tensorflow.compiler.noise import separate
-from tidemill_tensorflow.compiler.random_numbers import SIZES, STATEFUL, replace_random_ops, with_kernels
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient, uncut
+from tidemill_tensorflow.compiler.random_numbers import SIZES
+from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
 from tidemill_tensorflow.compiler.replicas import NOTHING, Replicas, ReplicaStep, build_step, split
+from tidemill_tensorflow.compiler.unsplit import Unsplit, build_plain, unsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["Parts", "compiled_for", "is_training_step", "nodes_of", "take_apart"]
 
-_DRAWN = "tidemill_drawn"
 _CHECK = "Assert"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 
@@ -48,10 +45,11 @@ class Parts:
         common_slots: Number of flat arguments and captures, which are the first slots.
         checks_after: Whether `after` has assertions, so that every run needs it, and not only the last one of several.
         can_wait: Whether `after` may run after later steps: it neither reads nor writes state, and computes no sizes.
+        whole: The function before it was split.
         step: The region that has variants.
         replicas: Regions of a step that runs on several devices; None on one device. The step then contains the
             reduction of the gradients and all that follows, and `after` is empty.
-        graph: A graph with all symbolic tensors of `flat`.
+        graph: A graph with all symbolic tensors of the flat graph.
         sources: See `functions.build`.
     """
 
@@ -65,7 +63,7 @@ class Parts:
     common_slots: int
     checks_after: bool
     can_wait: bool
-    flat: FlatGraph
+    whole: Unsplit
     step: Region
     replicas: Replicas | None
     graph: tf.Graph
@@ -75,7 +73,7 @@ class Parts:
     @cached_property
     def plain(self) -> functions.Part:
         """The step without XLA. It is built when it is first used: jobs with a stored decision may never use it."""
-        return _plain(self.step, self.sources, name=f"{self.name}_plain", inline=False)
+        return build_plain(self.step, self.sources, name=f"{self.name}_plain", inline=False)
 
     def tensor_of(self, reference: str) -> Any:
         """Return the symbolic tensor of an input reference of the step's graph."""
@@ -116,19 +114,19 @@ class Parts:
                 return functions.build(step, self.sources, xla=True, name=f"{self.name}_xla")
             return found
         name = f"{self.name}_xla_for_shapes"
-        rest = _plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
+        rest = build_plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
         return build_step(self.replicas, arguments, compile=self._of_replica, rest=rest, name=name)
 
     def _with_sizes(self, region: Region, arguments: Sequence[Any]) -> Region:
         """Return a region, with constants in place of sizes in lists if the shapes of its arguments determine them."""
         lists = size_lists(region.graph_def)
-        loops = loops_of(self.flat, region, lists)
+        loops = loops_of(self.whole.flat, region, lists)
         if loops is None:
             return region
         given = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
         keep_devices = self.replicas is not None
         copied, kept = functions.copies([given[name] for name in loops.inputs], keep_devices=keep_devices)
-        run = _plain(loops, self.sources, name=f"{self.name}_loops")
+        run = build_plain(loops, self.sources, name=f"{self.name}_loops")
         sizes = sizes_of(lists, dict(zip(loops.outputs, run(*copied))))  # noqa: B905
         assert kept is not None  # the variables outlive the run
         return region if sizes is None else replace(region, graph_def=with_sizes(region.graph_def, sizes))
@@ -154,23 +152,8 @@ class Parts:
         graph_def, number = fuse_updates(self.step.graph_def, self.tensor_of)
         if number == 0:
             return None
-        return _plain(replace(self.step, graph_def=graph_def), self.sources, name=f"{self.name}_fused", inline=False)
-
-    def whole(self) -> Callable[..., list[Any]]:
-        """Return a plain function that does the same as all parts together.
-
-        It takes the flat arguments, the captures and the state of the stateful random ops, if there are any. It returns
-        the function's flat results, and then the sizes.
-        """
-        region = uncut(self.flat)
-        function = _plain(region, self.sources, name=f"{self.name}_whole")
-        link = functions.Link(function, region.inputs, region.outputs)
-        return functions.chain([link], [f"{name}:0" for name in self.flat.inputs], self.flat.outputs)
-
-    @cached_property
-    def end_of_data(self) -> EndOfData:
-        """What a call of the function does although the data has ended."""
-        return EndOfData(self.flat, lambda region, name: _plain(region, self.sources, name=f"{self.name}_{name}"))
+        step = replace(self.step, graph_def=graph_def)
+        return build_plain(step, self.sources, name=f"{self.name}_fused", inline=False)
 
 
 def compiled_for(
@@ -201,7 +184,7 @@ def _without_noise(
         return None
     slots = [f"input_{index}:0" for index in range(len(arguments))]
     known = {slot: sources[tensor] for slot, tensor in zip(slots, step.inputs) if tensor in sources}  # noqa: B905
-    noise = _plain(separated.noise, known, name=f"{name}_noise")
+    noise = build_plain(separated.noise, known, name=f"{name}_noise")
     known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
     rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
     links = [
@@ -224,7 +207,9 @@ def nodes_of(concrete: Any) -> Iterator[Any]:
         yield from function.node_def
 
 
-def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone: bool = True) -> Parts:
+def take_apart(
+    concrete: Any, *, name: str, communicates: bool = False, is_alone: bool = True, whole: Unsplit | None = None
+) -> Parts:
     """Split the graph of a ConcreteFunction into parts.
 
     Args:
@@ -234,78 +219,44 @@ def take_apart(concrete: Any, *, name: str, communicates: bool = False, is_alone
             after the compiled part.
         is_alone: Whether the job has no other processes. With other processes, a function that does not communicate
             must not update variables by gradients, because all processes must run the same variant of the update.
+        whole: The function's flat graph, if it is already made.
 
     Raises:
         NotCompilable: XLA cannot compile the function, or would draw other random numbers.
     """
-    flat = flatten(concrete)
-    _refuse_distribution(flat.graph_def, communicates=communicates, is_alone=is_alone and not communicates)
-    if len(devices_of(flat.graph_def.node)) > 1:
-        place_beside_variables(concrete, flat.graph_def)
-    if not is_alone and not communicates and _applies_gradients(flat.graph_def):
-        raise NotCompilable(
-            "it updates variables in a job of several processes, which have to do that alike: put the reduction of the"
-            " gradients into the same function, or the update into one of its own"
-        )
-    random_ops = sum(node.op in STATEFUL for node in flat.graph_def.node)
-    if random_ops > 0:
-        placeholder = flat.graph_def.node.add(name=_DRAWN, op="Placeholder")
-        placeholder.attr["dtype"].type = tf.int64.as_datatype_enum
-        placeholder.attr["shape"].shape.dim.add(size=random_ops + 1)
-    refused = replace_random_ops(flat.graph_def, drawn=_DRAWN if random_ops > 0 else None)
-    if refused:
-        raise NotCompilable(f"the random numbers of {refused[0]} would differ in XLA")
-    inputs, own_results = (*flat.inputs, _DRAWN), flat.outputs
-    if random_ops > 0:
-        flat = replace(flat, inputs=inputs, outputs=(*flat.outputs, f"{SIZES}:0"))
-    whole = cut(flat)
-    if all(node.op in _NO_WORK for node in whole.step.graph_def.node):
+    if whole is None:
+        whole = unsplit(concrete, name=name, communicates=communicates, is_alone=is_alone)
+    flat, inputs, random_ops = whole.flat, whole.inputs, whole.random_ops
+    three = cut(flat)
+    if all(node.op in _NO_WORK for node in three.step.graph_def.node):
         raise NotCompilable("nothing is left for XLA: the steps are a loop over the iterator (steps_per_execution > 1)")
-    graph, sources = _symbolic(concrete, flat, whole)
-    divided = split(flat, whole)
+    graph, sources = _symbolic(whole, three)
+    divided = split(flat, three)
     if divided is not None:
-        whole = replace(whole, step=divided.whole, after=NOTHING)
+        three = replace(three, step=divided.whole, after=NOTHING)
     slots = [f"{each}:0" for each in inputs]
     reads = []
-    for region in (whole.before, whole.step, whole.after):
+    for region in (three.before, three.step, three.after):
         reads.append(tuple(slots.index(tensor) for tensor in region.inputs))
         slots += region.outputs
     return Parts(
-        before=_plain(whole.before, sources, name=f"{name}_before"),
-        after=_plain(whole.after, sources, name=f"{name}_after"),
+        before=build_plain(three.before, sources, name=f"{name}_before"),
+        after=build_plain(three.after, sources, name=f"{name}_after"),
         reads=(reads[0], reads[1], reads[2]),
-        results=tuple(slots.index(tensor) for tensor in own_results),
-        fingerprint=fingerprint(whole.step.graph_def),
+        results=tuple(slots.index(tensor) for tensor in whole.results),
+        fingerprint=fingerprint(three.step.graph_def),
         random_ops=random_ops,
         sizes=slots.index(f"{SIZES}:0") if random_ops > 0 else None,
         common_slots=len(inputs) - 1,
-        checks_after=any(has_effect(node.op) for node in whole.after.graph_def.node),
-        can_wait=divided is None and _only_checks(whole.after.graph_def),
-        flat=flat,
-        step=whole.step,
+        checks_after=any(has_effect(node.op) for node in three.after.graph_def.node),
+        can_wait=divided is None and _only_checks(three.after.graph_def),
+        whole=whole,
+        step=three.step,
         replicas=divided,
         graph=graph,
         sources=sources,
         name=name,
     )
-
-
-def _plain(region: Region, sources: Mapping[str, Any], *, name: str, inline: bool = True) -> Any:
-    own = replace(region, graph_def=with_kernels(region.graph_def))
-    return functions.build(own, sources, xla=False, name=name, inline=inline)
-
-
-def _refuse_distribution(graph_def: Any, *, communicates: bool, is_alone: bool) -> None:
-    devices = devices_of(graph_def.node)
-    if len(devices) > 1 and not is_alone:
-        raise NotCompilable(
-            f"each of several processes runs the step on several devices ({', '.join(devices)}): not compiled yet"
-        )
-    for node in graph_def.node:
-        if groups.communicates(node) and not communicates and len(devices) < 2:
-            raise NotCompilable(
-                f"the step communicates ({node.op}) with a part of the processes, or in a way that is not known"
-            )
 
 
 def _only_checks(graph_def: Any) -> bool:
@@ -321,38 +272,16 @@ def _only_checks(graph_def: Any) -> bool:
     return True
 
 
-def _applies_gradients(graph_def: Any) -> bool:
-    """Return whether a flat graph writes values that depend on gradients into variables."""
-    nodes = {node.name: node for node in graph_def.node}
-    waiting = [
-        node.name
-        for node in graph_def.node
-        if node.op.startswith("Assign") and node.op.endswith(("VariableOp", "Variable"))
-    ]
-    if any(node.op.startswith("ResourceApply") for node in graph_def.node):
-        return True
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if is_of_gradient(name):
-            return True
-        waiting += [node_of(reference) for reference in nodes[name].input if not reference.startswith("^")]
-    return False
-
-
-def _symbolic(concrete: Any, flat: FlatGraph, whole: Cut) -> tuple[tf.Graph, dict[str, Any]]:
+def _symbolic(whole: Unsplit, three: Cut) -> tuple[tf.Graph, dict[str, Any]]:
     """Return a graph with all tensors of a flat graph, and the tensors that supply the types of the parts' inputs.
 
     All handles of variables have handle data.
     """
-    sources: dict[str, Any] = {f"{tensor.op.name}:0": tensor for tensor in concrete.graph.inputs}
+    sources = dict(whole.sources)
     graph = tf.Graph()
     with graph.as_default():
         given = {name: functions.placeholder(source) for name, source in sources.items()}
-        tf.graph_util.import_graph_def(flat.graph_def, input_map=given, name="")
-    for name in (*whole.before.outputs, *whole.step.outputs):
+        tf.graph_util.import_graph_def(whole.flat.graph_def, input_map=given, name="")
+    for name in (*three.before.outputs, *three.step.outputs):
         sources.setdefault(name, graph.get_tensor_by_name(name))
     return graph, sources

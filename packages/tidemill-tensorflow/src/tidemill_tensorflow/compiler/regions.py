@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import kernels, op_def_registry
 
+from tidemill_tensorflow.compiler.background import first_compilation
 from tidemill_tensorflow.compiler.devices import INPUT_OPS, devices_of, exchanges, on_no_device, shared
 from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, data_inputs, full_name, node_of
 from tidemill_tensorflow.compiler.groups import communicates
@@ -225,7 +226,7 @@ _KERNELS: dict[str, bool] = {}
 
 def _has_xla_kernel(op: str) -> bool:
     if not _KERNELS:
-        tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # registers XLA's kernels
+        first_compilation(tf.function(lambda: tf.constant(1) + 1, jit_compile=True))  # registers XLA's kernels
         _KERNELS["AddV2"] = True
     if op not in _KERNELS:
         found = kernels.get_registered_kernels_for_op(op)

@@ -54,9 +54,15 @@ def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str
     parts = []
     for step in steps:
         chosen = [str(shape.decision) for shape in step.shapes.values() if shape.decision is not None]
-        text = "plain" if step.reason else ", ".join(chosen[:MAX_SHAPES]) or "undecided"
+        text = "plain" if step.reason else ", ".join(chosen[:MAX_SHAPES]) or undecided(step)
         parts.append(f"{step.name} ({step.runs} steps): {text}")
     return "; ".join(parts)
+
+
+def undecided(step: Step | SharedStep) -> str:
+    """Return how a function without a decision runs, and why it has none."""
+    first = "xla" if getattr(step, "begins_with_xla", False) else "plain"
+    return f"{first}, {step.account.wanted()}" if not step.has_begun else f"undecided, {first} so far"
 
 
 def write(found: dict[str, Any], directory: Path) -> None:
@@ -101,8 +107,12 @@ def _function(step: Step | SharedStep) -> dict[str, Any]:
     shapes = sorted(step.shapes.values(), key=lambda shape: -shape.calls)
     return {
         "name": step.name,
+        "key": step.key,
         "steps": step.runs,
         "fallback": step.reason,
+        "step_s": round(step.account.trained_s, 3),
+        "compiling_s": round(step.account.spent_s, 3),
+        "not_compiled": None if step.reason or step.has_begun else step.account.wanted(),
         "number_of_shapes": len(shapes),
         "varying_arguments": _varying(step),
         "batches_at_once": _batches(getattr(step, "at_once", None)),
@@ -165,6 +175,8 @@ def _text(found: dict[str, Any]) -> str:
         lines.append(f"{function['name']}: {function['steps']} steps, {function['number_of_shapes']} shapes")
         if function["fallback"]:
             lines.append(f"  runs plain: {function['fallback']}")
+        if function["not_compiled"]:
+            lines.append(f"  {function['not_compiled']}")
         for shape in function["shapes"]:
             by_cpu = shape["decided_by"] == "CPU time"
             medians = shape["median_cpu_ms" if by_cpu else "median_ms"]

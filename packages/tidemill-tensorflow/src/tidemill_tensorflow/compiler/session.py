@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import math
 import sys
 import threading
 import weakref
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,20 @@ from tensorflow.python.framework import config
 
 from tidemill_tensorflow.compiler import earlier_jobs, jit, job, report
 from tidemill_tensorflow.compiler.agreement import Agreement
+from tidemill_tensorflow.compiler.background import Background
 from tidemill_tensorflow.compiler.decisions import DecisionStore
 from tidemill_tensorflow.compiler.fingerprints import machine
 from tidemill_tensorflow.compiler.groups import communicates, group_of, group_of_smp, ranks_of_smp
 from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
 from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
+from tidemill_tensorflow.compiler.payback import MAX_COST, Ledger
 from tidemill_tensorflow.compiler.pipeline_steps import PipelineStep
 from tidemill_tensorflow.compiler.pipelines import averages, is_measurement, is_pipeline
 from tidemill_tensorflow.compiler.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.step_times import StepTimes
-from tidemill_tensorflow.compiler.steps import Step
+from tidemill_tensorflow.compiler.steps import NOT_STORED, Step
 from tidemill_tensorflow.compiler.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Options:
         cache_dir: Directory of the decisions that later jobs reuse; None stores no decisions.
         debug: Whether XLA's dumps are written beside the report.
         machine_settings: The setting that this process tries or uses; None if the job did not ask for one.
+        max_cost: Share of the training's time that compiling may cost (see `Ledger`).
     """
 
     deterministic: bool = False
@@ -58,6 +61,7 @@ class Options:
     cache_dir: Path | None = None
     debug: bool = False
     machine_settings: MachineSettings | None = None
+    max_cost: float = MAX_COST
 
 
 class Session:
@@ -70,10 +74,12 @@ class Session:
         settings = options.machine_settings
         # Another setting may make another variant the fastest.
         setting = settings.name if settings is not None and settings.name != DEFAULTS else ""
+        # The times of settings are only comparable between jobs that have decided.
+        self.ledger = Ledger(math.inf if settings is not None else options.max_cost)
         self._store = DecisionStore(options.cache_dir, setting=setting) if options.cache_dir is not None else None
         self._known: weakref.WeakKeyDictionary[Any, Step | SharedStep | None] = weakref.WeakKeyDictionary()
         self._gone: deque[Step | SharedStep] = deque()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill-compiler")
+        self._background = Background()
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
         self._agreement: Agreement | None = None
@@ -123,8 +129,9 @@ class Session:
         return is_training_step(concrete)
 
     def _new_step(self, concrete: Any) -> Step | SharedStep:
+        by_keras = jit.is_chosen_by_keras(concrete)
         if not job.has_several_processes():
-            step = Step(concrete, self)
+            step = Step(concrete, self, begins_with_xla=by_keras)
             step.times = StepTimes() if self.options.machine_settings is not None else None
             return step
         if job.model_parallelism() is not None:
@@ -135,31 +142,26 @@ class Session:
             if group is not None and group_of(nodes) is not None:
                 self._agreement = self._agreement or Agreement(group, (PLAIN, XLA))
                 return SharedStep(concrete, self, self._agreement)
-        return Step(concrete, self)
+        return Step(concrete, self, begins_with_xla=by_keras)
 
     def _new_part_of_pipeline(self, concrete: Any) -> Step | SharedStep:
         nodes = list(nodes_of(concrete))
         ranks = ranks_of_smp(averages=averages(nodes)) if is_pipeline(nodes) else ()
         if len(ranks) < 2:
-            return Step(concrete, self)
+            step = Step(concrete, self)
+            if job.has_several_processes():
+                step.give_up(
+                    "it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp"
+                )
+            return step
         if ranks not in self._of_pipelines:
             self._of_pipelines[ranks] = Agreement(group_of_smp(ranks), (PLAIN, XLA, FUSED))
         return PipelineStep(concrete, self, self._of_pipelines[ranks])
 
-    def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
-        """Split a function into parts in the background; return after that if `wait` is set."""
-        if job.model_parallelism() is not None and job.has_several_processes():
-            step.give_up(
-                "it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp"
-            )
-            return
-        is_alone = not job.has_several_processes()
-        self.run_in_background(step, lambda: step.prepare(concrete, is_alone=is_alone), wait=wait)
-
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str, *, wait: bool) -> None:
         """Compile a step in the background. Wait for it in deterministic runs, or if `wait` is set."""
         if self.is_deterministic and self.stored_decision(key) is None:
-            shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
+            shape.reason = NOT_STORED
             return
         self.run_in_background(step, lambda: step.compile(shape, arguments), wait=wait)
 
@@ -189,6 +191,8 @@ class Session:
         self._decisions[key] = shape.trial.decision
         if self._store is not None and (job.is_first() or not job.has_several_processes()):
             self._store.write(key, shape.trial.decision)
+            if job.has_several_processes() and step.key is not None and shape.trial.decision != PLAIN:
+                self._store.write(step.key, earlier_jobs.BY_SHAPE)
         self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({report.times(shape.trial)})")
         self._tell_later_jobs()
         self._write_report()
@@ -214,8 +218,12 @@ class Session:
         self._write_report()
 
     def note(self, text: str) -> None:
-        """Write a line to the log."""
-        sys.stderr.write(f"training compiler: {text}\n")
+        """Write a line to the log. After the end, what still compiles writes none."""
+        if not self._is_dropped():
+            sys.stderr.write(f"training compiler: {text}\n")
+
+    def _is_dropped(self) -> bool:
+        return self._ended and threading.current_thread() is not threading.main_thread()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``."""
@@ -228,15 +236,15 @@ class Session:
 
     def wait_for_background(self) -> None:
         """Wait until the background thread has finished all work submitted so far."""
-        self._pool.submit(lambda: None).result()
+        self._background.submit(lambda: None).wait()
 
     def end(self) -> None:
-        """Stop compiling, and write the report and the summary line. Later calls have no effect."""
+        """Write the report and the summary line, and drop what still compiles. Later calls have no effect."""
         with self._lock:
             if self._ended:
                 return
             self._ended = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._background.close()
         self._record_setting()
         self._tell_later_jobs()
         self.note(report.summary(self.steps, advice=self.advice))
@@ -246,11 +254,13 @@ class Session:
         """Run work in the background thread. If the work fails, the step runs plain. In deterministic runs, wait."""
 
         def run() -> None:
+            begin = self.ledger.clock()
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - the job must go on, plain
                 step.give_up(f"{type(error).__name__}: {error}")
             finally:
+                step.account.spend(self.ledger.clock() - begin)
                 with self._lock:
                     self._waiting -= 1
 
@@ -258,10 +268,10 @@ class Session:
             if self._ended:
                 return
             self._waiting += 1
-        done = self._pool.submit(run)
+        done = self._background.submit(run)
         if wait or self.is_deterministic:
             with _without_garbage_collection():
-                done.result()
+                done.wait()
 
     def _tell_later_jobs(self) -> None:
         """Store what this job knows about whole functions. Decisions that it has read count too, at its end."""
@@ -287,7 +297,7 @@ class Session:
             self.note(f"the step time of this job cannot be kept: {error}")
 
     def _write_report(self) -> None:
-        if self.options.report_dir is None:
+        if self.options.report_dir is None or self._is_dropped():
             return
         try:
             report.write(self.as_dict(), self.options.report_dir)

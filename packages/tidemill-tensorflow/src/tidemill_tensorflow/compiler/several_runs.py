@@ -98,6 +98,11 @@ class Grouping:
         """Whether `compile` must be called after the next run."""
         return self._requested > 0
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether `prepare` has requested the compilation."""
+        return self._requested != 0
+
     def prepare(self, count: int) -> bool:
         """Request the compilation of several runs per call for the main shape; return whether it has finished."""
         if self._requested == 0 and self._step.can_group():

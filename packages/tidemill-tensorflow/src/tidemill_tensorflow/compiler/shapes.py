@@ -42,6 +42,8 @@ class Shape:
         first_s: By variant except plain: the duration of its first run, which compiles it, in seconds.
         last_s: Durations of the last steps since the decision, in seconds.
         stored: Whether the decision came from an earlier job.
+        is_stored: Whether an earlier job has stored a decision, as far as that was asked.
+        has_begun: Whether XLA was tried before the first run, because Keras chose XLA.
         reason: Why XLA does not run with these shapes, unless another variant was faster; else None.
         notes: What XLA compiles, if it is only a part of the step.
     """
@@ -55,6 +57,8 @@ class Shape:
     first_s: dict[str, float] = field(default_factory=dict)
     last_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LAST))
     stored: bool = False
+    is_stored: bool = False
+    has_begun: bool = False
     reason: str | None = None
     asked: bool = False
     slow: int = 0

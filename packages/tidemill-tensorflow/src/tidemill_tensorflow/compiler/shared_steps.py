@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler.earlier_jobs import key_of
 from tidemill_tensorflow.compiler.load import Load
-from tidemill_tensorflow.compiler.parts import take_apart
+from tidemill_tensorflow.compiler.parts import nodes_of, take_apart
+from tidemill_tensorflow.compiler.payback import Account
 from tidemill_tensorflow.compiler.regions import NotCompilable
 from tidemill_tensorflow.compiler.shapes import XLA, Shape, names_of
 from tidemill_tensorflow.compiler.steps import first_lines
@@ -24,7 +26,7 @@ from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial, turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidemill_tensorflow.compiler.agreement import Agreement
+    from tidemill_tensorflow.compiler.agreement import Agreement, Ballot
     from tidemill_tensorflow.compiler.coordinator import Coordinator
     from tidemill_tensorflow.compiler.parts import Parts
 
@@ -44,6 +46,8 @@ class SharedStep:
         runs: Number of runs.
         draws: Same as in `Step`. Not used, because functions with stateful random ops stay plain.
         argument_names: Names of the arguments whose shapes count.
+        key: Key of the whole function in the store of decisions; None before the first run.
+        account: What the function has cost and trained. That of rank 0 decides when all ranks begin.
     """
 
     def __init__(self, concrete: Any, session: Coordinator, agreement: Agreement) -> None:
@@ -53,7 +57,11 @@ class SharedStep:
         self.runs = 0
         self.draws = 0
         self.argument_names: tuple[str, ...] = ()
+        self.key: str | None = None
+        self.account = Account(session.ledger)
         self._session = session
+        self._clock = session.ledger.clock
+        self._is_prepared = False
         self._agreement = agreement
         self._ballot = agreement.join()
         self._pack = concrete.function_type.pack_output
@@ -67,13 +75,20 @@ class SharedStep:
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
         self._agreement.advance()
+        begin = self._clock()
+        result = self._run(original, concrete, inputs, captured)
+        self.account.train(self._clock() - begin)
+        return result
+
+    def _run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         self.runs += 1
         ballot = self._ballot
         if ballot is None:
             return original(concrete, inputs, captured)
         if ballot.decision is not None and not self._has_adopted:
             self._adopt(ballot.decision)
-        if self.runs == 1:
+        if not self._is_prepared and self._may_prepare(concrete, ballot):
+            self._is_prepared = True
             self._session.run_in_background(self, lambda: self._prepare(concrete))
         parts = self._parts
         if self.reason is not None or parts is None or ballot.decision == PLAIN or not ballot.all_prepared:
@@ -90,6 +105,22 @@ class SharedStep:
             return run_plain() if variant == PLAIN else self._run_fast(variant, parts, [*inputs, *captured], run_plain)
 
         return run_variant(ballot.decision) if ballot.decision is not None else self._run_trial(run_variant)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has begun to split the function."""
+        return self._is_prepared
+
+    def _may_prepare(self, concrete: Any, ballot: Ballot) -> bool:
+        """Return whether to split the function: at once if that may cost anything, else when rank 0 begins."""
+        if self.key is None:
+            self.key = key_of(concrete)
+            self.account.size = sum(1 for _ in nodes_of(concrete))
+            is_known = self._session.stored_decision(self.key) is not None
+            ballot.is_due = is_known or self._session.is_deterministic or self.account.is_unlimited
+            return self.account.is_unlimited or self._session.is_deterministic
+        ballot.is_due = ballot.is_due or self.account.may_begin()
+        return ballot.begins
 
     def give_up(self, reason: str) -> None:
         """Run the function plain from now on. The other processes learn of it at the next meeting."""
@@ -209,7 +240,7 @@ class SharedStep:
         try:
             slots += parts.before(*[slots[index] for index in read_before])
         except tf.errors.OpError:
-            parts.end_of_data.run(slots)
+            parts.whole.end_of_data.run(slots)
             raise
         slots += run_step(parts, [slots[index] for index in read_step])
         slots += parts.after(*[slots[index] for index in read_after])

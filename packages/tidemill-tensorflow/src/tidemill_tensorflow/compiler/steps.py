@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
+from tidemill_tensorflow.compiler import job
 from tidemill_tensorflow.compiler.coordinator import Coordinator
 from tidemill_tensorflow.compiler.draws import Draws
-from tidemill_tensorflow.compiler.earlier_jobs import key_of
+from tidemill_tensorflow.compiler.earlier_jobs import BY_SHAPE, key_of
 from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
+from tidemill_tensorflow.compiler.payback import Account
 from tidemill_tensorflow.compiler.random_numbers import STATEFUL
 from tidemill_tensorflow.compiler.regions import NotCompilable
 from tidemill_tensorflow.compiler.several_runs import AT_ONCE, Grouping
 from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of
 from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
+from tidemill_tensorflow.compiler.unsplit import Unsplit, unsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.step_times import StepTimes
 
-__all__ = ["Step", "StepCoordinator", "first_lines"]
+__all__ = ["NOT_STORED", "Step", "StepCoordinator", "first_lines"]
+
+NOT_STORED = "no decision is stored, and deterministic runs decide nothing by time"
 
 MAX_SHAPES = 4
 """Number of shapes that are compiled for one function."""
@@ -42,9 +47,6 @@ steps, its shape runs plain."""
 
 class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
-
-    def prepare(self, step: Step, concrete: Any, *, wait: bool) -> None:
-        """Split a function into parts in the background. Return after that if `wait` is set."""
 
     def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str, *, wait: bool) -> None:
         """Compile a step in the background. Return after that if `wait` is set."""
@@ -77,9 +79,11 @@ class Step:
         at_once: The trial of single runs against several runs per call; None before the trial begins.
         grouping: Several runs per call.
         times: Steady step times, if the job compares machine settings; else None.
+        account: What the function has cost and trained, and what may begin now.
+        begins_with_xla: Whether the function is compiled by XLA without the compiler, because Keras chose so.
     """
 
-    def __init__(self, concrete: Any, session: StepCoordinator) -> None:
+    def __init__(self, concrete: Any, session: StepCoordinator, *, begins_with_xla: bool = False) -> None:
         self.name: str = concrete.graph.name
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         self.reason: str | None = None
@@ -91,7 +95,13 @@ class Step:
         self.at_once: Trial | None = None
         self.grouping = Grouping(self)
         self.times: StepTimes | None = None
+        self.account = Account(session.ledger)
+        self.begins_with_xla = begins_with_xla
         self._session = session
+        self._clock = session.ledger.clock
+        self._is_split = False
+        self._is_due = False
+        self._unsplit: Unsplit | None = None
         self._parts: Parts | None = None
         self._has_static_shapes = False
         self._known: str | None = None
@@ -105,8 +115,18 @@ class Step:
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
         count = self._session.runs_wanted(self)
+        if self.key is None and self.reason is None:
+            self._begin(concrete)
+        elif not self._is_split and self.reason is None and self.account.may_begin():
+            self._split(concrete, wait=False)
         if self.times is not None:
             self.times.begin(count, is_steady=self._is_steady())
+        begin = self._clock()
+        result = self._run(count, original, concrete, inputs, captured)
+        self.account.train(self._clock() - begin, count)
+        return result
+
+    def _run(self, count: int, original: Callable[..., Any], concrete: Any, inputs: Any, captured: Any) -> Any:
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
         if self._parts is not None and self.grouping.can_run(count):
@@ -115,6 +135,11 @@ class Step:
         for _ in range(count - 1):
             self._run_once(original, concrete, inputs, captured)
         return self._run_once(original, concrete, inputs, captured)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether work on the function has begun, or an earlier job has shown that it need not."""
+        return self._is_split
 
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls, or None before the first call."""
@@ -139,23 +164,13 @@ class Step:
         return has_decided and not self._session.is_compiling and (not self.at_once or bool(self.at_once.decision))
 
     def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
-        if self.key is None:
-            self._begin(concrete)
         # Where a stateful random op continues is only known to the parts, also if their variants have failed.
         parts = self._parts if self.reason is None or self._draws_by_state() else None
         if parts is not None and not self._runs_whole(parts):
             return self._run_parts(parts, [*inputs, *captured])
         begin = time.perf_counter()
-        if parts is not None and parts.random_ops > 0:
-            assert self._whole is not None
-            slots = [*inputs, *captured, self.draws.state(parts.random_ops)]
-            try:
-                *results, sizes = self._whole(*slots)
-            except tf.errors.OutOfRangeError:
-                self.draws.add(parts.end_of_data.sizes(slots))
-                raise
-            self.draws.add(sizes)
-            result = self._pack(results)
+        if self._whole is not None and self._unsplit is not None:
+            result = self._run_counted(self._whole, self._unsplit, [*inputs, *captured])
         else:
             result = original(concrete, inputs, captured)
         self.runs += 1
@@ -163,28 +178,69 @@ class Step:
             self._note_duration(time.perf_counter() - begin)
         return result
 
+    def _run_counted(self, whole: Callable[..., list[Any]], graph: Unsplit, slots: list[Any]) -> Any:
+        """Run the whole function plain, and count what its stateful random ops draw."""
+        slots.append(self.draws.state(graph.random_ops))
+        try:
+            *results, sizes = whole(*slots)
+        except tf.errors.OutOfRangeError:
+            self.draws.add(graph.end_of_data.sizes(slots))
+            raise
+        self.draws.add(sizes)
+        return self._pack(results)
+
     def _begin(self, concrete: Any) -> None:
-        """Split the function into parts, except if an earlier job chose plain.
+        """Read what an earlier job chose. Split the function at once if that is known, or if Keras has chosen XLA.
 
         TensorFlow optimizes each function in its first run, and that takes long for large graphs. If it is known that
         the parts will be used, the first run waits for them, so that the function itself is never optimized.
         """
+        nodes = list(nodes_of(concrete))
+        self.account.size = len(nodes)
         self.key = key_of(concrete)
         self._known = self._session.stored_decision(self.key)
         if self._known == PLAIN and self.times is not None:
             self._known = None  # step times are kept by the keys of shapes
-        if self._known == PLAIN:
+        if self._known == PLAIN and not self.begins_with_xla:
+            self._is_split = True
             shape = self.shapes[()] = Shape((), self.key, stored=True)
             shape.begin_trial(PLAIN)
             shape.notes.append("an earlier job chose plain, so the function was not split")
             self._stays_whole = True
             return
         # What a stateful random op has drawn is only known if it never ran outside of the parts.
-        draws = any(node.op in STATEFUL for node in nodes_of(concrete))
-        self._session.prepare(self, concrete, wait=draws or self._known is not None)
+        draws = any(node.op in STATEFUL for node in nodes)
+        if self._known is not None or self.begins_with_xla:
+            self._split(concrete, wait=draws or self._known != BY_SHAPE)
+        elif self._session.is_deterministic:
+            self.give_up(NOT_STORED)
+        elif self.account.is_unlimited:
+            self._split(concrete, wait=draws)
+        elif draws:
+            self._session.run_in_background(self, lambda: self._count_draws(concrete), wait=True)
+
+    def _split(self, concrete: Any, *, wait: bool) -> None:
+        self._is_split = True
+        self._is_due = self.account.may_begin()
+        self._session.run_in_background(self, lambda: self.prepare(concrete), wait=wait)
+
+    def _count_draws(self, concrete: Any) -> None:
+        """Replace the function by one that counts its draws, so that it may be split later. In the background thread.
+
+        TensorFlow then optimizes this function and not that of the script.
+        """
+        try:
+            graph = unsplit(concrete, name=self._prefix(), is_alone=not job.has_several_processes())
+        except NotCompilable as error:
+            self.give_up(str(error))
+            return
+        self._whole, self._unsplit = graph.plain(), graph
+
+    def _prefix(self) -> str:
+        return "tidemill_" + "".join(letter if letter.isalnum() else "_" for letter in self.name)
 
     def _draws_by_state(self) -> bool:
-        return self._parts is not None and self._parts.random_ops > 0
+        return self._unsplit is not None
 
     def _runs_whole(self, parts: Parts) -> bool:
         """Return whether the next run needs no parts. To prepare several runs per call, one run in parts is needed."""
@@ -198,29 +254,25 @@ class Step:
         return self._whole is not None or parts.random_ops == 0
 
     def _build_whole(self, parts: Parts) -> None:
-        self._whole = parts.whole()
+        self._whole = parts.whole.plain()
 
     def _note_duration(self, wall_s: float) -> None:
         shape = self.main_shape()
         if shape is not None:
             shape.last_s.append(wall_s)
 
-    def prepare(self, concrete: Any, *, is_alone: bool = True) -> None:
-        """Split the function into parts; later runs use the parts. Called in the background thread.
-
-        Args:
-            concrete: The traced function.
-            is_alone: Whether the job has no other processes.
-        """
+    def prepare(self, concrete: Any) -> None:
+        """Split the function into parts; later runs use the parts. Called in the background thread."""
+        is_alone = not job.has_several_processes()
         try:
-            name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
-            parts = take_apart(concrete, name=f"tidemill_{name}", is_alone=is_alone)
+            parts = take_apart(concrete, name=self._prefix(), is_alone=is_alone, whole=self._unsplit)
         except NotCompilable as error:
             self.give_up(str(error))
             return
-        if self._known is None:
+        if self._known in (None, BY_SHAPE) and not self.begins_with_xla:
             _ = parts.plain  # builds it here, in the background
         self._has_static_shapes = parts.has_static_shapes()
+        self._unsplit = parts.whole if parts.random_ops > 0 else None
         self._parts = parts
 
     def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
@@ -228,7 +280,10 @@ class Step:
         stored = self._session.stored_decision(shape.key)
         shape.stored = stored is not None
         if stored != PLAIN:
+            begin = self._clock()
             self._add_variants(shape, arguments, wanted=(XLA, FUSED) if stored is None else (stored,))
+            if stored is None:
+                self.account.learn(self._clock() - begin)
         shape.begin_trial(stored)
         if shape.decision is not None:
             self._stay_whole(shape)
@@ -236,9 +291,11 @@ class Step:
     def _add_variants(self, shape: Shape, arguments: Sequence[Any], *, wanted: Sequence[str]) -> None:
         """Build variants, and run each of them once on copies of the variables."""
         assert self._parts is not None
-        shape.compile_s = 0.0
+        shape.compile_s = shape.compile_s or 0.0
         earlier = self._xla_failure
         for variant in wanted:
+            if variant in shape.functions:
+                continue
             if variant == XLA and self._xla_failure is not None:  # most likely, other shapes fail for the same reason
                 shape.reason = self._xla_failure
                 continue
@@ -248,7 +305,7 @@ class Step:
                     function = self._function(variant)
                 if function is None:
                     continue
-                if self._known is None or variant == XLA:  # else the run that waits for it is the first one
+                if self._known in (None, BY_SHAPE) or variant == XLA:  # else the run that waits for it is the first one
                     shape.first_s[variant] = self._parts.warm_up(function, arguments)
                     shape.compile_s += shape.first_s[variant]
                 shape.functions[variant] = function
@@ -271,11 +328,11 @@ class Step:
         """Run the function plain from now on."""
         self.reason = reason
         self._stays_whole = self._stays_whole or self._draws_by_state()
-        self._session.note_fallback(self, reason)
+        self._session.note_fallback(self, reason, how="as Keras compiles it" if self.begins_with_xla else "plain")
 
     def release(self) -> None:
         """Free graphs and compiled code when the script's function is gone. What the report needs stays."""
-        self._parts = self._whole = None
+        self._parts = self._whole = self._unsplit = None
         self._functions.clear()
         self.grouping = Grouping(self)
         for shape in self.shapes.values():
@@ -304,9 +361,9 @@ class Step:
     def end_of_data(self, parts: Parts, slots: Sequence[Any]) -> None:
         """Run and count what a call of the script's function does although it gets no next element."""
         own = [*slots, self.draws.state(parts.random_ops) if parts.random_ops > 0 else None]
-        parts.end_of_data.run(own)
+        parts.whole.end_of_data.run(own)
         if parts.random_ops > 0:
-            self.draws.add(parts.end_of_data.sizes(own))
+            self.draws.add(parts.whole.end_of_data.sizes(own))
 
     def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
         """Count runs that drew random values of the same sizes."""
@@ -324,15 +381,17 @@ class Step:
         shape.calls += 1
         if self.reason is not None:
             return self._run_plain(parts, shape, arguments)
+        if self.begins_with_xla and not shape.has_begun:
+            self._begin_with_xla(shape, arguments)
         if shape.trial is None:
             self._ask(shape, arguments)
         trial = shape.trial
         if trial is None:
-            return self._run_plain(parts, shape, arguments)
+            return self._run_first(parts, shape, arguments)
         if trial.decision is None:
             self._adopt_decision(shape, trial)
         if trial.decision is None and self._session.is_compiling:
-            return self._run_plain(parts, shape, arguments)
+            return self._run_first(parts, shape, arguments)
         variant = trial.next()
         undecided = trial.decision is None
         cpu = time.process_time() if undecided else 0.0
@@ -373,6 +432,19 @@ class Step:
                 shape.trial.decision = chosen
                 self._stay_whole(shape)
 
+    def _begin_with_xla(self, shape: Shape, arguments: Sequence[Any]) -> None:
+        """Compile a shape before its first run, as TensorFlow does if Keras has chosen XLA."""
+        shape.has_begun = True
+        if self._session.stored_decision(shape.key) is None:
+            work = list(arguments)
+            self._session.run_in_background(self, lambda: self._add_variants(shape, work, wanted=(XLA,)), wait=True)
+
+    def _run_first(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
+        """Run the variant with which the function begins, while nothing is decided."""
+        if self.begins_with_xla and XLA in shape.functions:
+            return self._run_compiled(parts, shape, arguments)
+        return self._run_plain(parts, shape, arguments)
+
     def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
         shape.count(PLAIN)
         return parts.plain(*arguments)
@@ -404,19 +476,33 @@ class Step:
         return shape
 
     def _ask(self, shape: Shape, arguments: Sequence[Any]) -> None:
-        if shape.asked or shape.reason is not None:
+        if shape.asked or (shape.reason is not None and not self.begins_with_xla):
             return
         asked = sum(each.asked for each in self.shapes.values())
         if asked >= MAX_SHAPES:
             return
-        wait = self._known is not None and self._session.stored_decision(shape.key) is not None
-        all_calls = sum(each.calls for each in self.shapes.values())
-        comes_often = shape.calls >= max(OTHERS_AFTER, MIN_SHARE * all_calls) if asked else shape.calls >= FIRST_AFTER
-        if wait or comes_often:
+        if shape.calls == 1:
+            knows = self._known is not None or self.begins_with_xla
+            shape.is_stored = knows and self._session.stored_decision(shape.key) is not None
+        if shape.is_stored or (self._comes_often(shape, asked) and self._may_compile(shape, asked)):
             shape.asked = True
+            wait = shape.is_stored and self._known != BY_SHAPE
             self._session.compile(self, shape, list(arguments), shape.key, wait=wait)
             if shape.reason is not None:
                 self._stay_whole(shape)
+
+    def _comes_often(self, shape: Shape, asked: int) -> bool:
+        all_calls = sum(each.calls for each in self.shapes.values())
+        return shape.calls >= (max(OTHERS_AFTER, MIN_SHARE * all_calls) if asked else FIRST_AFTER)
+
+    def _may_compile(self, shape: Shape, asked: int) -> bool:
+        """Return whether variants for a shape pay, by what is known now. Deterministic runs do not ask for times."""
+        if self._session.is_deterministic:
+            return not self.begins_with_xla
+        self._is_due = self._is_due or self.account.may_begin()
+        if not self._is_due or not asked:
+            return self._is_due
+        return self.account.may_add_shape(shape.calls / sum(each.calls for each in self.shapes.values()))
 
     def _stay_whole(self, shape: Shape) -> None:
         """Stop running in parts if plain was chosen for the most frequent shape.
@@ -425,7 +511,8 @@ class Step:
         runs of the parts, so a function that counts the runs takes its place.
         """
         most = max(each.calls for each in self.shapes.values())
-        self._stays_whole = shape.decision == PLAIN and shape.calls == most
+        # The function of a script that Keras compiles is not the plain variant.
+        self._stays_whole = shape.decision == PLAIN and shape.calls == most and not self.begins_with_xla
 
     def _watch(self, shape: Shape, wall_s: float) -> None:
         assert shape.trial is not None
