@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Background", "first_compilation", "on_one_core", "xla_threads"]
 
-NICE = 10
+NICE = 3
 """Niceness of XLA's own threads. The thread that runs Python keeps its priority: training waits for the interpreter
 lock while that thread has it, and a machine full of other work would rarely let it go on."""
 
