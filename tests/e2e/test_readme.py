@@ -29,12 +29,12 @@ def test_the_snippet_of_the_readme_trains_deploys_and_predicts(
     tidemill_service: Service, root: Path, tmp_path: Path
 ) -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "digits.csv").write_text("1,2\n")
-    assert "file:///data/train" in snippet
-    (tmp_path / "client.py").write_text(snippet.replace("file:///data/train", data.as_uri()))
-    (tmp_path / "train.py").write_text(TRAIN)
+    for channel in ("train", "test"):  # what `tidemill examples get digits` and its client make
+        data = tmp_path / "digits/data" / channel
+        data.mkdir(parents=True)
+        (data / "digits.csv").write_text("1,2\n")
+    (tmp_path / "client.py").write_text(snippet)
+    (tmp_path / "digits/train.py").write_text(TRAIN)
     printed = run_client(tidemill_service, tmp_path)
     assert "epochs 3 data ['digits.csv']" in printed, "logs appear as they are written"
     assert printed.splitlines()[-1] == str({"predictions": [[0.0] * 10]})

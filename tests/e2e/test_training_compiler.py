@@ -284,6 +284,7 @@ def train(
         framework_version="2.21",
         py_version="py311",
         compiler_config=TrainingCompilerConfig(debug=debug),
+        environment={"TIDEMILL_COMPILER_MAX_COST": "inf"},  # these trainings are too short to pay it back
         sagemaker_session=Session(tidemill_session),
     )
     estimator.fit(wait=True, logs="None")
