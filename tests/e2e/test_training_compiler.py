@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import subprocess
 import sys
 import tarfile
@@ -283,8 +284,8 @@ def train(
         instance_type="local",
         framework_version="2.21",
         py_version="py311",
-        compiler_config=TrainingCompilerConfig(debug=debug),
-        environment={"TIDEMILL_COMPILER_MAX_COST": "inf"},  # these trainings are too short to pay it back
+        # These trainings are too short to pay their compilation back.
+        compiler_config=TrainingCompilerConfig(debug=debug, max_cost=math.inf),
         sagemaker_session=Session(tidemill_session),
     )
     estimator.fit(wait=True, logs="None")

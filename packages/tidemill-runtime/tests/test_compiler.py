@@ -46,6 +46,13 @@ def test_machine_settings_are_handed_on(read):
     assert compiler_variables(read({name: "true"})) == {}
 
 
+@pytest.mark.parametrize(("sent", "handed_on"), [('"inf"', "inf"), ("0.1", "0.1"), ("0", "0")])
+def test_the_share_that_compiling_may_cost_is_handed_on(read, sent, handed_on):
+    variables = compiler_variables(read({ENABLED: "true", "sagemaker_training_compiler_max_cost": sent}))
+    assert variables["TIDEMILL_COMPILER_MAX_COST"] == handed_on
+    assert "TIDEMILL_COMPILER_MAX_COST" not in compiler_variables(read({ENABLED: "true"}))
+
+
 @pytest.mark.parametrize("hyperparameters", [{}, {ENABLED: "false"}, {ENABLED: '"false"', DEBUG: "true"}])
 def test_jobs_without_the_compiler_are_not_changed(read, capfd, hyperparameters):
     environment = read(hyperparameters)

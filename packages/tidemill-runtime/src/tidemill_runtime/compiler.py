@@ -19,6 +19,8 @@ ENABLED = "sagemaker_training_compiler_enabled"
 DEBUG = "sagemaker_training_compiler_debug_mode"
 MACHINE_SETTINGS = "sagemaker_training_compiler_machine_settings"
 """tidemill's own: try settings of the machine, one per job."""
+MAX_COST = "sagemaker_training_compiler_max_cost"
+"""tidemill's own: the share of a training's time that compiling may cost."""
 
 
 def is_enabled(framework: Mapping[str, Any]) -> bool:
@@ -37,6 +39,8 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
         variables["TIDEMILL_COMPILER_DEBUG"] = "1"
     if _is_true(framework.get(MACHINE_SETTINGS)):
         variables["TIDEMILL_COMPILER_MACHINE_SETTINGS"] = "1"
+    if framework.get(MAX_COST) is not None:
+        variables["TIDEMILL_COMPILER_MAX_COST"] = str(framework[MAX_COST])
     return variables
 
 

@@ -209,7 +209,7 @@ def test_the_setting_images_maps_names_to_environments():
 
 def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_other_lock():
     locks = Path(builder.__file__).parent / "locks"
-    assert {path.stem for path in locks.iterdir()} == set(ENVIRONMENTS)
+    assert {path.stem for path in locks.iterdir()} == {*ENVIRONMENTS, "aws-cli"}
     for name, framework in ENVIRONMENTS.items():
         lines = (locks / f"{name}.txt").read_text().splitlines()
         pinned = [line.split()[0] for line in lines if line.startswith(("tensorflow==", "tensorflow-cpu=="))]

@@ -1,6 +1,7 @@
 """The estimator with a recording service: its requests, its output, and how its jobs end."""
 
 import io
+import math
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dic
     [
         {"compiler_config": TrainingCompilerConfig()},
         {"compiler_config": TrainingCompilerConfig(enabled=False)},
-        {"compiler_config": TrainingCompilerConfig(machine_settings=True)},
+        {"compiler_config": TrainingCompilerConfig(machine_settings=True, max_cost=math.inf)},
         {"distribution": {"mpi": {"enabled": False}}},
         {"distribution": {"smdistributed": {"modelparallel": {"enabled": False}}}},
         {"distribution": {"parameter_server": {"enabled": True}}},
@@ -180,6 +181,18 @@ def test_machine_settings_are_a_hyperparameter_only_if_requested() -> None:
     assert TrainingCompilerConfig(machine_settings=True).to_hyperparameters()[name] is True
     with pytest.raises(ValueError, match="without enabled=True"):
         TrainingCompilerConfig(enabled=False, machine_settings=True)
+
+
+def test_the_cost_of_compiling_is_a_hyperparameter_only_if_requested() -> None:
+    name = "sagemaker_training_compiler_max_cost"
+    assert name not in TrainingCompilerConfig().to_hyperparameters()
+    sent = {given: TrainingCompilerConfig(max_cost=given).to_hyperparameters()[name] for given in (0, 0.1, math.inf)}
+    assert sent == {0: "0", 0.1: "0.1", math.inf: "inf"}
+    for wrong in (-1, math.nan, True):
+        with pytest.raises(ValueError, match="expected a share"):
+            TrainingCompilerConfig(max_cost=wrong)
+    with pytest.raises(ValueError, match="without enabled=True"):
+        TrainingCompilerConfig(enabled=False, max_cost=0.1)
 
 
 def test_a_missing_script_is_named_with_its_whole_path(tmp_path: Path) -> None:
@@ -511,7 +524,7 @@ def test_an_attached_estimator_makes_the_same_job_again(
             metric_definitions=[{"Name": "loss", "Regex": "loss: ([0-9.]+)"}],
             model_uri="s3://results/old/model.tar.gz",
             input_mode="Pipe",
-            compiler_config=TrainingCompilerConfig(machine_settings=True),
+            compiler_config=TrainingCompilerConfig(machine_settings=True, max_cost=0.1),
             sagemaker_session=session,
         )
     estimator.fit("s3://data/train", wait=False)

@@ -70,10 +70,12 @@ def _of_the_user(values: Mapping[str, Any]) -> dict[str, Any]:
 def _compiler(values: Mapping[str, Any]) -> TrainingCompilerConfig | None:
     if "sagemaker_training_compiler_enabled" not in values:
         return None
+    max_cost = values.get("sagemaker_training_compiler_max_cost")
     return TrainingCompilerConfig(
         enabled=values["sagemaker_training_compiler_enabled"],
         debug=values.get("sagemaker_training_compiler_debug_mode", False),
         machine_settings=values.get("sagemaker_training_compiler_machine_settings", False),
+        max_cost=None if max_cost is None else float(max_cost),
     )
 
 

@@ -80,6 +80,9 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_training_compiler_machine_settings": Honoured(
         "tries threads, oneDNN and the allocator, one setting per job; later jobs use the fastest. Not a name of AWS's"
     ),
+    "sagemaker_training_compiler_max_cost": Honoured(
+        "the share of a training's time that compiling may cost (0.04); `inf` compiles at once. Not a name of AWS's"
+    ),
     "sagemaker_pytorch_ddp_enabled": Refused(_NO_TORCH),
     "sagemaker_pytorch_xla_multi_worker_enabled": Refused(_NO_TORCH),
     "sagemaker_torch_distributed_enabled": Refused(_NO_TORCH),

@@ -333,6 +333,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "enabled": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
         "debug": Sent("HyperParameters.sagemaker_training_compiler_debug_mode"),
         "machine_settings": Sent("HyperParameters.sagemaker_training_compiler_machine_settings"),
+        "max_cost": Sent("HyperParameters.sagemaker_training_compiler_max_cost"),
     },
     "TrainingInput": {
         **_INPUT,
