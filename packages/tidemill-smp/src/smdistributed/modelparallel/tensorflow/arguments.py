@@ -108,7 +108,9 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "**options": _KERAS,
     },
     "DistributedModel.set_weights": {"values": _honored("the list that get_weights returned")},
+    "DistributedModel.test_on_batch": dict.fromkeys(("*args", "**kwargs"), _KERAS),
     "DistributedModel.test_step": {"data": _KERAS},
+    "DistributedModel.train_on_batch": dict.fromkeys(("*args", "**kwargs"), _KERAS),
     "DistributedModel.train_step": {"data": _KERAS},
     "DistributedModel.wrap": {
         "model": _honored("the plain model"),
