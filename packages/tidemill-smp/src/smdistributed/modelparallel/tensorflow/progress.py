@@ -21,6 +21,8 @@ FIRST_S = 3.0
 """Time after which the first line is printed."""
 GROWTH = 2.0
 """Ratio of the times of two lines."""
+_LOOK_S = 0.25
+"""Longest time for which the report keeps a call that has returned, and all that it has made, from being freed."""
 _local = threading.local()
 
 
@@ -63,11 +65,13 @@ class Progress:
             self.doing("TensorFlow finishes and optimizes the graph, and runs the first step")
 
     def _report(self) -> None:
-        while not self._ended.wait(max(0.0, self._begin_s + self._next_s - time.monotonic())):
+        while not self._ended.wait(min(_LOOK_S, max(0.0, self._begin_s + self._next_s - time.monotonic()))):
             if self._call is not None and _outermost_call(self._thread) is not self._call:
                 self.end()
                 return
             now_s = time.monotonic()
+            if now_s < self._begin_s + self._next_s:
+                continue
             say(
                 f"smp: preparing the step {self._step!r}: {self._what} (for {now_s - self._since_s:.0f} s); "
                 f"{now_s - self._begin_s:.0f} s in total so far"
