@@ -29,7 +29,8 @@ def colour(line: str) -> str:
 def lines_of(command: list[str], *, head: int, tail: int) -> list[str]:
     """Run a command and return what the picture shows."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    printed = [line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..." for line in done.stdout.splitlines()]
+    lines = done.stdout.replace(f"{Path.cwd()}/", "").splitlines()
+    printed = [line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..." for line in lines]
     if len(printed) > head + tail + 1:
         printed = [*printed[:head], "...", *printed[-tail:]]
     return [f"$ {shlex.join(command)}", *printed]
