@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tidemill_tensorflow.compiler.earlier_jobs import BY_SHAPE
+
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
 LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
 
@@ -25,7 +27,9 @@ def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, fo
         assert first["decision"] == second["decision"] in ("plain", "xla")
         if form == "tape":  # the ranks communicate in this function, so they switch together
             assert first["steps_by_variant"] == second["steps_by_variant"]
-    stored = [json.loads(path.read_text())["variant"] for path in tmp_path.glob("*.json")]
+    # A note that a function is to be compiled by its shapes at once, which a chosen variant leaves, is no decision.
+    variants = [json.loads(path.read_text())["variant"] for path in tmp_path.glob("*.json")]
+    stored = [variant for variant in variants if variant != BY_SHAPE]
     assert sorted(stored) == sorted(function["shapes"][0]["decision"] for function in compiled[0]["functions"])
 
 
