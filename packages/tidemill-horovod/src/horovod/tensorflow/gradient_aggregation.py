@@ -21,6 +21,6 @@ class LocalGradientAggregationHelper:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         del args, kwargs
         raise NotImplementedError(
-            "LocalGradientAggregationHelper is a part of Horovod's own optimizers; use "
+            f"{type(self).__name__} is a part of Horovod's own optimizers; use "
             "hvd.DistributedOptimizer(optimizer, backward_passes_per_step=...)"
         )

@@ -1,26 +1,9 @@
 """`horovod.tensorflow.gradient_aggregation_eager`: Horovod's class for its own optimizers, which is refused by name."""
 
-from __future__ import annotations
-
-from typing import Any
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 
 __all__ = ["LocalGradientAggregationHelperEager"]
 
 
-class LocalGradientAggregationHelperEager:
-    """Refused.
-
-    Args:
-        args: As in Horovod.
-        kwargs: As in Horovod.
-
-    Raises:
-        NotImplementedError: Always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        del args, kwargs
-        raise NotImplementedError(
-            "LocalGradientAggregationHelperEager is a part of Horovod's own optimizers; use "
-            "hvd.DistributedOptimizer(optimizer, backward_passes_per_step=...)"
-        )
+class LocalGradientAggregationHelperEager(LocalGradientAggregationHelper):
+    """Refused."""
