@@ -54,7 +54,7 @@ def test_any_number_of_partitions_resumes_from_a_checkpoint_of_two(
     at_three, at_five = zip(*run(size, checkpoints.resumed, model, save.directory, when), strict=True)
     checkpoints.assert_equal(save.at_three, checkpoints.merged(at_three))
     # With another cut, gradients of the same tensor are added in another order, also those of microbatches.
-    tolerance = 0.0 if size == 2 else 1e-5
+    tolerance = 0.0 if size == 2 else {"chain": 1e-6, "language": 1e-5}[model]
     checkpoints.assert_equal(save.at_five, checkpoints.merged(at_five), tolerance)
 
 
