@@ -356,10 +356,9 @@ def test_a_start_removes_the_trial_network_that_an_earlier_one_left(wait_until, 
     [holder] = trials_of(start.pid)
     assert network_failure() is None
     assert trials_of(start.pid) == [holder], "its owner lives"
-    os.kill(holder, signal.SIGSTOP)  # it cannot end by itself
+    os.kill(holder, signal.SIGSTOP)  # it cannot end by itself; from now on any start on this machine may remove it
     start.kill()
     start.wait()
-    assert trials_of(start.pid) == [holder]
     assert network_failure() is None
     wait_until(lambda: not trials_of(start.pid))
 
