@@ -2,8 +2,8 @@
 
 glibc maps large blocks, and unmaps them when they are freed. But each time such a block is freed, glibc raises the
 threshold for mapping, up to 32 MiB; smaller blocks stay in the heap of their thread. A rank would then keep gradients
-and temporaries of the step before. A fixed threshold prevents that, at the cost of page faults: `docs/performance.md`
-has the figures.
+and temporaries of the step before. A fixed threshold prevents that, at the cost of page faults:
+`docs/measurements/model-parallelism.md` has the figures.
 """
 
 from __future__ import annotations

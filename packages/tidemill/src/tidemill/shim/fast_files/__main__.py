@@ -29,7 +29,7 @@ __all__ = ["main"]
 _PR_SET_PDEATHSIG = 1
 _SWITCH_S = 0.0005
 """How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
-that fetch (`docs/performance.md`)."""
+that fetch (`docs/measurements/jobs.md`)."""
 _UNCHANGED_S = 1 << 20  # the files never change
 _LIMITS_THREADS = 312
 """First version of libfuse that limits the threads, to 10 by default. Each read that waits for a store occupies one."""
