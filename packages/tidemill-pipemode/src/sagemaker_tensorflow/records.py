@@ -45,6 +45,9 @@ class RecordDataset(tf.data.Dataset):
         Args:
             buffer_size: As for `tf.data.Dataset.prefetch`. A vector holds many records, so two vectors are enough.
             name: Name of the operation.
+
+        Returns:
+            A data set of the same records.
         """
         if not isinstance(buffer_size, int):
             return super().prefetch(buffer_size, name=name)

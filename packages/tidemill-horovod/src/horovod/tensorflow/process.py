@@ -102,7 +102,11 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Return whether `init` has been called."""
+    """Return whether `init` has been called.
+
+    Returns:
+        False after `shutdown`, too.
+    """
     return _state is not None
 
 
@@ -117,78 +121,141 @@ def current_engine() -> Engine | None:
 
 
 def rank() -> int:
-    """Return the rank of this process in the group, from 0 to `size() - 1`. Under `smp` it equals `smp.dp_rank()`."""
+    """Return the rank of this process in the group. Under `smp` it equals `smp.dp_rank()`.
+
+    Returns:
+        From 0 to `size() - 1`.
+
+    Raises:
+        ValueError: If `init` has not been called, as in all functions below that need the group.
+    """
     return communicator().rank
 
 
 def size() -> int:
-    """Return the number of processes in the group. Under `smp` it equals `smp.dp_size()`."""
+    """Return the number of processes in the group. Under `smp` it equals `smp.dp_size()`.
+
+    Returns:
+        At least 1.
+    """
     return communicator().size
 
 
 def local_rank() -> int:
-    """Return the rank of this process among those of the group on its machine, from 0 to `local_size() - 1`."""
+    """Return the rank of this process among those of the group on its machine.
+
+    Returns:
+        From 0 to `local_size() - 1`.
+    """
     return _current_state().local_rank_of(rank())
 
 
 def local_size() -> int:
-    """Return the number of processes of the group on this machine."""
+    """Return the number of processes of the group on this machine.
+
+    Returns:
+        At least 1.
+    """
     return len(_current_state().ranks_on_machine)
 
 
 def cross_rank() -> int:
-    """Return the rank of this machine among the machines that have a process with this local rank."""
+    """Return the rank of this machine among the machines that have a process with this local rank.
+
+    Returns:
+        From 0 to `cross_size() - 1`.
+    """
     return _current_state().ranks_with_local_rank.index(rank())
 
 
 def cross_size() -> int:
-    """Return the number of machines that have a process with this local rank."""
+    """Return the number of machines that have a process with this local rank.
+
+    Returns:
+        At least 1.
+    """
     return len(_current_state().ranks_with_local_rank)
 
 
 def is_homogeneous() -> bool:
-    """Return whether every machine has the same number of processes."""
+    """Return whether every machine has the same number of processes.
+
+    Returns:
+        True with one machine.
+    """
     hosts = _current_state().hosts
     return len({hosts.count(host) for host in hosts}) == 1
 
 
 def mpi_built() -> bool:
-    """Return whether mpi4py is installed."""
+    """Return whether mpi4py is installed.
+
+    Returns:
+        Whether the module can be found; it is not imported.
+    """
     return importlib.util.find_spec("mpi4py") is not None
 
 
 def mpi_enabled() -> bool:
-    """Return whether the processes of the group are connected by MPI."""
+    """Return whether the processes of the group are connected by MPI.
+
+    Returns:
+        False in one process and with tidemill's launcher.
+    """
     return isinstance(communicator(), mpi.MPICommunicator)
 
 
 def mpi_threads_supported() -> bool:
-    """Return whether any thread may call MPI."""
+    """Return whether any thread may call MPI.
+
+    Returns:
+        False if the group is not connected by MPI.
+    """
     return mpi_enabled() and mpi.are_threads_supported()
 
 
 def gloo_built() -> bool:
-    """Return False: this package contains no Gloo."""
+    """Return False: this package contains no Gloo.
+
+    Returns:
+        False.
+    """
     return False
 
 
 def gloo_enabled() -> bool:
-    """Return False: this package contains no Gloo."""
+    """Return False: this package contains no Gloo.
+
+    Returns:
+        False.
+    """
     return False
 
 
 def nccl_built() -> int:
-    """Return 0: this package contains no NCCL."""
+    """Return 0: this package contains no NCCL.
+
+    Returns:
+        0, an int as in Horovod.
+    """
     return 0
 
 
 def cuda_built() -> bool:
-    """Return False: tensors go through the memory of the host."""
+    """Return False: tensors go through the memory of the host.
+
+    Returns:
+        False.
+    """
     return False
 
 
 def rocm_built() -> bool:
-    """Return False: tensors go through the memory of the host."""
+    """Return False: tensors go through the memory of the host.
+
+    Returns:
+        False.
+    """
     return False
 
 
@@ -198,18 +265,29 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
     Args:
         ext_base_name: `tensorflow`, the only framework of this package; False for others.
         verbose: Without effect.
+
+    Returns:
+        True if TensorFlow lists at least one physical GPU.
     """
     del verbose
     return ext_base_name in ("tensorflow", "horovod.tensorflow") and bool(tf.config.list_physical_devices("GPU"))
 
 
 def ddl_built() -> bool:
-    """Return False: this package contains no DDL."""
+    """Return False: this package contains no DDL.
+
+    Returns:
+        False.
+    """
     return False
 
 
 def ccl_built() -> bool:
-    """Return False: this package contains no oneCCL."""
+    """Return False: this package contains no oneCCL.
+
+    Returns:
+        False.
+    """
     return False
 
 

@@ -57,15 +57,27 @@ class ProcessSet:
         self.process_set_id = None
 
     def included(self) -> bool | None:
-        """Return whether this process is in the set; None before the set is registered."""
+        """Return whether this process is in the set.
+
+        Returns:
+            None before the set is registered.
+        """
         return None if self.process_set_id is None else rank() in self.ranks
 
     def size(self) -> int | None:
-        """Return the number of ranks in the set; None before the set is registered."""
+        """Return the number of ranks in the set.
+
+        Returns:
+            None before the set is registered.
+        """
         return None if self.process_set_id is None else len(self.ranks)
 
     def rank(self) -> int | None:
-        """Return the rank of this process within the set, -1 if it is not in the set; None before it is registered."""
+        """Return the rank of this process within the set.
+
+        Returns:
+            -1 if it is not in the set; None before the set is registered.
+        """
         if self.process_set_id is None:
             return None
         return self.ranks.index(rank()) if rank() in self.ranks else -1

@@ -17,6 +17,9 @@ def rank_op(name: str | None = None) -> Any:
 
     Args:
         name: Name of the op. Default: ``horovod_rank``.
+
+    Returns:
+        int32, shape [].
     """
     return tf.constant(process.rank(), tf.int32, name=name or "horovod_rank")
 
@@ -26,6 +29,9 @@ def local_rank_op(name: str | None = None) -> Any:
 
     Args:
         name: Name of the op. Default: ``horovod_local_rank``.
+
+    Returns:
+        int32, shape [].
     """
     return tf.constant(process.local_rank(), tf.int32, name=name or "horovod_local_rank")
 
@@ -35,6 +41,9 @@ def local_size_op(name: str | None = None) -> Any:
 
     Args:
         name: Name of the op. Default: ``horovod_local_size``.
+
+    Returns:
+        int32, shape [].
     """
     return tf.constant(process.local_size(), tf.int32, name=name or "horovod_local_size")
 
@@ -45,6 +54,9 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     Args:
         process_set_id: Id of a registered set. Default: 0, the set of all ranks.
         name: Name of the op. Default: ``horovod_size``.
+
+    Returns:
+        int32, shape [].
 
     Raises:
         ValueError: If no set has that id.
@@ -58,6 +70,9 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     Args:
         process_set_id: Id of a registered set. Default: 0, the set of all ranks.
         name: Name of the op. Default: ``horovod_process_set_included``.
+
+    Returns:
+        int32, shape [].
 
     Raises:
         ValueError: If no set has that id.

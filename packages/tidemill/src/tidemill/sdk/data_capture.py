@@ -63,6 +63,9 @@ class DataCaptureConfig:
 
         Args:
             session: Session for the default bucket, if no session was given to the constructor.
+
+        Returns:
+            The member, in botocore's names.
         """
         own = self.sagemaker_session
         bucket_of = session if own is None else Session.adopt(own)

@@ -564,7 +564,11 @@ class TensorFlow:
         self._endpoint_name = None
 
     def training_image_uri(self) -> str:
-        """Return the URI of the training image of the next job, which selects its framework and Python version."""
+        """Return the URI of the training image of the next job, which selects its framework and Python version.
+
+        Returns:
+            The value of `image_uri`, or the image that AWS would use in the session's region.
+        """
         return self._arguments.image(self.sagemaker_session.boto_region_name)
 
     def _latest(self) -> TrainingJob:

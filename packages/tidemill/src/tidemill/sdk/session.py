@@ -57,6 +57,9 @@ class Session:
             session: A session of this class, which is returned; a session of AWS's SDK, which is wrapped; or None for a
                 new session.
 
+        Returns:
+            ``session`` itself if it is one of this class.
+
         Raises:
             ValueError: ``session`` is not a session.
         """
@@ -130,7 +133,11 @@ class Session:
         return self._client("sts").get_caller_identity()["Account"]
 
     def get_caller_identity_arn(self) -> str:
-        """Return the ARN of the caller's role."""
+        """Return the ARN of the caller's role.
+
+        Returns:
+            ``arn:aws:iam::ACCOUNT:role/NAME`` for an assumed role, else the caller's own ARN.
+        """
         arn = self._client("sts").get_caller_identity()["Arn"]
         head, separator, tail = arn.partition(":assumed-role/")
         return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn

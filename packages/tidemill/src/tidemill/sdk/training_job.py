@@ -18,7 +18,11 @@ class TrainingJob(Job):
     """One training job of the service."""
 
     def describe(self) -> dict[str, Any]:
-        """What DescribeTrainingJob answers now."""
+        """Return what DescribeTrainingJob answers now.
+
+        Returns:
+            The answer as boto3 returns it.
+        """
         return self.session.describe_training_job(self.name)
 
     def stop(self) -> None:

@@ -19,7 +19,11 @@ class TransformJob(Job):
     """One batch transform job of the service."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what DescribeTransformJob answers now."""
+        """Return what DescribeTransformJob answers now.
+
+        Returns:
+            The answer as boto3 returns it.
+        """
         return self.session.sagemaker_client.describe_transform_job(TransformJobName=self.name)
 
     def stop(self) -> None:

@@ -125,7 +125,10 @@ class DistributedModel(Model):  # type: ignore[misc]
         with `ddp` they cover the data of all replicas. When a callback stops training on one rank, all ranks stop.
 
         Args:
-            x, y, batch_size, epochs: As in Keras; `batch_size` counts the examples of a whole batch.
+            x: As in Keras.
+            y: As in Keras.
+            batch_size: Examples of a whole batch, not of a microbatch. Default: Keras's.
+            epochs: As in Keras.
             verbose: As in Keras on rank 0; the other ranks print nothing.
             callbacks: As in Keras; `BackupAndRestore` is refused.
             *args: As in Keras.
@@ -155,7 +158,9 @@ class DistributedModel(Model):  # type: ignore[misc]
         """Evaluate, as in Keras. Collective; the ranks of a replica pass the same data.
 
         Args:
-            x, y, batch_size: As in Keras; `batch_size` counts the examples of a whole batch.
+            x: As in Keras.
+            y: As in Keras.
+            batch_size: Examples of a whole batch, not of a microbatch. Default: Keras's.
             verbose: As in Keras on rank 0; the other ranks print nothing.
             *args: As in Keras.
             **kwargs: As in Keras.

@@ -14,14 +14,22 @@ __all__ = ["VariableSpec", "local_variables", "variable_specs"]
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """Description of a variable, available on every rank, whichever rank holds the variable."""
+    """Description of a variable, available on every rank, whichever rank holds the variable.
+
+    Attributes:
+        name: The variable's path in Keras 3, its name in tf_keras.
+        shape: None for a dimension without a size.
+        dtype: For example ``float32``.
+        trainable: Whether the variable is one of `model.trainable_variables`.
+        partition: The partition that holds the variable; None if every rank does, or if the model is not partitioned
+            yet.
+    """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str
     trainable: bool
     partition: int | None
-    """The partition that holds the variable; None if every rank does, or if the model is not partitioned yet."""
 
 
 def local_variables(model: Any) -> list[Any]:
