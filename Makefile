@@ -35,7 +35,7 @@ ALSO ?=
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help copies native setup jobs-environment quickstart test $(PARTS) $(OTHER_PYTHONS:%=test-python-%) test-versions test-bare test-bare-stack test-bare-in-job test-smp-rest test-smp-long test-smp-saved matrix matrix-pipemode matrix-python matrix-serving matrix-smp matrix-versions fuzz-pipemode fuzz-serving \
-  matrix-kills matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs picture measure lock bench wheels clean
+  matrix-kills matrix-ray matrix-toolkit sanitize-smp sanitize-serving sanitize-horovod serving-peers check format compatibility reference docs picture measure prices lock bench wheels clean
 
 help:
 	@echo "make quickstart   set up, start the service, train, deploy and predict on a real data set"
@@ -58,7 +58,7 @@ help:
 	@echo "make sanitize-smp      the native transport of model parallelism under sanitizers (about two minutes; SANITIZE_S=10)"
 	@echo "make sanitize-serving  the native JSON of endpoints under sanitizers (half a minute)"
 	@echo "make sanitize-horovod  the native collectives of Horovod under sanitizers (about two minutes; SANITIZE_S=10)"
-	@echo "make bench        benchmarks; their figures belong in docs/performance.md"
+	@echo "make bench        benchmarks; figures: docs/performance.md, notes: docs/measurements"
 	@echo "make format       format the code"
 	@echo "make docs         the documentation as a site, in dist/docs"
 	@echo "make compatibility     write the member tables of docs/compatibility.md"
@@ -322,6 +322,7 @@ compatibility: .venv/ready
 # The options of the command line and the settings, as docs/reference shows them.
 reference: .venv/ready
 	$(BIN)/python docs/write_reference.py
+	$(BIN)/python docs/draw_diagrams.py
 
 .venvs/docs/ready: .venv/ready requirements/docs.txt
 	test -x $(@D)/bin/python || $(UV) venv -q -p $(PYTHON) $(@D)
@@ -339,6 +340,11 @@ picture: .venv/ready jobs-environment
 measure: .venv/ready
 	$(BIN)/python benchmarks/files_entered.py
 	$(BIN)/python benchmarks/source_measures.py
+	$(BIN)/python benchmarks/listed_names.py
+
+# The table of features in docs/architecture.md: their lines, and who needs them.
+prices: .venv/ready
+	$(BIN)/python benchmarks/price_list.py
 
 docs: .venvs/docs/ready
 	.venvs/docs/bin/zensical build --strict --clean
