@@ -103,6 +103,11 @@ class BatchQueue(Runner):
         self._closed: deque[_Batch] = deque()
 
     def submit(self, job: Job) -> None:
+        """Put a job into the open batch, or refuse it. Called on the event loop.
+
+        Args:
+            job: Its ``done`` gets the answer or a RequestError, perhaps before this returns.
+        """
         refusal = self._refusal(job)
         if refusal is not None:
             job.done(refusal)

@@ -69,7 +69,11 @@ class BatchThreads:
             thread.start()
 
     def enlist(self, runner: "Runner") -> None:
-        """Queue a runner that has jobs for the next free slot; called on the loop."""
+        """Queue a runner that has jobs for the next free slot; called on the loop.
+
+        Args:
+            runner: A runner with at least one waiting job.
+        """
         self._waiting.append(runner)
         self.dispatch()
 
@@ -157,7 +161,11 @@ class Runner:
             await self._drained
 
     def submit(self, job: Job) -> None:
-        """Enqueue or run a job; its ``done`` may be called before this returns."""
+        """Enqueue or run a job; its ``done`` may be called before this returns.
+
+        Args:
+            job: Its ``done`` gets the outputs or a RequestError.
+        """
         self._unfinished += 1
         if not self.takes_here(job):
             self._thread_jobs.append(job)
@@ -169,13 +177,26 @@ class Runner:
             self._wake()
 
     def takes_here(self, job: Job) -> bool:
-        """Return whether a job is small enough for `run_here`."""
+        """Return whether a job is small enough for `run_here`.
+
+        Args:
+            job: The job; its bytes and rows are compared with the signature's limits.
+
+        Returns:
+            False if the run may block the event loop.
+        """
         return self._placement.on_loop and self._fits_loop(job.size_bytes, job.rows)
 
     def run_here(self, job: Job) -> "list[Array] | RequestError":
         """Run one job on the calling thread, which must not be the loop's; ``done`` is not called.
 
         A thread that blocks on its answer saves the hand-over to the loop and back, which costs more than a small run.
+
+        Args:
+            job: Its feeds are complete; its rows are not joined with others.
+
+        Returns:
+            The outputs, or the error of the run.
         """
         return self._run_one(job, pooled=self._placement.pooled)
 

@@ -47,7 +47,11 @@ class Code(Enum):
 
     @classmethod
     def of(cls, number: int) -> "Code":
-        """Return the code with that number; UNKNOWN if no code has it."""
+        """Return the code with that number; UNKNOWN if no code has it.
+
+        Args:
+            number: A code of gRPC, 0 to 16.
+        """
         return _BY_NUMBER.get(number, cls.UNKNOWN)
 
 
@@ -88,15 +92,36 @@ class RequestError(ServingError):
 
 
 def invalid(message: str) -> RequestError:
-    """Return an INVALID_ARGUMENT error: the request itself is wrong."""
+    """Return an INVALID_ARGUMENT error: the request itself is wrong.
+
+    Args:
+        message: What was wrong, the value, what is allowed.
+
+    Returns:
+        HTTP status 400; gRPC code 3.
+    """
     return RequestError(Code.INVALID_ARGUMENT, message)
 
 
 def failed_precondition(message: str) -> RequestError:
-    """Return a FAILED_PRECONDITION error: the request does not fit this model."""
+    """Return a FAILED_PRECONDITION error: the request does not fit this model.
+
+    Args:
+        message: What the model lacks.
+
+    Returns:
+        HTTP status 400; gRPC code 9.
+    """
     return RequestError(Code.FAILED_PRECONDITION, message)
 
 
 def not_found(message: str) -> RequestError:
-    """Return a NOT_FOUND error."""
+    """Return a NOT_FOUND error.
+
+    Args:
+        message: Which model, version or file.
+
+    Returns:
+        HTTP status 404; gRPC code 5.
+    """
     return RequestError(Code.NOT_FOUND, message)

@@ -13,7 +13,14 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export the model and return the exit status. A failure prints one line to standard error."""
+    """Export the model and return the exit status. A failure prints one line to standard error.
+
+    Args:
+        arguments: Words of the command line. Default: those of the process.
+
+    Returns:
+        0, or 1 if Keras cannot export the model.
+    """
     parser = argparse.ArgumentParser(prog="python -m tidemill_serving.keras_export", description=__doc__)
     parser.add_argument("file", type=Path, help="a .keras file, or an HDF5 file with a whole model")
     parser.add_argument("directory", type=Path, help="where the SavedModel goes; it must not exist")

@@ -130,7 +130,11 @@ class Registry:
         self.add(servables)
 
     def add(self, servables: Sequence[Servable]) -> None:
-        """Add loaded versions in state AVAILABLE."""
+        """Add loaded versions in state AVAILABLE.
+
+        Args:
+            servables: Loaded versions of one or several models; a version that is there already is replaced.
+        """
         for servable in servables:
             name, number = servable.version.name, servable.version.version
             model = self._models.get(name, _Model())
@@ -139,7 +143,12 @@ class Registry:
             self.note(name, VersionStatus(number, State.AVAILABLE))
 
     def note(self, name: str, status: VersionStatus) -> None:
-        """Set the state of a version; only the last few ended versions are kept."""
+        """Set the state of a version; only the last few ended versions are kept.
+
+        Args:
+            name: Name of the model.
+            status: Replaces the status of its version.
+        """
         model = self._models.get(name, _Model())
         statuses = _newest_first({**model.statuses, status.version: status})
         ended = [number for number, each in statuses.items() if each.state is State.END]
@@ -148,7 +157,15 @@ class Registry:
         self._models[name] = replace(model, statuses=statuses)
 
     def withdraw(self, name: str, version: int) -> Servable | None:
-        """Remove one version, which is UNLOADING until its end is noted; the caller must free it."""
+        """Remove one version, which is UNLOADING until its end is noted; the caller must free it.
+
+        Args:
+            name: Name of the model.
+            version: Its number.
+
+        Returns:
+            The version, or None if it is not loaded. Runs in progress may still use it.
+        """
         model = self._models.get(name, _Model())
         if version not in model.servables:
             return None
@@ -158,15 +175,31 @@ class Registry:
         return model.servables[version]
 
     def remove(self, name: str) -> list[Servable]:
-        """Remove a model and return its versions; the caller must free them."""
+        """Remove a model and return its versions; the caller must free them.
+
+        Args:
+            name: Name of the model.
+
+        Returns:
+            Loaded versions, newest first.
+        """
         return list(self._models.pop(name, _Model()).servables.values())
 
     def forget(self, name: str) -> None:
-        """Forget a model whose versions were all withdrawn."""
+        """Forget a model whose versions were all withdrawn.
+
+        Args:
+            name: Name of the model.
+        """
         self._models.pop(name, None)
 
     def label(self, name: str, labels: Mapping[str, int]) -> None:
-        """Replace the labels of a model."""
+        """Replace the labels of a model.
+
+        Args:
+            name: Name of the model.
+            labels: Version by label, e.g. ``{"stable": 2}``; replaces all labels.
+        """
         self._models[name] = replace(self._models.get(name, _Model()), labels=dict(labels))
 
     @property
@@ -224,7 +257,14 @@ class Registry:
         return [model.statuses[version]]
 
     def loaded(self, name: str) -> Mapping[int, Servable]:
-        """Return the loaded versions of a model, newest first; empty if no version is loaded."""
+        """Return the loaded versions of a model, newest first; empty if no version is loaded.
+
+        Args:
+            name: Name of the model.
+
+        Returns:
+            Versions by number.
+        """
         return self._models.get(name, _Model()).servables
 
     def _labelled(self, model: _Model | None, name: str, label: str) -> int:

@@ -148,7 +148,14 @@ class CLibrary:
             self.functions.TF_DeleteStatus(status)
 
     def check(self, status: int) -> None:
-        """Raise CLibraryError if the status is not OK."""
+        """Raise CLibraryError if the status is not OK.
+
+        Args:
+            status: Address of a TF_Status.
+
+        Raises:
+            CLibraryError: With the code and message of a status that is not OK.
+        """
         code = self.functions.TF_GetCode(status)
         if code:
             raise CLibraryError(code, self.functions.TF_Message(status).decode(errors="replace"))

@@ -72,7 +72,11 @@ class CTensors:
         return array
 
     def delete(self, tensor: int) -> None:
-        """Free a TF_Tensor."""
+        """Free a TF_Tensor.
+
+        Args:
+            tensor: Address of the TF_Tensor; it is invalid afterwards.
+        """
         self._c.TF_DeleteTensor(tensor)
 
     def number(self, dtype: "np.dtype[Any]") -> int:

@@ -40,13 +40,27 @@ _ADVICE: Mapping[str, str] = {
 
 
 def short_name(name: str) -> str:
-    """Return TensorFlow's short name of a DataType member, e.g. ``complex64`` for ``DT_COMPLEX64``."""
+    """Return TensorFlow's short name of a DataType member, e.g. ``complex64`` for ``DT_COMPLEX64``.
+
+    Args:
+        name: A member of DataType.
+
+    Returns:
+        The name in lower case without ``DT_`` if TensorFlow has none.
+    """
     known = _NUMPY_NAMES.get(name)
     return known[0] if known else name.removeprefix("DT_").lower()
 
 
 def element_type(name: str) -> "np.dtype[Any] | None":
-    """Return the NumPy type of a DataType member, or None without an equivalent."""
+    """Return the NumPy type of a DataType member, or None without an equivalent.
+
+    Args:
+        name: A member of DataType, e.g. ``DT_FLOAT``.
+
+    Returns:
+        For example float32; ml_dtypes' bfloat16 for ``DT_BFLOAT16``.
+    """
     if name == _BFLOAT16:
         # Imported only when needed, since few models use it: this package of TensorFlow's adds bfloat16 to NumPy.
         import ml_dtypes  # pyrefly: ignore[missing-import]
@@ -57,5 +71,12 @@ def element_type(name: str) -> "np.dtype[Any] | None":
 
 
 def advice(type_name: str) -> str:
-    """Return advice on what to export instead of a type, given by its short name, that JSON cannot represent."""
+    """Return advice on what to export instead of a type, given by its short name, that JSON cannot represent.
+
+    Args:
+        type_name: For example ``complex64``.
+
+    Returns:
+        A clause for an error message.
+    """
     return _ADVICE.get(type_name, _CAST)

@@ -48,12 +48,26 @@ def outer_nodes_behind(tensors: Sequence[str], nodes: Mapping[str, Any]) -> Iter
 
 
 def node_name(tensor: str) -> str:
-    """Return the name of the node that computes a tensor, or that an edge of the graph comes from."""
+    """Return the name of the node that computes a tensor, or that an edge of the graph comes from.
+
+    Args:
+        tensor: For example ``dense/MatMul:0`` or ``^init``.
+
+    Returns:
+        For example ``dense/MatMul``.
+    """
     return tensor.removeprefix("^").partition(":")[0]
 
 
 def called_functions(node: Any) -> Iterator[str]:
-    """Yield the names of the functions that a node calls, e.g. a condition or a loop."""
+    """Yield the names of the functions that a node calls, e.g. a condition or a loop.
+
+    Args:
+        node: A NodeDef.
+
+    Yields:
+        Names of functions of the graph's library, repeated if called twice.
+    """
     for value in node.attr.values():
         kind = value.WhichOneof("value")
         if kind == "func":

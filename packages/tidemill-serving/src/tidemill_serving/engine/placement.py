@@ -36,7 +36,14 @@ class Placement:
 
 
 def initial_placement(signature: Signature) -> tuple[Placement, "Trial | None"]:
-    """Return the placement that the graph of a signature allows, and the trial that may change it, if any."""
+    """Return the placement that the graph of a signature allows, and the trial that may change it, if any.
+
+    Args:
+        signature: The signature; only its traits are read.
+
+    Returns:
+        The placement, and the trial of its first runs, or None.
+    """
     traits = signature.traits
     if traits.has_effects:  # on one thread, operations that wait for each other could wait forever
         return Placement(on_loop=False, pooled=True), None
@@ -80,7 +87,14 @@ class Trial:
         self._sizes: dict[int, _Times] = {}
 
     def pooled(self, size_bytes: int) -> bool:
-        """Return the way to run feeds of this size."""
+        """Return the way to run feeds of this size.
+
+        Args:
+            size_bytes: Bytes of all feeds.
+
+        Returns:
+            True for a pool of threads inside of operations, False for one thread.
+        """
         if self._pooled is not None:
             return self._pooled
         times = self._sizes.get(size_bytes.bit_length())

@@ -79,11 +79,19 @@ class LoadedGraph(Protocol):
     """The graph of a SavedModel that TensorFlow has loaded."""
 
     def tensor(self, name: str) -> GraphTensor | None:
-        """Return a tensor by its name, or None if there is none."""
+        """Return a tensor by its name, or None if there is none.
+
+        Args:
+            name: ``OPERATION:INDEX``.
+        """
         ...
 
     def definition(self, operation: str) -> Any | None:
-        """Return the OpDef of an operation by its name, or None if it is not known."""
+        """Return the OpDef of an operation by its name, or None if it is not known.
+
+        Args:
+            operation: Name of the kind, e.g. ``MatMul``.
+        """
         ...
 
 

@@ -79,7 +79,15 @@ def traits_of(outputs: Sequence[str], graph: Any, *, definition: Callable[[str],
 
 
 def is_small(outputs: Sequence[str], graph: Any) -> bool:
-    """Return the trait of this name for the run that computes all these tensors."""
+    """Return the trait of this name for the run that computes all these tensors.
+
+    Args:
+        outputs: Names of tensors, ``OPERATION:INDEX``.
+        graph: The GraphDef.
+
+    Returns:
+        Whether the run is short enough for the event loop, judged by its operations.
+    """
     return _is_small(nodes_behind(outputs, graph))
 
 

@@ -38,7 +38,14 @@ class Head:
 
 
 def head_of(fields: dict[bytes, bytes]) -> Head:
-    """Parse the headers of a call."""
+    """Parse the headers of a call.
+
+    Args:
+        fields: Header values by name, in bytes.
+
+    Returns:
+        The timeout in seconds; ``identity`` for a missing encoding.
+    """
     timeout = fields.get(b"grpc-timeout", b"")
     found = _TIMEOUT.fullmatch(timeout)
     return Head(
@@ -55,11 +62,22 @@ class Replies(Protocol):
     """Methods of a connection that send the answers of its calls."""
 
     def send_answer(self, call: "Call", message: bytes) -> None:
-        """Answer a call with a message. No effect if the call is over."""
+        """Answer a call with a message. No effect if the call is over.
+
+        Args:
+            call: The call.
+            message: The serialized message, without the prefix of five bytes.
+        """
         ...
 
     def send_failure(self, call: "Call", status: int, message: bytes) -> None:
-        """Answer a call with an error status. No effect if the call is over."""
+        """Answer a call with an error status. No effect if the call is over.
+
+        Args:
+            call: The call.
+            status: gRPC's number of the error.
+            message: UTF-8 text.
+        """
         ...
 
 
@@ -136,11 +154,20 @@ class Call:
         return bool(self.parts and self.parts[0][:1] != b"\0")
 
     def answer(self, message: bytes) -> None:
-        """Answer with a message. No effect if the call is over. Must be called on the event loop."""
+        """Answer with a message. No effect if the call is over. Must be called on the event loop.
+
+        Args:
+            message: The serialized message.
+        """
         self.connection.send_answer(self, message)
 
     def fail(self, code: Code, text: str) -> None:
-        """Answer with an error. No effect if the call is over. Must be called on the event loop."""
+        """Answer with an error. No effect if the call is over. Must be called on the event loop.
+
+        Args:
+            code: The error's code.
+            text: Shown to the client; cut at a limit of bytes.
+        """
         shown = text.encode("utf-8", "replace")[:_MAX_DETAIL_BYTES]
         self.connection.send_failure(self, code.number, shown.decode("utf-8", "ignore").encode())
 
@@ -166,5 +193,13 @@ class Call:
 
 
 def too_large(size: int, *, limit_bytes: int) -> RequestError:
-    """Return the error for a message above the limit."""
+    """Return the error for a message above the limit.
+
+    Args:
+        size: Bytes of the message.
+        limit_bytes: The limit that it exceeds.
+
+    Returns:
+        RESOURCE_EXHAUSTED.
+    """
     return RequestError(Code.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {limit_bytes})")

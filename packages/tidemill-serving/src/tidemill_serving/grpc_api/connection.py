@@ -70,6 +70,11 @@ class Connection(asyncio.Protocol):
     # --- asyncio ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection, or abort it if there are too many.
+
+        Args:
+            transport: The socket's transport.
+        """
         self._transport = cast("asyncio.Transport", transport)
         self._sender = Sender(self._transport, loop=self._loop, answered=self._answered)
         self._used_s = self._advanced_s = self._loop.time()
@@ -87,6 +92,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(frames.settings(offered) + update)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the calls of the connection.
+
+        Args:
+            exc: Unused; why asyncio closed it.
+        """
         self._closing = True
         self._cancel_all()
         self._traffic.connections.discard(self)
@@ -102,6 +112,11 @@ class Connection(asyncio.Protocol):
         self._sender.resume()
 
     def data_received(self, data: bytes) -> None:
+        """Feed bytes to the parser, or count them if the connection is closing.
+
+        Args:
+            data: One read of the socket; frames may be split between reads.
+        """
         if self._closing:
             self._dropped_bytes += len(data)
             if self._dropped_bytes > self._traffic.limits.linger_bytes:
@@ -123,7 +138,12 @@ class Connection(asyncio.Protocol):
         return bool(self._calls)
 
     def send_answer(self, call: Call, message: bytes) -> None:
-        """Answer a call with a message. No effect if the call is over."""
+        """Answer a call with a message. No effect if the call is over.
+
+        Args:
+            call: A call of this connection.
+            message: The serialized message; it counts as held until sent.
+        """
         if not call.is_over:
             call.is_over = True
             call.parts = []
@@ -132,7 +152,13 @@ class Connection(asyncio.Protocol):
             self._sender.answer(call, message)
 
     def send_failure(self, call: Call, status: int, message: bytes) -> None:
-        """Answer a call with an error status. No effect if the call is over."""
+        """Answer a call with an error status. No effect if the call is over.
+
+        Args:
+            call: A call of this connection.
+            status: gRPC's number of the error.
+            message: UTF-8 text.
+        """
         self._refuse(call, frames.failure_block(status, message))
 
     def announce_end(self) -> None:
@@ -154,7 +180,11 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def tick(self, now_s: float) -> None:
-        """Enforce the time limits; called about once a second."""
+        """Enforce the time limits; called about once a second.
+
+        Args:
+            now_s: Time of the event loop, in seconds.
+        """
         limits = self._traffic.limits
         self._spare = min(_SPARE_FRAMES, self._spare + _SPARE_PER_S)
         if self._closing:

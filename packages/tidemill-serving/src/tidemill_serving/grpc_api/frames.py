@@ -87,33 +87,85 @@ class Http2Error(Exception):
 
 
 def read_head(data: bytes, position: int) -> tuple[int, int, int, int]:
-    """Return length, kind, flags and stream of the frame at a position. `data` must have `HEAD_BYTES` bytes there."""
+    """Return length, kind, flags and stream of the frame at a position. `data` must have `HEAD_BYTES` bytes there.
+
+    Args:
+        data: Bytes that hold the head.
+        position: Offset of the head.
+
+    Returns:
+        Payload bytes, type, flags, and the stream without its reserved bit.
+    """
     high, low, kind, flags, stream = _HEAD.unpack_from(data, position)
     return high << 16 | low, kind, flags, stream & MAX_STREAM
 
 
 def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """Return the head of a frame with a payload of `size` bytes."""
+    """Return the head of a frame with a payload of `size` bytes.
+
+    Args:
+        size: Payload bytes, below 2**24.
+        kind: Type of the frame.
+        flags: Its flags.
+        stream: 0 for the connection.
+
+    Returns:
+        Nine bytes.
+    """
     return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """Return a frame."""
+    """Return a frame.
+
+    Args:
+        kind: Type of the frame.
+        flags: Its flags.
+        stream: 0 for the connection.
+        payload: At most 2**24 - 1 bytes.
+
+    Returns:
+        Head and payload.
+    """
     return frame_head(len(payload), kind, flags, stream) + payload
 
 
 def number_frame(kind: int, stream: int, number: int) -> bytes:
-    """Return a RST_STREAM frame with an error code, or a WINDOW_UPDATE frame with an increment."""
+    """Return a RST_STREAM frame with an error code, or a WINDOW_UPDATE frame with an increment.
+
+    Args:
+        kind: RST_STREAM or WINDOW_UPDATE.
+        stream: 0 for the window of the connection.
+        number: Four bytes: the code or increment.
+
+    Returns:
+        The frame.
+    """
     return frame(kind, 0, stream, number.to_bytes(4, "big"))
 
 
 def goaway(last_stream: int, code: int) -> bytes:
-    """Return a GOAWAY frame. The server does not process streams above `last_stream`."""
+    """Return a GOAWAY frame. The server does not process streams above `last_stream`.
+
+    Args:
+        last_stream: Highest stream that was or will be processed.
+        code: Error code of HTTP/2; 0 for an orderly end.
+
+    Returns:
+        The frame.
+    """
     return frame(GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + code.to_bytes(4, "big"))
 
 
 def settings(values: dict[int, int]) -> bytes:
-    """Return a SETTINGS frame."""
+    """Return a SETTINGS frame.
+
+    Args:
+        values: By identifier, as in RFC 9113.
+
+    Returns:
+        The frame.
+    """
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
 
 
@@ -140,7 +192,14 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def with_length(text: bytes) -> bytes:
-    """Return an HPACK string without Huffman coding."""
+    """Return an HPACK string without Huffman coding.
+
+    Args:
+        text: The string, of any length.
+
+    Returns:
+        The length in HPACK's 7-bit prefix, then the text.
+    """
     if len(text) < 0x7F:
         return bytes((len(text),)) + text
     left = len(text) - 0x7F

@@ -26,7 +26,11 @@ class GrpcListener:
         self._ticker: asyncio.TimerHandle | None = None
 
     async def open(self, sock: socket.socket) -> None:
-        """Accept connections on a bound socket."""
+        """Accept connections on a bound socket.
+
+        Args:
+            sock: Bound TCP or Unix socket; the listener closes it at the end.
+        """
         self._traffic.ended.set()
         self._server = await self._traffic.loop.create_server(
             lambda: Connection(self._traffic), sock=sock, backlog=_BACKLOG

@@ -75,7 +75,13 @@ def find_signature(spec: Any, servable: Servable, *, missing: Callable[[str], Re
 
 
 def fill_spec(spec: Any, servable: Servable, *, signature: str) -> None:
-    """Fill an answer's ModelSpec with the version and the signature that produced it."""
+    """Fill an answer's ModelSpec with the version and the signature that produced it.
+
+    Args:
+        spec: The ModelSpec to change.
+        servable: The version that ran.
+        signature: Key of the signature.
+    """
     spec.name = servable.version.name
     spec.version.value = servable.version.version
     spec.signature_name = signature

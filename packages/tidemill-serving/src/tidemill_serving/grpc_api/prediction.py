@@ -59,7 +59,17 @@ def prepare(request: Any, servable: Servable) -> Prepared:
 
 
 def respond(prepared: Prepared, servable: Servable, outputs: list[Array], *, as_content: bool) -> Any:
-    """Return the answer with the outputs of a run."""
+    """Return the answer with the outputs of a run.
+
+    Args:
+        prepared: The request after its checks.
+        servable: The version that ran.
+        outputs: Arrays in the signature's order.
+        as_content: Whether values are sent as ``tensor_content`` instead of lists.
+
+    Returns:
+        A PredictResponse with the wanted outputs, all if none was named.
+    """
     response = messages().PredictResponse()
     signature, wanted = prepared.signature, prepared.wanted
     fill_spec(response.model_spec, servable, signature=signature.key)
@@ -71,7 +81,14 @@ def respond(prepared: Prepared, servable: Servable, outputs: list[Array], *, as_
 
 
 def num_values(request: Any) -> int:
-    """Return the number of input values. It can be large in a small message, because TensorProto can repeat a value."""
+    """Return the number of input values. It can be large in a small message, because TensorProto can repeat a value.
+
+    Args:
+        request: A PredictRequest.
+
+    Returns:
+        The sum over all inputs, from their shapes.
+    """
     return sum(math.prod([dim.size for dim in tensor.tensor_shape.dim]) for tensor in request.inputs.values())
 
 

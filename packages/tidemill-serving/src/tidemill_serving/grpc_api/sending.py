@@ -49,7 +49,11 @@ class Sender:
         return count
 
     def put(self, data: bytes) -> None:
-        """Queue a frame. All frames queued in one turn of the event loop are written together."""
+        """Queue a frame. All frames queued in one turn of the event loop are written together.
+
+        Args:
+            data: A whole frame.
+        """
         self._out.append(data)
         if not self._woken:
             self._woken = True
@@ -65,7 +69,12 @@ class Sender:
                 self._transport.write(data)
 
     def answer(self, call: Call, message: bytes) -> None:
-        """Send a message as the answer of a call."""
+        """Send a message as the answer of a call.
+
+        Args:
+            call: The call, whose windows limit what is sent now.
+            message: The serialized message; the rest waits for window updates.
+        """
         size = PREFIX_BYTES + len(message)
         stream = call.stream
         self.put(self._headers(frames.END_HEADERS, stream, frames.ANSWER_BLOCK))
@@ -81,12 +90,21 @@ class Sender:
         self._send_blocked()
 
     def fail(self, call: Call, block: bytes) -> None:
-        """Send a header block that ends the call."""
+        """Send a header block that ends the call.
+
+        Args:
+            call: The call.
+            block: The encoded trailers.
+        """
         self.put(self._headers(frames.END_HEADERS | frames.END_STREAM, call.stream, block))
         self._answered(call)
 
     def forget(self, call: Call) -> None:
-        """Drop the unsent bytes of a call."""
+        """Drop the unsent bytes of a call.
+
+        Args:
+            call: The call; what was queued for the socket is still sent.
+        """
         self._blocked.pop(call.stream, None)
 
     def pause(self) -> None:

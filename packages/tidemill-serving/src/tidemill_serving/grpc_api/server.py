@@ -125,7 +125,11 @@ class GrpcServer:
         await self._listener.open(self._sock)
 
     async def drain(self, *, timeout_s: float) -> bool:
-        """Refuse new calls and wait for calls in progress; return whether all of them ended in time."""
+        """Refuse new calls and wait for calls in progress; return whether all of them ended in time.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         in_time = await self._listener.drain(timeout_s=timeout_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
         return in_time

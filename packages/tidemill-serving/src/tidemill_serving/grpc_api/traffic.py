@@ -37,7 +37,11 @@ class OpenConnection(Protocol):
         ...
 
     def tick(self, now_s: float) -> None:
-        """Enforce the time limits."""
+        """Enforce the time limits.
+
+        Args:
+            now_s: Time of the event loop, in seconds.
+        """
         ...
 
 
@@ -62,11 +66,20 @@ class Traffic:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hold(self, call: Call, size_bytes: int) -> None:
-        """Count bytes that a call keeps in memory."""
+        """Count bytes that a call keeps in memory.
+
+        Args:
+            call: The call.
+            size_bytes: Bytes of its request or answer.
+        """
         call.held_bytes += size_bytes
         self.buffered_bytes += size_bytes
 
     def release(self, call: Call) -> None:
-        """Stop counting the bytes of a call."""
+        """Stop counting the bytes of a call.
+
+        Args:
+            call: The call; a second release has no effect.
+        """
         self.buffered_bytes -= call.held_bytes
         call.held_bytes = 0

@@ -37,7 +37,15 @@ def checked_body(body: Any, *, source: str) -> bytes:
 
 
 def error_answer(error: BaseException, *, status: int = 500) -> Answered:
-    """Return the JSON answer of a request whose handler raised: ``{"error": "<text of the error>"}``."""
+    """Return the JSON answer of a request whose handler raised: ``{"error": "<text of the error>"}``.
+
+    Args:
+        error: Its text, or its repr without one.
+        status: HTTP status of the answer.
+
+    Returns:
+        The answer, as application/json.
+    """
     text = str(error) or repr(error)
     body = json.dumps({"error": text.encode("utf-8", "replace").decode()})
     return Answered(status, body.encode(), "application/json")

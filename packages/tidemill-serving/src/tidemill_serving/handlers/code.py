@@ -130,13 +130,27 @@ def _inside(directory: Path, name: str, *, variable: str) -> Path:
 
 
 def python_of(environment: Mapping[str, str]) -> str:
-    """Return the workers' interpreter: that of the environment for the user's code, if any, or this process's."""
+    """Return the workers' interpreter: that of the environment for the user's code, if any, or this process's.
+
+    Args:
+        environment: Variables of the server's process.
+
+    Returns:
+        Path of the interpreter.
+    """
     prefix = environment.get(ENVIRONMENT_VARIABLE)
     return f"{prefix}/bin/python" if prefix else sys.executable
 
 
 def required_packages(code: UserCode) -> Path | None:
-    """Return the requirements.txt of the code if it names any packages."""
+    """Return the requirements.txt of the code if it names any packages.
+
+    Args:
+        code: The submitted code.
+
+    Returns:
+        None without a file, or if it has only comments.
+    """
     return code.requirements if code.requirements is not None and names_packages(code.requirements) else None
 
 
@@ -193,7 +207,11 @@ def _new_environment() -> Path:
 
 
 def names_packages(file: Path) -> bool:
-    """Return whether a requirements.txt exists and names any packages."""
+    """Return whether a requirements.txt exists and names any packages.
+
+    Args:
+        file: Path of a requirements.txt; it need not exist.
+    """
     if not file.is_file():
         return False
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -54,7 +54,15 @@ class Contexts:
         self._channel = _channel(setup.grpc_port)
 
     def of(self, request: Mapping[str, Any], *, size_bytes: int) -> Context:
-        """Return the context of a request; ``request`` is the header of its frame."""
+        """Return the context of a request; ``request`` is the header of its frame.
+
+        Args:
+            request: Header of the frame.
+            size_bytes: Bytes of the body.
+
+        Returns:
+            What the handler gets as ``context``; model, version and method come from the attributes or the setup.
+        """
         attributes = request.get("attributes") or ""
         chosen = dict(_ATTRIBUTE.findall(attributes))
         name = chosen.get("tfs-model-name", self._setup.default_model)

@@ -28,7 +28,11 @@ class Lane(asyncio.Protocol):
         self._wanted = LENGTHS.size
 
     def send(self, parts: tuple[bytes, bytes]) -> None:
-        """Send the parts of a frame."""
+        """Send the parts of a frame.
+
+        Args:
+            parts: Header and body of a frame, as `frame` returns them. Dropped if the worker has ended.
+        """
         if self._transport is not None:
             self._transport.writelines(parts)
 
@@ -43,6 +47,11 @@ class Lane(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        """Read frames from the worker; a frame may arrive in several reads.
+
+        Args:
+            data: One read of the socket.
+        """
         self._data += data
         while len(self._data) >= self._wanted:
             head_bytes, body_bytes = LENGTHS.unpack_from(self._data)
@@ -57,5 +66,10 @@ class Lane(asyncio.Protocol):
             self._received(self, frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report that the worker closed its socket.
+
+        Args:
+            exc: Unused; why asyncio closed it.
+        """
         self._transport = None
         self._lost(self)

@@ -132,7 +132,14 @@ class WorkerProcess:
 
 
 def described_end(status: int) -> str:
-    """Describe an exit status, e.g. ``exit status 1`` or ``killed by SIGKILL``."""
+    """Describe an exit status, e.g. ``exit status 1`` or ``killed by SIGKILL``.
+
+    Args:
+        status: As `subprocess` returns it: negative for a signal.
+
+    Returns:
+        Text for a message.
+    """
     if status >= 0:
         return f"exit status {status}"
     try:

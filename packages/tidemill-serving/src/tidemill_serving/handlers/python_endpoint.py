@@ -50,7 +50,15 @@ class PythonScript:
         self._output = found.get("output_fn") or default_output
 
     def answer(self, request: Mapping[str, Any], body: bytes) -> Answered:
-        """Handle one request; exceptions of the user's functions propagate."""
+        """Handle one request; exceptions of the user's functions propagate.
+
+        Args:
+            request: Header of the frame; content type and Accept default to application/json.
+            body: Decoded to text for text types.
+
+        Returns:
+            Status 200 with the result of the user's functions.
+        """
         content_type = request.get("content_type") or _DEFAULT_TYPE
         accept = request.get("accept") or _DEFAULT_TYPE
         data: Any = _text(body, content_type) if content_type.startswith(_TEXT_TYPES) else body

@@ -40,7 +40,11 @@ def load_script(file: Path, *, paths: Sequence[str]) -> ModuleType:
 
 
 def print_error(error: BaseException) -> None:
-    """Print a traceback that starts at the first frame of the user's code to standard error, in one write."""
+    """Print a traceback that starts at the first frame of the user's code to standard error, in one write.
+
+    Args:
+        error: The exception, with its traceback.
+    """
     shown = traceback.TracebackException(type(error), error, _users_part(error.__traceback__))
     sys.stderr.write("".join(shown.format()))
     sys.stderr.flush()

@@ -45,7 +45,18 @@ class InferenceScript:
         self._handler: Callable[[Any, Context], Any] = handler or self._around(before, after)
 
     def answer(self, request: Mapping[str, Any], body: bytes) -> Answered:
-        """Handle one request; exceptions of the handler propagate."""
+        """Handle one request; exceptions of the handler propagate.
+
+        Args:
+            request: Header of the frame.
+            body: The request's body.
+
+        Returns:
+            Status 200 with body and content type of the handler.
+
+        Raises:
+            TypeError: If the handler does not return a pair of body and content type.
+        """
         result = self._handler(io.BytesIO(body), self._contexts.of(request, size_bytes=len(body)))
         if not isinstance(result, Sequence) or isinstance(result, str | bytes) or len(result) != 2:
             raise TypeError(f"{self.names[-1]} must return (body, content_type), but it returned {_shown(result)}")

@@ -58,7 +58,14 @@ class WorkerSetup:
 
     @classmethod
     def from_argument(cls, text: str) -> "WorkerSetup":
-        """Parse the result of `to_argument`."""
+        """Parse the result of `to_argument`.
+
+        Args:
+            text: JSON text.
+
+        Returns:
+            The setup.
+        """
         fields = json.loads(text)
         fields["paths"] = tuple(fields["paths"])
         fields["lane_fds"] = tuple(fields["lane_fds"])
@@ -66,13 +73,28 @@ class WorkerSetup:
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> tuple[bytes, bytes]:
-    """Return the two parts of a frame, in sending order."""
+    """Return the two parts of a frame, in sending order.
+
+    Args:
+        header: Fields that JSON can hold.
+        body: Sent without a copy.
+
+    Returns:
+        Lengths and JSON; the body.
+    """
     head = json.dumps(header).encode()
     return LENGTHS.pack(len(head), len(body)) + head, body
 
 
 def receive(lane: socket.socket) -> tuple[dict[str, Any], bytes] | None:
-    """Wait for a frame and return it, or None if the other side has closed the socket."""
+    """Wait for a frame and return it, or None if the other side has closed the socket.
+
+    Args:
+        lane: A blocking stream socket.
+
+    Returns:
+        Header and body.
+    """
     lengths = _exactly(lane, LENGTHS.size)
     if lengths is None:
         return None

@@ -30,12 +30,27 @@ class Script(Protocol):
     names: tuple[str, ...]
 
     def answer(self, request: Mapping[str, Any], body: bytes) -> Answered:
-        """Handle one request; exceptions of the handler propagate."""
+        """Handle one request; exceptions of the handler propagate.
+
+        Args:
+            request: Header of the frame.
+            body: The request's body.
+
+        Returns:
+            Status, body and content type.
+        """
         ...
 
 
 def main(arguments: list[str]) -> int:
-    """Load the user's module, report, and handle requests until the server closes the sockets."""
+    """Load the user's module, report, and handle requests until the server closes the sockets.
+
+    Args:
+        arguments: One: the setup, as JSON.
+
+    Returns:
+        Exit status.
+    """
     setup = WorkerSetup.from_argument(arguments[0])
     control = _socket(setup.control_fd)
     lanes = [_socket(fd) for fd in setup.lane_fds]

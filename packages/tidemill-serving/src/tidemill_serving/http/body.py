@@ -13,7 +13,14 @@ _INPUT_BYTES = 65_536
 
 
 def too_large(limit_bytes: int) -> RequestError:
-    """Return the error for a body above the limit."""
+    """Return the error for a body above the limit.
+
+    Args:
+        limit_bytes: The limit that the body exceeds.
+
+    Returns:
+        RESOURCE_EXHAUSTED with HTTP status 413.
+    """
     return RequestError(
         Code.RESOURCE_EXHAUSTED, f"The request body is larger than the {limit_bytes} bytes allowed", http_status=413
     )

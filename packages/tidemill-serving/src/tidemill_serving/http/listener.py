@@ -20,7 +20,16 @@ __all__ = ["bind_tcp", "bind_unix", "new_listener"]
 
 
 def new_listener(application: Application, *, limits: Limits, loop: asyncio.AbstractEventLoop) -> Listener:
-    """Return a listener that answers with an application. It accepts connections after `Listener.open`."""
+    """Return a listener that answers with an application. It accepts connections after `Listener.open`.
+
+    Args:
+        application: Answers each exchange, on the event loop.
+        limits: Sizes, times and connections.
+        loop: The event loop, whose time is used.
+
+    Returns:
+        A listener that is not open yet.
+    """
     traffic = Traffic(limits, streams=False, refusal_form=refusal_form, now_s=loop.time)
     return Listener(_exchanges(application, limit_bytes=limits.body_bytes), traffic, loop=loop)
 

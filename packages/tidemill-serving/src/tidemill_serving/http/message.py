@@ -46,13 +46,27 @@ Application = Callable[[Request, Reply], None]
 
 
 def error_response(error: RequestError) -> Response:
-    """Return an error response in TF Serving's format."""
+    """Return an error response in TF Serving's format.
+
+    Args:
+        error: Its text becomes ``{"error": ...}``.
+
+    Returns:
+        The response, with the error's status and headers.
+    """
     headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers)
     return Response(error.http_status, _error_body(error.message), headers=headers)
 
 
 def refusal_form(refusal: Refusal) -> tuple[Headers, bytes]:
-    """Return headers and body of a refusal by the HTTP layer, in the same format."""
+    """Return headers and body of a refusal by the HTTP layer, in the same format.
+
+    Args:
+        refusal: A refusal of the HTTP layer.
+
+    Returns:
+        Headers and body.
+    """
     return ((b"Content-Type", JSON_TYPE),), _error_body(refusal.message)
 
 

@@ -106,7 +106,14 @@ def _number_of(type_name: str) -> tuple[int, str]:
 
 
 def type_number(type_name: str) -> int:
-    """Return the number of a type in TensorFlow's DataType, by its short name."""
+    """Return the number of a type in TensorFlow's DataType, by its short name.
+
+    Args:
+        type_name: Short name, e.g. ``float``.
+
+    Raises:
+        ValueError: If TensorFlow has no such type.
+    """
     return int(messages().DataType.Value(f"DT_{type_name.upper()}"))
 
 

@@ -79,7 +79,11 @@ async def extract(archive: Path, directory: Path) -> None:
 
 
 def remove(directory: Path) -> None:
-    """Remove a directory that `extract` created."""
+    """Remove a directory that `extract` created.
+
+    Args:
+        directory: The directory; a missing one is no error.
+    """
     with contextlib.suppress(OSError):
         remove_tree(directory)
 

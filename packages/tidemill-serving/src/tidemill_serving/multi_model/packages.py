@@ -48,7 +48,11 @@ class ModelPackages:
         return replace(code, python=python)
 
     def remove(self, code: UserCode) -> None:
-        """Remove the packages that `install` installed for this code alone, if any."""
+        """Remove the packages that `install` installed for this code alone, if any.
+
+        Args:
+            code: The code of a model that was unloaded.
+        """
         if code.python in self._own:
             self._own.remove(code.python)
             remove(Path(code.python).parents[1])

@@ -42,7 +42,14 @@ class ReadBatch:
 
 
 def reads_batches(signature: Signature) -> bool:
-    """Return whether all inputs and the only output of a signature have types that the native library supports."""
+    """Return whether all inputs and the only output of a signature have types that the native library supports.
+
+    Args:
+        signature: The signature.
+
+    Returns:
+        False for one without a batch axis or with ``b64`` inputs.
+    """
     if signature.json_fault is not None or not signature.batchable or BYTES_KEY in signature.inputs:
         return False
     outputs = [spec.dtype in NATIVE_KINDS for spec in signature.outputs.values()]

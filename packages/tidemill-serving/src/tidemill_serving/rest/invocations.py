@@ -66,7 +66,14 @@ def to_predict_body(body: bytes, content_type: bytes) -> bytes:
 
 
 def unsupported_media_type(content_type: bytes) -> RequestError:
-    """Return the error for a content type; the header ``Accept-Post`` lists the supported types."""
+    """Return the error for a content type; the header ``Accept-Post`` lists the supported types.
+
+    Args:
+        content_type: The request's Content-Type, or empty.
+
+    Returns:
+        HTTP status 415.
+    """
     return RequestError(
         Code.INVALID_ARGUMENT,
         f"Unsupported Media Type: {content_type.decode('latin-1') or 'Unknown'}",
@@ -76,7 +83,15 @@ def unsupported_media_type(content_type: bytes) -> RequestError:
 
 
 def finished(response: Response, accept: bytes) -> Response:
-    """Format an answer according to the Accept header: JSON types get JSON without line breaks."""
+    """Format an answer according to the Accept header: JSON types get JSON without line breaks.
+
+    Args:
+        response: The response in TF Serving's format.
+        accept: The request's Accept header, or empty.
+
+    Returns:
+        The same response unless Accept asks for JSON without line breaks.
+    """
     if b"application/json" not in accept and b"application/jsonlines" not in accept:
         return response
     first = accept.partition(b",")[0].strip()

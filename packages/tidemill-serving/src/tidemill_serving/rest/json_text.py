@@ -66,7 +66,14 @@ def parse(body: bytes, *, keep_integers: bool = False) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON for an error message, truncated to 256 characters."""
+    """Return a value as JSON for an error message, truncated to 256 characters.
+
+    Args:
+        value: A value that JSON can hold, of any size; only what is shown is written.
+
+    Returns:
+        At most 256 characters.
+    """
     text = ""
     for part in _WRITER.iterencode(value):  # in parts: the value may be as large as a body
         text += part[:_SHOWN_CHARACTERS]
@@ -76,7 +83,14 @@ def shown(value: Any) -> str:
 
 
 def json_type(value: Any) -> str:
-    """Return JSON's name of the type of a parsed value."""
+    """Return JSON's name of the type of a parsed value.
+
+    Args:
+        value: A parsed value.
+
+    Returns:
+        ``Null``, ``Bool``, ``String``, ``Array``, ``Object`` or ``Number``.
+    """
     if value is None:
         return "Null"
     if isinstance(value, bool):

@@ -67,7 +67,15 @@ class NativeJson:
     source: str
 
     def functions(self, size_bytes: int) -> Any:
-        """Return the functions to call for a text of that size."""
+        """Return the functions to call for a text of that size.
+
+        Args:
+            size_bytes: Bytes of the text. Short texts are read with the interpreter's lock held, which saves releasing
+                it.
+
+        Returns:
+            The library's functions, by ctypes.
+        """
         return self.held if size_bytes <= _HELD_BYTES else self.free
 
 

@@ -70,7 +70,15 @@ def _native_text(array: Array, kind: int, library: NativeJson) -> bytes:
 
 
 def python_text(array: Array, *, as_bytes: bool) -> str:
-    """Return the same text without the native library; supports all types."""
+    """Return the same text without the native library; supports all types.
+
+    Args:
+        array: Of numbers, booleans or text.
+        as_bytes: Whether text is written as ``{"b64": ...}``.
+
+    Returns:
+        JSON text.
+    """
     kind = array.dtype.kind
     if kind in "iu":
         return str(array.tolist())

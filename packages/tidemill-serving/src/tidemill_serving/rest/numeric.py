@@ -47,7 +47,11 @@ class NumericReader:
         self._lanes = {name.encode(): _Lane(name.encode(), signature) for name, signature in signatures.items()}
 
     def read(self, body: bytes) -> PredictRequest | None:
-        """Parse a body; return None if it has to be parsed in Python."""
+        """Parse a body; return None if it has to be parsed in Python.
+
+        Args:
+            body: The request's body, of JSON.
+        """
         lane = self._default
         read = self._library.functions(len(body)).tidemill_json_read_request
         target = lane.target(len(body))

@@ -111,7 +111,14 @@ def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
 
 
 def answer_frame(*, row_form: bool) -> tuple[bytes, bytes]:
-    """Return the parts of an answer with one output before the list of its rows, and after the last row."""
+    """Return the parts of an answer with one output before the list of its rows, and after the last row.
+
+    Args:
+        row_form: Whether the request listed rows (``instances``) instead of columns (``inputs``).
+
+    Returns:
+        Text before and after the rows.
+    """
     return (_ROWS_BEGIN if row_form else _COLUMNS_BEGIN), b"\n    ]\n}"
 
 

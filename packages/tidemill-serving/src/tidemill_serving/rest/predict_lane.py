@@ -66,7 +66,12 @@ class PredictLane:
         self._version: _Version | None = None
 
     def add(self, request: Request, reply: Reply) -> None:
-        """Queue a POST request; it is answered after the loop has read everything that arrived in this turn."""
+        """Queue a POST request; it is answered after the loop has read everything that arrived in this turn.
+
+        Args:
+            request: A request to ``:predict``.
+            reply: Gets the response, on the event loop.
+        """
         if not self._waiting:
             self._since_s = time.perf_counter()
             self._loop.call_soon(self._flush)

@@ -10,7 +10,14 @@ __all__ = ["metadata_body", "model_list_body", "status", "status_body"]
 
 
 def status(versions: Sequence[VersionStatus]) -> dict[str, Any]:
-    """Return the status of versions, in the given order."""
+    """Return the status of versions, in the given order.
+
+    Args:
+        versions: Statuses of one model.
+
+    Returns:
+        ``{"model_version_status": [...]}``.
+    """
     return {
         "model_version_status": [
             {
@@ -24,17 +31,38 @@ def status(versions: Sequence[VersionStatus]) -> dict[str, Any]:
 
 
 def status_body(versions: Sequence[VersionStatus]) -> bytes:
-    """Return `status` as a response body."""
+    """Return `status` as a response body.
+
+    Args:
+        versions: Statuses of one model.
+
+    Returns:
+        Indented JSON.
+    """
     return _pretty(status(versions))
 
 
 def model_list_body(models: dict[str, list[VersionStatus]]) -> bytes:
-    """Return all models with their status; TF Serving has no such route."""
+    """Return all models with their status; TF Serving has no such route.
+
+    Args:
+        models: Statuses by model.
+
+    Returns:
+        Indented JSON.
+    """
     return _pretty({"models": [{"name": name, **status(versions)} for name, versions in models.items()]})
 
 
 def metadata_body(servable: Servable) -> bytes:
-    """Return all signatures of a version, with every field, as a response body."""
+    """Return all signatures of a version, with every field, as a response body.
+
+    Args:
+        servable: The version.
+
+    Returns:
+        Indented JSON, in the form of GetModelMetadataResponse.
+    """
     # Part of TensorFlow's environment; imported here because nothing at start-up needs it.
     from google.protobuf.json_format import MessageToDict  # pyrefly: ignore[missing-import]
 

@@ -36,7 +36,14 @@ class ModelTarget:
 
 @lru_cache(maxsize=_CACHED_TARGETS)
 def path_of(target: bytes) -> str:
-    """Return the path of a request target, without the query and without a ``/tfs`` before a TF Serving path."""
+    """Return the path of a request target, without the query and without a ``/tfs`` before a TF Serving path.
+
+    Args:
+        target: Path and query, or an absolute URL.
+
+    Returns:
+        A path that begins with ``/``.
+    """
     path = target.partition(b"?")[0].decode("latin-1")
     if path.startswith(("http://", "https://")):
         path = "/" + path.split("/", 3)[3] if path.count("/") >= 3 else "/"

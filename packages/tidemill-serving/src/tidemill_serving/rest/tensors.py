@@ -27,7 +27,11 @@ _BOOLEANS = frozenset({bool})
 
 
 def is_bytes_object(value: Any) -> bool:
-    """Return whether a value is ``{"b64": "..."}``, the form of binary data."""
+    """Return whether a value is ``{"b64": "..."}``, the form of binary data.
+
+    Args:
+        value: A parsed value of JSON.
+    """
     return isinstance(value, dict) and len(value) == 1 and _BYTES_KEY in value
 
 
@@ -68,13 +72,30 @@ def tensor_of_rows(rows: list[Any], spec: TensorSpec, *, key: str | None = None)
 
 
 def failed_row(index: int, error: RequestError, *, key: str | None = None) -> RequestError:
-    """Return the error of one row (and of one of its keys, if rows are objects)."""
+    """Return the error of one row (and of one of its keys, if rows are objects).
+
+    Args:
+        index: Number of the row, from 0.
+        error: The error of the row.
+        key: Name of the row's input, if rows are objects.
+
+    Returns:
+        INVALID_ARGUMENT.
+    """
     where = f"element: {index}" + (f" key: {key}" if key is not None else "")
     return invalid(f"Failed to process {where} of 'instances' list. Error: {error.code.name}: {error.message}")
 
 
 def cast(array: Array, spec: TensorSpec) -> Array | None:
-    """Cast numbers from JSON to the dtype of an input; None for a value that has to be checked first."""
+    """Cast numbers from JSON to the dtype of an input; None for a value that has to be checked first.
+
+    Args:
+        array: Any shape; numbers as NumPy parsed them.
+        spec: The input of the signature.
+
+    Returns:
+        An array of the input's dtype.
+    """
     kind = array.dtype.kind
     if spec.type_name in FLOAT_TYPES:
         # By way of double, as single numbers are: then large integers are rounded in the same way on all paths.
@@ -164,6 +185,17 @@ def _scalar(value: Any, spec: TensorSpec) -> Any:
 
 
 def string_value(value: Any) -> bytes:
+    """Return a value of a string tensor.
+
+    Args:
+        value: A JSON string, or ``{"b64": ...}``.
+
+    Returns:
+        UTF-8 or the decoded bytes.
+
+    Raises:
+        RequestError: If it is neither, or the base64 is damaged.
+    """
     if isinstance(value, str):
         return value.encode()
     if is_bytes_object(value) and isinstance(value[_BYTES_KEY], str):

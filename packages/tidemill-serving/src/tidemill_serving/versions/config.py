@@ -28,7 +28,11 @@ class VersionPolicy:
     specific: frozenset[int] | None = None
 
     def choose(self, found: Iterable[int]) -> list[int]:
-        """Return the versions to serve, highest first."""
+        """Return the versions to serve, highest first.
+
+        Args:
+            found: Numbers of the version directories.
+        """
         numbers = sorted(found, reverse=True)
         if self.specific is not None:
             return [number for number in numbers if number in self.specific]
