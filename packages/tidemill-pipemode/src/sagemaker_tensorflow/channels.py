@@ -30,7 +30,15 @@ def read_input_data_config(config_dir: str) -> dict[str, Any]:
 
 
 def require_pipe_channel(channel: str, channels: dict[str, Any]) -> None:
-    """Raise PipeModeDatasetException unless `channel` is in `channels` and its mode is Pipe."""
+    """Raise PipeModeDatasetException unless `channel` is in `channels` and its mode is Pipe.
+
+    Args:
+        channel: Name of the channel.
+        channels: Content of `inputdataconfig.json`.
+
+    Raises:
+        PipeModeDatasetException: If the channel is missing or has another mode.
+    """
     if channel not in channels:
         known = ", ".join(sorted(channels)) or "none"
         raise PipeModeDatasetException(

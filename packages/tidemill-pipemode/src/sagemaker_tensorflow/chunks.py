@@ -68,13 +68,34 @@ class EpochOps(Protocol):
     """Graph ops of a reader. A handle is a scalar `tf.int64`."""
 
     def open(self, unused: tf.Tensor) -> tf.Tensor:
-        """Return the handle of an epoch that is opened at the first read."""
+        """Return the handle of an epoch that is opened at the first read.
+
+        Args:
+            unused: Scalar of any type; `tf.data` calls the function with one.
+
+        Returns:
+            int64, shape [].
+        """
 
     def read(self, handle: tf.Tensor) -> tf.Tensor:
-        """Return a vector of records; empty if none arrived within the wait interval."""
+        """Return a vector of records; empty if none arrived within the wait interval.
+
+        Args:
+            handle: int64, shape [].
+
+        Returns:
+            tf.string, shape [None].
+        """
 
     def close(self, handle: tf.Tensor) -> tf.Tensor:
-        """Release the epoch and return its handle."""
+        """Release the epoch and return its handle.
+
+        Args:
+            handle: int64, shape [].
+
+        Returns:
+            int64, shape [].
+        """
 
 
 class ChunkDataset(tf.data.Dataset):

@@ -17,7 +17,14 @@ _POLYNOMIAL = 0x82F63B78  # bit-reversed
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of `data`."""
+    """Return the CRC-32C of `data`.
+
+    Args:
+        data: Bytes of any length.
+
+    Returns:
+        From 0 to 2**32 - 1, not masked.
+    """
     if len(data) < 4:
         register = 0xFFFFFFFF
         for byte in data:
@@ -36,7 +43,14 @@ def crc32c(data: bytes) -> int:
 
 
 def mask_crc32c(crc: int) -> int:
-    """Return the masked checksum, the form that TFRecord stores."""
+    """Return the masked checksum, the form that TFRecord stores.
+
+    Args:
+        crc: From 0 to 2**32 - 1.
+
+    Returns:
+        From 0 to 2**32 - 1.
+    """
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 

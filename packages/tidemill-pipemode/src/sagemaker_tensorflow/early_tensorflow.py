@@ -51,12 +51,23 @@ class EarlyRecordDataset(tf.data.Dataset):
 
 
 def vectors_of(options: ReaderOptions) -> tf.data.Dataset:
-    """Return a dataset of vectors of records; each iteration is an epoch."""
+    """Return a dataset of vectors of records; each iteration is an epoch.
+
+    Args:
+        options: The options of the reader.
+
+    Returns:
+        Elements are tf.string of shape [None].
+    """
     return tf.data.Dataset.from_generator(lambda: _vectors(options), tf.string, tf.TensorShape([None]))
 
 
 def without_sharding(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the dataset with sharding by file turned off: a FIFO cannot be split."""
+    """Return the dataset with sharding by file turned off: a FIFO cannot be split.
+
+    Args:
+        dataset: Any dataset.
+    """
     options = tf.data.Options()
     distribute = options.experimental_distribute
     if hasattr(distribute, "auto_shard_policy"):

@@ -73,19 +73,41 @@ def end_of_feeder(options: ReaderOptions, epoch: int) -> str | None:
     """Return why the feeder that made this epoch's FIFO ended; None if it is alive or unknown.
 
     A FIFO without an outcome file was made by hand, or by a feeder that holds no lock.
+
+    Args:
+        options: The options of the reader.
+        epoch: Number of the epoch, from 0.
+
+    Returns:
+        The reason, as the feeder wrote it.
     """
     return feeder_end(options.feeder_lock_path) if Path(options.outcome_path(epoch)).exists() else None
 
 
 def has_been_written(fd: int) -> bool:
-    """Return whether a writer has opened the FIFO since this end was opened."""
+    """Return whether a writer has opened the FIFO since this end was opened.
+
+    Args:
+        fd: Descriptor of the FIFO's read end.
+
+    Returns:
+        True also if the writer has closed it since.
+    """
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))  # Linux reports a hang-up only after a writer has opened the FIFO
 
 
 def about_other_reader(channel: str, *, own_fd: int) -> str:
-    """Return a hint if another dataset of this process reads an epoch of the channel; else an empty string."""
+    """Return a hint if another dataset of this process reads an epoch of the channel; else an empty string.
+
+    Args:
+        channel: Name of the channel.
+        own_fd: Descriptor of this dataset's FIFO.
+
+    Returns:
+        A sentence that begins with ``. ``.
+    """
     for fd in tuple(_open_files - {own_fd}):
         with contextlib.suppress(OSError):  # the other dataset may close it at the same time
             name, _, epoch = Path(os.readlink(f"/proc/self/fd/{fd}")).name.rpartition("_")
@@ -99,7 +121,11 @@ def about_other_reader(channel: str, *, own_fd: int) -> str:
 
 
 def close_epoch(fd: int) -> None:
-    """Close a FIFO that `try_to_open_next_epoch` opened."""
+    """Close a FIFO that `try_to_open_next_epoch` opened.
+
+    Args:
+        fd: The descriptor.
+    """
     _open_files.discard(fd)
     os.close(fd)
 

@@ -33,7 +33,11 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
+    """Run the command line and return the exit status.
+
+    Args:
+        arguments: Words of the command line. Default: those of the process.
+    """
     options = _parse(arguments)
     feeder = Feeder(options.files, options.channel, options.pipe_dir, unpack=options.gzip)
     epochs = itertools.count(options.first_epoch)

@@ -49,7 +49,11 @@ class FeederLock:
             raise
 
     def release(self, reason: str) -> None:
-        """Release the lock and write one line, the reason why no more epochs follow, for readers."""
+        """Release the lock and write one line, the reason why no more epochs follow, for readers.
+
+        Args:
+            reason: Any text; white space is joined to one line.
+        """
         try:
             os.pwrite(self._fd, (" ".join(reason.split()) + "\n").encode(), 0)
         finally:
@@ -60,6 +64,12 @@ def feeder_end(path: str) -> str | None:
     """Return why the feeder of the lock file ended; None if it is alive or the channel has no lock file.
 
     The test takes a shared lock for a moment, so two readers never mistake each other for a feeder.
+
+    Args:
+        path: Path of the lock file.
+
+    Returns:
+        The line that the feeder wrote when it released the lock, or a default if it was killed.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

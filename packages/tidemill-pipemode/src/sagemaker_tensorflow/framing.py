@@ -237,7 +237,17 @@ class _TextLineFramer(Framer):
 
 
 def make_framer(options: ReaderOptions) -> Framer:
-    """Return the framer for `options.record_format`."""
+    """Return the framer for `options.record_format`.
+
+    Args:
+        options: `record_format` is `RecordIO`, `TFRecord` or `TextLine`.
+
+    Returns:
+        A framer for one epoch.
+
+    Raises:
+        KeyError: If the format is another.
+    """
     return {"RecordIO": _RecordIOFramer, "TFRecord": _TFRecordFramer, "TextLine": _TextLineFramer}[
         options.record_format
     ](options)

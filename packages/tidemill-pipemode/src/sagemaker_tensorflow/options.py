@@ -45,11 +45,25 @@ class ReaderOptions:
         return f"{self.state_dir}/.{self.channel}-pipe_mode-state"
 
     def fifo_path(self, epoch: int) -> str:
-        """Return the path of an epoch's FIFO."""
+        """Return the path of an epoch's FIFO.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            ``PIPE_DIR/CHANNEL_EPOCH``.
+        """
         return f"{self.pipe_dir}/{self.channel}_{epoch}"
 
     def outcome_path(self, epoch: int) -> str:
-        """Return the path of the feeder's outcome file for an epoch."""
+        """Return the path of the feeder's outcome file for an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            A path below ``PIPE_DIR/.tidemill``.
+        """
         return f"{self.pipe_dir}/.tidemill/{self.channel}_{epoch}.outcome"
 
     @property

@@ -14,7 +14,14 @@ _UNREADABLE = "the outcome file of the feeder cannot be read"
 
 
 def read_outcome(path: str) -> str | None:
-    """Return the text of the file, or None if it does not exist."""
+    """Return the text of the file, or None if it does not exist.
+
+    Args:
+        path: Path of the outcome file.
+
+    Returns:
+        UTF-8 text; damaged bytes are replaced.
+    """
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -48,7 +55,11 @@ def outcome_problem(text: str, bytes_read: int) -> str:
 
 
 def is_writing(path: str) -> bool:
-    """Return whether the file's state is that the epoch is still being written."""
+    """Return whether the file's state is that the epoch is still being written.
+
+    Args:
+        path: Path of the outcome file; a missing one is not being written.
+    """
     return _fields(read_outcome(path) or "")[1] == "writing"
 
 

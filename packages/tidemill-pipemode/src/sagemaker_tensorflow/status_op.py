@@ -41,7 +41,14 @@ def post_status(code: int, text: str) -> int:
 
 
 def raise_status(number: tf.Tensor) -> tf.Tensor:
-    """Return 0 unchanged; raise the error posted under any other number."""
+    """Return 0 unchanged; raise the error posted under any other number.
+
+    Args:
+        number: int64, shape [].
+
+    Returns:
+        int64, shape []: the number 0.
+    """
     with _registering:
         _register()
     graph = tf.compat.v1.GraphDef()

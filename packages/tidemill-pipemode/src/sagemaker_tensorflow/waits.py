@@ -74,12 +74,20 @@ def is_stopping() -> bool:
 
 
 def on_interrupt(listener: Callable[[], object]) -> None:
-    """Call `listener` in a thread on each signal."""
+    """Call `listener` in a thread on each signal.
+
+    Args:
+        listener: Called without arguments; its result is ignored.
+    """
     _interrupt_listeners.append(listener)
 
 
 def on_stop(listener: Callable[[], object]) -> None:
-    """Call `listener` when the interpreter exits."""
+    """Call `listener` when the interpreter exits.
+
+    Args:
+        listener: Called without arguments; its result is ignored.
+    """
     _stop_listeners.append(listener)
 
 

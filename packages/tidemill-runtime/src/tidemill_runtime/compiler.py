@@ -24,12 +24,23 @@ MAX_COST = "sagemaker_training_compiler_max_cost"
 
 
 def is_enabled(framework: Mapping[str, Any]) -> bool:
-    """Return whether the job requests the compiler; SDKs send a boolean or its name."""
+    """Return whether the job requests the compiler; SDKs send a boolean or its name.
+
+    Args:
+        framework: The job's framework hyperparameters, decoded.
+    """
     return _is_true(framework.get(ENABLED))
 
 
 def compiler_variables(environment: Environment) -> dict[str, str]:
-    """Return the variables for a script if the compiler is on, else none."""
+    """Return the variables for a script if the compiler is on, else none.
+
+    Args:
+        environment: The job.
+
+    Returns:
+        Variables for the script, by name; empty if the compiler is off.
+    """
     framework = environment.hyperparameters.framework
     if not is_enabled(framework):
         return {}
@@ -45,7 +56,11 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
 
 
 def announce(environment: Environment) -> None:
-    """Write the log lines that SageMaker writes for a job with the compiler."""
+    """Write the log lines that SageMaker writes for a job with the compiler.
+
+    Args:
+        environment: The job; nothing is written if the compiler is off.
+    """
     framework = environment.hyperparameters.framework
     if not is_enabled(framework):
         return

@@ -71,7 +71,12 @@ class Problem:
 
 
 def write(path: Path, text: str) -> None:
-    """Write the report, unless the script has written its own."""
+    """Write the report, unless the script has written its own.
+
+    Args:
+        path: Path of the report, ``/opt/ml/output/failure``.
+        text: What is written as UTF-8.
+    """
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +84,12 @@ def write(path: Path, text: str) -> None:
 
 
 def read_report(directory: Path, *, pid: int) -> Problem | None:
-    """Return the exception that ended the script, or else the newest one of its children; None without any."""
+    """Return the exception that ended the script, or else the newest one of its children; None without any.
+
+    Args:
+        directory: Directory of the reports, ``PID.json``.
+        pid: Process id of the script, whose report wins.
+    """
     own = directory / f"{pid}.json"
     others = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in (own, *others):

@@ -104,7 +104,11 @@ class Layout:
         return self.private / "peers.json"
 
     def channel(self, name: str) -> Path:
-        """Directory of an input channel; in Pipe mode the first part of the paths of its FIFOs."""
+        """Return the directory of an input channel; in Pipe mode the first part of the paths of its FIFOs.
+
+        Args:
+            name: Name of the channel.
+        """
         return self.input / "data" / name
 
     def create(self) -> None:

@@ -43,7 +43,14 @@ _QUALIFIED = re.compile(r"(?<![\w.])(?:horovod|smdistributed)\.(?:\w+\.)+([A-Z]\
 
 
 def library_error_in(text: str) -> str:
-    """Return the name of the library error that heads the report of a script that printed `text`; empty if none."""
+    """Return the name of the library error that heads the report of a script that printed `text`; empty if none.
+
+    Args:
+        text: Standard error of the script.
+
+    Returns:
+        The first name of `TENSORFLOW_ERRORS` in the text, else a qualified name.
+    """
     found = set(_NAME.findall(text))
     for name in TENSORFLOW_ERRORS:
         if name in found:

@@ -27,6 +27,9 @@ def is_secret_name(name: str) -> bool:
     """Return whether a name denotes a secret: ``db_password``, ``apiKey``, ``HF_TOKEN``, but not ``max_tokens``.
 
     ``token`` denotes a secret only at the end of a name: ``token_dim`` is a size.
+
+    Args:
+        name: Name of a hyperparameter, option or variable.
     """
     words = [word.lower() for word in _WORD.findall(name)]
     keys = any(words[i] in _OF_KEYS and words[i + 1] in ("key", "keys") for i in range(len(words) - 1))
@@ -34,12 +37,26 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters with the values of secrets replaced, also inside dictionaries and lists."""
+    """Return hyperparameters with the values of secrets replaced, also inside dictionaries and lists.
+
+    Args:
+        values: Hyperparameters by name; not changed.
+
+    Returns:
+        A copy.
+    """
     return {name: MASK if is_secret_name(str(name)) else _inside(value) for name, value in values.items()}
 
 
 def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Return a command line with the values of options with secret names masked: ``--token X``, ``--token=X``."""
+    """Return a command line with the values of options with secret names masked: ``--token X``, ``--token=X``.
+
+    Args:
+        arguments: Words of a command line.
+
+    Returns:
+        As many words.
+    """
     shown: list[str] = []
     is_secret = False
     for argument in arguments:

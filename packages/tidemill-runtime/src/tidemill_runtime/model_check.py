@@ -15,7 +15,14 @@ SAVED_MODEL_NAMES = ("saved_model.pb", "saved_model.pbtxt")
 
 
 def warnings_about(model_dir: Path) -> list[str]:
-    """Return why the content of the model directory may not be servable; empty if it is."""
+    """Return why the content of the model directory may not be servable; empty if it is.
+
+    Args:
+        model_dir: `SM_MODEL_DIR`.
+
+    Returns:
+        One sentence for each reason.
+    """
     files = list(files_below(model_dir))
     if not files:
         return [f"nothing was saved under {model_dir}, so the job has no model.tar.gz"]

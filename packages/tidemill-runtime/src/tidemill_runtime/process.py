@@ -68,10 +68,18 @@ class Child(Protocol):
         """Return the exit code, negative for a signal, and kill the rest of the group; None while the process runs."""
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the process group."""
+        """Send a signal to the process group.
+
+        Args:
+            number: Number of the signal.
+        """
 
     def account(self, ended: Ended) -> Ended:
-        """Return how the deciding process ended: this one, or one of those below it."""
+        """Return how the deciding process ended: this one, or one of those below it.
+
+        Args:
+            ended: How this process ended.
+        """
 
 
 @dataclass(frozen=True)
@@ -141,12 +149,20 @@ class ColdChild:
         return self._process.wait()
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the process group."""
+        """Send a signal to the process group.
+
+        Args:
+            number: Number of the signal; no effect after the end.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: this process decides."""
+        """Return the end unchanged: this process decides.
+
+        Args:
+            ended: How the process ended.
+        """
         return ended
 
 
@@ -188,12 +204,23 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
 
 
 def exit_code_of(status: int) -> int:
-    """Return the exit code of a wait status, negative for a signal."""
+    """Return the exit code of a wait status, negative for a signal.
+
+    Args:
+        status: As `os.waitpid` returns it.
+    """
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def stop_requested(control_fd: int | None) -> bool:
-    """Return whether the shim has requested a stop, before there is a script."""
+    """Return whether the shim has requested a stop, before there is a script.
+
+    Args:
+        control_fd: Read end of the shim's pipe; None without a shim.
+
+    Returns:
+        True also if the shim has ended.
+    """
     if control_fd is None:
         return False
     return bool(select.select([control_fd], [], [], 0)[0])
@@ -205,7 +232,11 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent_pid: int) -> Callable[[], None]:
-    """Return a function for a child to call before exec, so that the kernel kills the child when its parent dies."""
+    """Return a function for a child to call before exec, so that the kernel kills the child when its parent dies.
+
+    Args:
+        parent_pid: Process id of the parent.
+    """
 
     def arrange() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -219,6 +250,9 @@ def begin_afresh(parent_pid: int) -> Callable[[], None]:
     """Return a function for the script's process to call before exec: it dies with the runtime, and ignores no signals.
 
     A shell that starts a service in the background makes the service inherit ignored SIGINT and SIGQUIT.
+
+    Args:
+        parent_pid: Process id of the runtime.
     """
     arrange = die_with_parent(parent_pid)
 

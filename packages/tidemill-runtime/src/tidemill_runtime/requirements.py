@@ -33,6 +33,9 @@ def needed_by(entry_point: EntryPoint) -> Path | None:
 
     A requirements.txt beside a setup.py is installed before it. As in SageMaker's toolkit, a shell command gets no
     packages, even with a requirements.txt beside it.
+
+    Args:
+        entry_point: What the job runs.
     """
     file = entry_point.directory / "requirements.txt"
     if entry_point.kind == COMMAND:

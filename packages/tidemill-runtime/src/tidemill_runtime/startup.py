@@ -27,7 +27,11 @@ MAX_MESSAGE_CHARACTERS = 8000
 
 
 def install(directory: str) -> None:
-    """Report uncaught exceptions of the main thread as ``directory/PID.json``, then call the previous hook."""
+    """Report uncaught exceptions of the main thread as ``directory/PID.json``, then call the previous hook.
+
+    Args:
+        directory: Directory of the reports; it exists.
+    """
     previous: Hook = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -108,7 +112,11 @@ def _frames(error: BaseException, trace: TracebackType | None) -> list[dict[str,
 
 
 def is_users_file(file: str) -> bool:
-    """Return whether a source file belongs neither to the standard library, nor to a package, nor to the runtime."""
+    """Return whether a source file belongs neither to the standard library, nor to a package, nor to the runtime.
+
+    Args:
+        file: Path as a traceback has it.
+    """
     library = os.path.dirname(os.__file__) + os.sep
     installed = file.startswith((library, "<frozen")) or "site-packages" in file or "dist-packages" in file
     return not installed and os.sep + "tidemill_runtime" + os.sep not in file

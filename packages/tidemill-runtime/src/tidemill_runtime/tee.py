@@ -21,7 +21,11 @@ class Tail:
         self._kept = bytearray()
 
     def pass_on(self, data: bytes) -> None:
-        """Write the bytes and keep their end. If the reader has closed the descriptor, the bytes are only kept."""
+        """Write the bytes and keep their end. If the reader has closed the descriptor, the bytes are only kept.
+
+        Args:
+            data: A piece of standard error.
+        """
         self._kept += data
         del self._kept[:-KEPT_BYTES]
         try:
@@ -35,7 +39,15 @@ class Tail:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, with several system calls if necessary."""
+    """Write all bytes, with several system calls if necessary.
+
+    Args:
+        fd: A blocking descriptor.
+        data: Any number of bytes.
+
+    Raises:
+        OSError: If the descriptor cannot be written, as `os.write` raises it.
+    """
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -21,14 +21,25 @@ MIRRORED_PORT = 8890
 
 
 def has_parameter_servers(environment: Environment) -> bool:
-    """Return whether this instance runs a parameter server; a job of one instance has none, as on SageMaker."""
+    """Return whether this instance runs a parameter server; a job of one instance has none, as on SageMaker.
+
+    Args:
+        environment: The job, as this instance sees it.
+    """
     hosts = environment.distribution_hosts
     asked = _is_set(environment, PARAMETER_SERVERS)
     return asked and len(hosts) > 1 and environment.current_host in hosts
 
 
 def tf_config_variables(environment: Environment) -> dict[str, str]:
-    """Return ``TF_CONFIG`` for the script if the job's distribution sets it, else nothing."""
+    """Return ``TF_CONFIG`` for the script if the job's distribution sets it, else nothing.
+
+    Args:
+        environment: The job, as this instance sees it.
+
+    Returns:
+        ``{"TF_CONFIG": JSON}`` or ``{}``.
+    """
     if has_parameter_servers(environment):
         index = environment.distribution_hosts.index(environment.current_host)
         task = {"type": "worker", "index": index - 1} if index else {"type": "master", "index": 0}
@@ -42,7 +53,14 @@ def tf_config_variables(environment: Environment) -> dict[str, str]:
 
 
 def parameter_server_config(environment: Environment) -> dict[str, str]:
-    """Return ``TF_CONFIG`` for the parameter server of this instance."""
+    """Return ``TF_CONFIG`` for the parameter server of this instance.
+
+    Args:
+        environment: The job, as this instance sees it.
+
+    Returns:
+        ``{"TF_CONFIG": JSON}``.
+    """
     index = environment.distribution_hosts.index(environment.current_host)
     return _variables(_cluster_of_servers(environment), {"type": "ps", "index": index})
 

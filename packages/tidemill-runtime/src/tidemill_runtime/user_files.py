@@ -20,6 +20,12 @@ def files_below(directory: Path) -> Iterator[Path]:
     """Yield regular files and links to them, sorted; none if ``directory`` is missing or no directory.
 
     Longer paths than archives may have are left out, and directories that cannot be read.
+
+    Args:
+        directory: A directory that the user can write.
+
+    Yields:
+        Paths that begin with ``directory``.
     """
     try:
         for entry in walk(directory, max_path_bytes=MAX_NAME_BYTES, on_error=lambda error: None):

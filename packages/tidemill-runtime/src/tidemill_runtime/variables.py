@@ -38,7 +38,14 @@ PRIVATE = frozenset(
 
 
 def encode(value: Any) -> str:
-    """Return the text of a variable."""
+    """Return the text of a variable.
+
+    Args:
+        value: Any value that JSON can hold.
+
+    Returns:
+        The string itself, "" for None, else compact JSON with sorted keys.
+    """
     if value is None:
         return ""
     if isinstance(value, str):

@@ -59,7 +59,15 @@ class ParameterServerLauncher:
         self._environment = environment
 
     def start(self, script: Script, *, stderr_fd: int) -> Child:
-        """Start both, each in its own session and process group."""
+        """Start both, each in its own session and process group.
+
+        Args:
+            script: What to run and its variables.
+            stderr_fd: Descriptor for standard error.
+
+        Returns:
+            The script; the server ends with it.
+        """
         environment = self._environment
         variables = _server_variables(environment, script)
         config = json.loads(variables["TF_CONFIG"])
@@ -106,6 +114,9 @@ class Master:
 
         A server that has never been reached may not have started yet, or may already have ended; a file shows the
         latter.
+
+        Args:
+            now: Whether to look now.
         """
         if not self._ended and (now or time.monotonic() >= self._next_look):
             self._ended = bool(self._ended_file and self._ended_file.exists()) or self._is_closed()
@@ -165,12 +176,20 @@ class ClusterMember:
         return -1
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the script; the server ends after the script."""
+        """Send a signal to the script; the server ends after the script.
+
+        Args:
+            number: Number of the signal.
+        """
         self._signalled = True
         self._script.signal_group(number)
 
     def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: it is the instance's own."""
+        """Return the end unchanged: it is the instance's own.
+
+        Args:
+            ended: How the process ended.
+        """
         return ended
 
     def exit_code(self) -> int | None:

@@ -22,7 +22,15 @@ class ColdLauncher:
     """Starts a fresh interpreter or command."""
 
     def start(self, script: Script, *, stderr_fd: int) -> Child:
-        """Start the script in its own session and process group."""
+        """Start the script in its own session and process group.
+
+        Args:
+            script: What to run and its variables.
+            stderr_fd: Descriptor for standard error.
+
+        Returns:
+            The running process.
+        """
         return ColdChild(script.argv, directory=script.directory, variables=script.variables, stderr_fd=stderr_fd)
 
 

@@ -59,12 +59,20 @@ class WarmChild:
         return self._exit_code
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the process group."""
+        """Send a signal to the process group.
+
+        Args:
+            number: Number of the signal.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: this process decides."""
+        """Return the end unchanged: this process decides.
+
+        Args:
+            ended: How the process ended.
+        """
         return ended
 
 
@@ -81,7 +89,15 @@ class WarmLauncher:
         self._num_gpus = num_gpus
 
     def start(self, script: Script, *, stderr_fd: int) -> Child:
-        """Start the script in its own session and process group."""
+        """Start the script in its own session and process group.
+
+        Args:
+            script: What to run and its variables.
+            stderr_fd: Descriptor for standard error.
+
+        Returns:
+            The process: forked from the warm one, or started cold if that one does not answer or refuses.
+        """
         try:
             self._check(script)
             return self._start_warm(script, stderr_fd)

@@ -51,7 +51,11 @@ class Daemon:
         return status
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process group."""
+        """Send a signal to its process group.
+
+        Args:
+            number: Number of the signal; no effect after the daemon's end.
+        """
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)

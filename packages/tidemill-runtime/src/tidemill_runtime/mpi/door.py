@@ -72,7 +72,13 @@ class Door:
             thread.join(_FINISH_S)
 
     def deliver(self, notice: str, outcome: dict[str, Any], *, to: str) -> None:
-        """Deliver a notice. Until an instance has begun, retry only notices that it may wait for."""
+        """Deliver a notice. Until an instance has begun, retry only notices that it may wait for.
+
+        Args:
+            notice: Name of the notice.
+            outcome: Fields of the outcome.
+            to: Name of the instance.
+        """
         waited_for = notice == ENDED and outcome["exit_code"] == 0
         until = time.monotonic() + PATIENCE_S
         tries = 0
@@ -186,7 +192,17 @@ class Door:
 
 
 def main(directory: str, file: str, host: str, others: Sequence[str]) -> int:
-    """Run the door until the supervisor has ended and all its notices are delivered."""
+    """Run the door until the supervisor has ended and all its notices are delivered.
+
+    Args:
+        directory: Directory of this instance's notices.
+        file: File of the instances' addresses.
+        host: Name of this instance.
+        others: Names of the other instances.
+
+    Returns:
+        0, or 1 if the door cannot listen.
+    """
     try:
         door = Door(Path(directory), Addresses.read(Path(file)), host=host)
     except OSError as error:

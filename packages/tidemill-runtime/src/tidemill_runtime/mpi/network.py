@@ -58,7 +58,14 @@ class Addresses:
     encrypted: bool = False
 
     def secret_for(self, use: str) -> bytes:
-        """Derive a secret for another use, which does not reveal this one."""
+        """Derive a secret for another use, which does not reveal this one.
+
+        Args:
+            use: Name of the other use.
+
+        Returns:
+            32 bytes.
+        """
         return hmac.new(self.secret, f"secret for {use}".encode(), hashlib.sha256).digest()
 
     def secured(self, raw: socket.socket, *, server: bool) -> socket.socket:
@@ -129,6 +136,12 @@ class NetworkPeers:
         return listener
 
     def notify(self, notice: str, outcome: Outcome) -> None:
+        """Write a notice here and hand it to the door, which delivers it to the other instances.
+
+        Args:
+            notice: Name of the notice.
+            outcome: How the job ended.
+        """
         write_notice(self._directory, notice, outcome, sender=self._host)
         if self._door is not None and self._door.stdin is not None:
             line = json.dumps({"notice": notice, "outcome": asdict(outcome)}) + "\n"
@@ -137,9 +150,26 @@ class NetworkPeers:
                 self._door.stdin.flush()
 
     def read_notice(self, notice: str) -> Outcome | None:
+        """Return a notice that this instance has, or None.
+
+        Args:
+            notice: Name of the notice.
+
+        Returns:
+            The outcome.
+        """
         return read_notice(self._directory, notice)
 
     def run(self, host: str, command: str) -> int:
+        """Run a command on another instance, after it has begun; its output goes to this process's.
+
+        Args:
+            host: Name of the instance.
+            command: A command for a shell.
+
+        Returns:
+            Exit status of the command; 1 if the instance did not begin in time.
+        """
         addresses = Addresses.read(self._file)
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -168,7 +198,15 @@ class NetworkPeers:
 
 
 def call(addresses: Addresses, host: str) -> Connection | None:
-    """Connect to the door of an instance; return None if it does not listen."""
+    """Connect to the door of an instance; return None if it does not listen.
+
+    Args:
+        addresses: Addresses and secret of the job.
+        host: Name of the instance.
+
+    Returns:
+        An encrypted connection, if the job encrypts.
+    """
     for number in range(NUM_PORTS):
         where = addresses.addresses[host], port_of(addresses.secret, host, number)
         try:
@@ -189,7 +227,12 @@ def call(addresses: Addresses, host: str) -> Connection | None:
 
 
 def was_reached(directory: Path, host: str) -> bool:
-    """Return whether mpirun, on this instance, has started a daemon on another one."""
+    """Return whether mpirun, on this instance, has started a daemon on another one.
+
+    Args:
+        directory: Directory of this instance's notices.
+        host: Name of the other instance.
+    """
     return (directory / _mark(host)).exists()
 
 

@@ -32,20 +32,44 @@ class Peers(Protocol):
         """
 
     def notify(self, notice: str, outcome: Outcome) -> None:
-        """Publish a notice to all instances, including this one, without waiting for them."""
+        """Publish a notice to all instances, including this one, without waiting for them.
+
+        Args:
+            notice: Name of the notice.
+            outcome: How the job ended.
+        """
 
     def read_notice(self, notice: str) -> Outcome | None:
-        """Return the notice of that name, if any."""
+        """Return the notice of that name, if any.
+
+        Args:
+            notice: Name of the notice.
+
+        Returns:
+            The outcome; None without the notice.
+        """
 
     def run(self, host: str, command: str) -> int:
-        """Run a command on another instance; its output goes to this process's. Return its exit status."""
+        """Run a command on another instance; its output goes to this process's. Return its exit status.
+
+        Args:
+            host: Name of the instance.
+            command: A command for a shell.
+
+        Returns:
+            1 if the instance did not begin in time.
+        """
 
     def close(self) -> None:
         """Deliver pending notices to instances that may wait for them."""
 
 
 def peers_of(plan: Plan) -> Peers | None:
-    """Return the peers of an instance; None if it is the only instance."""
+    """Return the peers of an instance; None if it is the only instance.
+
+    Args:
+        plan: The plan of the instance.
+    """
     if plan.network:
         return NetworkPeers(Path(plan.shared), file=Path(plan.network), host=plan.host, others=plan.others)
     return DirectoryPeers(Path(plan.shared), host=plan.host, others=plan.others) if plan.shared else None

@@ -46,11 +46,22 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """Read the plan."""
+        """Read the plan.
+
+        Args:
+            path: Path of the file.
+
+        Returns:
+            The plan.
+        """
         return cls(**json.loads(path.read_text(encoding="ascii")))
 
     def write(self, path: Path) -> None:
-        """Write the plan."""
+        """Write the plan.
+
+        Args:
+            path: Path of the file.
+        """
         path.write_text(json.dumps(asdict(self)), encoding="ascii")
 
 
@@ -83,7 +94,11 @@ class Outcome:
         return cls(**json.loads(path.read_text(encoding="ascii")))
 
     def write(self, path: Path) -> None:
-        """Write the outcome atomically."""
+        """Write the outcome atomically.
+
+        Args:
+            path: Path of the file; readers see the old or the new one.
+        """
         new = path.with_suffix(".tmp")
         new.write_text(json.dumps(asdict(self)), encoding="ascii")
         new.replace(path)

@@ -63,7 +63,14 @@ class MPI:
         return [*command, *options.arguments]
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that make mpi4py load the library of this mpirun, unless the user has chosen one."""
+        """Return the variables that make mpi4py load the library of this mpirun, unless the user has chosen one.
+
+        Args:
+            given: Variables of the job; what they choose stays.
+
+        Returns:
+            At most one variable.
+        """
         library = Path(self.mpirun).resolve().parent.parent / "lib" / _LIBRARIES[self.vendor]
         return {_CHOICE: str(library)} if library.is_file() and _CHOICE not in given else {}
 

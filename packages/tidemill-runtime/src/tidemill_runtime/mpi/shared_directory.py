@@ -42,6 +42,12 @@ class DirectoryPeers:
         return listen(self._directory / _socket_name(self._host))
 
     def notify(self, notice: str, outcome: Outcome) -> None:
+        """Write a notice and wake the other instances, if they listen.
+
+        Args:
+            notice: Name of the notice.
+            outcome: How the job ended.
+        """
         write_notice(self._directory, notice, outcome, sender=self._host)
         for host in self._others:
             with contextlib.suppress(OSError):  # the other instance may not have begun, or may have ended
@@ -50,9 +56,26 @@ class DirectoryPeers:
                 connection.close()
 
     def read_notice(self, notice: str) -> Outcome | None:
+        """Return a notice of the shared directory, or None.
+
+        Args:
+            notice: Name of the notice.
+
+        Returns:
+            The outcome.
+        """
         return read_notice(self._directory, notice)
 
     def run(self, host: str, command: str) -> int:
+        """Run a command on another instance, after it has begun; its output goes to this process's.
+
+        Args:
+            host: Name of the instance.
+            command: A command for a shell.
+
+        Returns:
+            Exit status of the command; 1 if the instance did not begin in time.
+        """
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -72,7 +95,14 @@ class DirectoryPeers:
 
 
 def write_notice(directory: Path, notice: str, outcome: Outcome, *, sender: str) -> None:
-    """Write a notice, unless there is one of that name."""
+    """Write a notice, unless there is one of that name.
+
+    Args:
+        directory: A directory that all instances share.
+        notice: Name of the notice.
+        outcome: How the job ended.
+        sender: Name of this instance.
+    """
     own = directory / f"{notice}.json.{sender}"
     outcome.write(own)
     with contextlib.suppress(FileExistsError):
@@ -80,7 +110,15 @@ def write_notice(directory: Path, notice: str, outcome: Outcome, *, sender: str)
 
 
 def read_notice(directory: Path, notice: str) -> Outcome | None:
-    """Return the notice of that name, if any."""
+    """Return the notice of that name, if any.
+
+    Args:
+        directory: A directory that all instances share.
+        notice: Name of the notice.
+
+    Returns:
+        The outcome; None without the notice.
+    """
     try:
         return Outcome.read(directory / f"{notice}.json")
     except FileNotFoundError:

@@ -16,7 +16,14 @@ _BACKLOG = 128
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen at a path, and replace an existing socket there."""
+    """Listen at a path, and replace an existing socket there.
+
+    Args:
+        path: Path of the socket; longer ones than the kernel's limit work, too.
+
+    Returns:
+        A listening unix socket.
+    """
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -30,7 +37,18 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(directory: str, name: str) -> socket.socket:
-    """Connect to the socket of that name in a directory."""
+    """Connect to the socket of that name in a directory.
+
+    Args:
+        directory: The directory; its path may be longer than the kernel's limit.
+        name: Name of the socket.
+
+    Returns:
+        A connected unix socket.
+
+    Raises:
+        OSError: If nobody listens.
+    """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

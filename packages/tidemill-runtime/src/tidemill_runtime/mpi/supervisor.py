@@ -104,7 +104,11 @@ class Supervisor:
             return self._outcome()
 
     def notify_others(self, outcome: Outcome) -> None:
-        """Notify the instances that wait for mpirun that it has ended; some may not have begun yet."""
+        """Notify the instances that wait for mpirun that it has ended; some may not have begun yet.
+
+        Args:
+            outcome: How the job ended on this instance.
+        """
         if self._peers is None:
             return
         if self._plan.mpirun:

@@ -53,7 +53,11 @@ class Interpreter:
         self._set_by_imports = {name: value for name, value in os.environ.items() if before.get(name) != value}
 
     def difference(self, variables: Mapping[str, str]) -> str:
-        """Return the first variable that a fresh interpreter would have read differently; empty if there is none."""
+        """Return the first variable that a fresh interpreter would have read differently; empty if there is none.
+
+        Args:
+            variables: The variables that the script would get.
+        """
         return difference(self.variables, variables, also=self._set_by_imports)
 
     def become_fresh(self, *, argv: Sequence[str], variables: Mapping[str, str], directory: str) -> None:

@@ -23,7 +23,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def differing(peer: Peer) -> frozenset[str]:
-    """Return the kinds of namespaces that differ between the peer and this process."""
+    """Return the kinds of namespaces that differ between the peer and this process.
+
+    Args:
+        peer: The process to compare with.
+
+    Returns:
+        Names of `/proc/PID/ns`, e.g. ``mnt``.
+    """
     return frozenset(kind for kind in (*KINDS, "user") if _identity(peer, kind) != _own(kind))
 
 

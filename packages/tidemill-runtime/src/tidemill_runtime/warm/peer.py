@@ -61,14 +61,35 @@ class Peer:
         self.status()
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file of the process's /proc directory."""
+        """Open a file of the process's /proc directory.
+
+        Args:
+            name: Path relative to ``/proc/PID``.
+            flags: Of `os.open`; ``O_CLOEXEC`` is added. Default: read only.
+
+        Returns:
+            A descriptor, which the caller closes.
+
+        Raises:
+            Refused: If the file cannot be opened.
+        """
         try:
             return os.open(name, flags | os.O_CLOEXEC, dir_fd=self.directory_fd)
         except OSError as error:
             raise Refused(f"{name} of process {self.pid} cannot be opened: {error.strerror}") from error
 
     def read(self, name: str) -> str:
-        """Read a file of the process's /proc directory."""
+        """Read a file of the process's /proc directory.
+
+        Args:
+            name: Path relative to ``/proc/PID``.
+
+        Returns:
+            UTF-8 text; damaged bytes are replaced.
+
+        Raises:
+            Refused: If the file cannot be read.
+        """
         fd = self.open(name)
         try:
             with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
