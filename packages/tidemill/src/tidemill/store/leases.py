@@ -46,24 +46,51 @@ class SqlLeaseRecords:
         return found
 
     def add(self, ref: InstanceRef, *, lease_s: float) -> None:
+        """Store the lease of an instance that was launched now.
+
+        Args:
+            ref: The instance.
+            lease_s: Length of the lease in seconds.
+        """
         self._database.write_sync(lambda connection: _add(connection, [ref], start=self._start, lease_s=lease_s))
 
     def adopt(self, refs: Collection[InstanceRef], *, lease_s: float) -> None:
+        """Store leases of instances that an earlier start of the service launched.
+
+        Args:
+            refs: The instances.
+            lease_s: Length of the leases in seconds.
+        """
         before = self._start - 1
         self._database.write_sync(lambda connection: _add(connection, refs, start=before, lease_s=lease_s))
 
     async def renew(self, ref: InstanceRef) -> None:
         # After a start, thousands of agents report at the same time. One write stores the renewals of all that wait.
+        """Store that this start of the service has renewed a lease; returns after the commit.
+
+        Args:
+            ref: The instance.
+        """
         self._renewed.append(ref)
         if self._write is None:
             self._write = asyncio.create_task(self._store_renewed())
         await asyncio.shield(self._write)
 
     async def store_reachable(self, seconds: float) -> None:
+        """Store for how long this start of the service could be reached.
+
+        Args:
+            seconds: Time since the start.
+        """
         statement = update(starts).where(starts.c.number == self._start).values(reachable_ms=int(seconds * 1000))
         await self._database.write(lambda connection: connection.execute(statement) and None)
 
     def remove(self, refs: Collection[InstanceRef]) -> None:
+        """Delete the leases of instances that have ended.
+
+        Args:
+            refs: The instances.
+        """
         self._database.write_sync(lambda connection: _remove(connection, refs))
 
     async def _store_renewed(self) -> None:

@@ -46,7 +46,15 @@ class Database(Protocol):
         ...
 
     def write_sync(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
-        """Do the same as `write`, for plain threads. Never call it in an event loop or inside a work."""
+        """Do the same as `write`, for plain threads. Never call it in an event loop or inside a work.
+
+        Args:
+            work: As for `write`.
+            grows: Whether it is refused while the disk is full.
+
+        Returns:
+            What ``work`` returned, after the commit.
+        """
         ...
 
     def read(self, work: Callable[[Connection], T]) -> T:
@@ -60,7 +68,14 @@ class Database(Protocol):
         ...
 
     async def read_in_thread(self, work: Callable[[Connection], T]) -> T:
-        """Do the same as `read` in a thread: for everything that may take longer than a millisecond."""
+        """Do the same as `read` in a thread: for everything that may take longer than a millisecond.
+
+        Args:
+            work: Runs in a transaction that only reads.
+
+        Returns:
+            What ``work`` returned.
+        """
         ...
 
     def close(self) -> None:
@@ -69,7 +84,15 @@ class Database(Protocol):
 
 
 def stored_secret(database: Database, name: str) -> str:
-    """Return the random secret ``name`` of this database (64 hexadecimal digits), created at first use."""
+    """Return the random secret ``name`` of this database (64 hexadecimal digits), created at first use.
+
+    Args:
+        database: The database; it is written at first use.
+        name: Name of the secret.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     key = f"secret.{name}"
     query = select(meta.c.value).where(meta.c.key == key)
 

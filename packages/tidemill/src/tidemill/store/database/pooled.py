@@ -92,12 +92,38 @@ class PooledDatabase(Database):
         self._writer = _Writer(self._commit_or_reconnect, database=name)
 
     async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
+        """Run a work in the next group's transaction, as `Database.write`.
+
+        Args:
+            work: Runs in the transaction.
+            grows: Whether it is refused while the disk is full.
+
+        Returns:
+            What ``work`` returned, after the commit.
+        """
         return await self._writer.write(work, grows=grows)
 
     def write_sync(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
+        """Do the same as `write`, for plain threads.
+
+        Args:
+            work: Runs in the transaction.
+            grows: Whether it is refused while the disk is full.
+
+        Returns:
+            What ``work`` returned, after the commit.
+        """
         return self._writer.write_sync(work, grows=grows)
 
     def read(self, work: Callable[[Connection], T]) -> T:
+        """Run a work that only reads, in this thread, as `Database.read`.
+
+        Args:
+            work: Runs in a transaction that only reads.
+
+        Returns:
+            What ``work`` returned.
+        """
         try:
             return self._read(work)
         except DBAPIError as error:
@@ -107,6 +133,14 @@ class PooledDatabase(Database):
             raise translated from error
 
     async def read_in_thread(self, work: Callable[[Connection], T]) -> T:
+        """Do the same as `read` in a thread of the pool.
+
+        Args:
+            work: Runs in a transaction that only reads.
+
+        Returns:
+            What ``work`` returned.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.read, work)
 
     def close(self) -> None:
@@ -204,7 +238,11 @@ class PooledDatabase(Database):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of an error; that of the driver's error if there is one."""
+    """Return the text of an error; that of the driver's error if there is one.
+
+    Args:
+        error: Any error; one of SQLAlchemy's driver is unwrapped.
+    """
     return str(error.orig) if isinstance(error, DBAPIError) else str(error)
 
 

@@ -34,7 +34,14 @@ def blocks(directory: Path, begin: Position) -> Iterator[tuple[bytes, Position]]
 
 
 def blocks_backward(directory: Path) -> Iterator[bytes]:
-    """Yield blocks from the end of a stream to its beginning; the lines of each are in the order of the log."""
+    """Yield blocks from the end of a stream to its beginning; the lines of each are in the order of the log.
+
+    Args:
+        directory: Directory of the stream.
+
+    Yields:
+        Whole lines with LF.
+    """
     for number in reversed(segments_of(directory)):
         with SegmentFile(segment_path(directory, number)) as file:
             place = file.end

@@ -42,19 +42,36 @@ class SegmentFile:
             os.close(self._fd)
 
     def begins_line(self, offset: int) -> bool:
-        """Whether a line begins, or will begin, at ``offset``."""
+        """Return whether a line begins, or will begin, at ``offset``.
+
+        Args:
+            offset: Bytes from the start of the segment.
+        """
         return offset == 0 or (offset <= self.end and os.pread(self._fd, 1, offset - 1) == b"\n")
 
     def line_begin(self, offset: int, *, before: int) -> int:
         """Return the offset of the first line at or after ``offset``, if it is before ``before``; else that of the line
-        around ``offset``."""
+        around ``offset``.
+
+        Args:
+            offset: Bytes from the start of the segment.
+            before: Upper bound of the result, in bytes.
+
+        Returns:
+            An offset at which a line begins.
+        """
         if self.begins_line(offset):
             return offset
         feed = self.read(offset, before - 1).find(b"\n")
         return offset + feed + 1 if feed >= 0 else self._feed_before(offset) + 1
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes between two offsets; fewer if the file was truncated meanwhile."""
+        """Return the bytes between two offsets; fewer if the file was truncated meanwhile.
+
+        Args:
+            begin: First byte.
+            end: Byte after the last one.
+        """
         parts: list[bytes] = []
         while begin < end:
             part = os.pread(self._fd, end - begin, begin)
@@ -65,7 +82,14 @@ class SegmentFile:
         return b"".join(parts)
 
     def lines(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield offsets and lines (without LF), from the line that begins at ``offset``."""
+        """Yield offsets and lines (without LF), from the line that begins at ``offset``.
+
+        Args:
+            offset: Where a line begins.
+
+        Yields:
+            Offset of the line, and its bytes.
+        """
         rest = b""
         at = offset  # of the first byte of rest
         read = offset
@@ -80,7 +104,14 @@ class SegmentFile:
                 at += len(line) + 1
 
     def lines_before(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and content of the lines that end before ``offset``, last first; a line begins at ``offset``."""
+        """Yield offset and content of the lines that end before ``offset``, last first; a line begins at ``offset``.
+
+        Args:
+            offset: Where a line begins.
+
+        Yields:
+            Offset of the line, and its bytes.
+        """
         rest = b""  # the end of the line that begins before what was read
         read = max(0, min(offset, self.end) - 1)  # without the LF of the last line
         if min(offset, self.end) == 0:
@@ -98,7 +129,11 @@ class SegmentFile:
         yield 0, rest
 
     def find(self, time_ms: int) -> int:
-        """Return the offset of the first line at or after a time, or `end` if there is no such line."""
+        """Return the offset of the first line at or after a time, or `end` if there is no such line.
+
+        Args:
+            time_ms: Milliseconds since the epoch.
+        """
         low, high = 0, self.end  # lines before low are earlier than time_ms; lines from high on are not
         while high - low > BLOCK_BYTES:
             middle = (low + high) // 2

@@ -25,7 +25,14 @@ class SegmentSink:
         self._lock = threading.Lock()
 
     def received_bytes(self, stream: StreamName) -> int:
-        """Return the offset from which to deliver."""
+        """Return the offset from which to deliver.
+
+        Args:
+            stream: Name of the stream.
+
+        Returns:
+            Bytes received so far, over all segments.
+        """
         directory = self._directory(stream)
         received = 0
         for number in segments_of(directory):

@@ -42,7 +42,11 @@ class StreamSpans:
         self._seen: dict[Path, _Seen] = {}
 
     def of(self, directory: Path) -> Span | None:
-        """Return the span of the stream in ``directory``, or None if it has no event."""
+        """Return the span of the stream in ``directory``, or None if it has no event.
+
+        Args:
+            directory: Directory of the stream.
+        """
         seen = self._seen.get(directory)
         if seen is not None and seen.is_current:
             return seen.span

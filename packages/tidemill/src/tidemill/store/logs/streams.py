@@ -92,6 +92,14 @@ class Position:
     offset: int
 
     def token(self, direction: str) -> str:
+        """Return the position as a token of CloudWatch Logs.
+
+        Args:
+            direction: ``f`` or ``b``.
+
+        Returns:
+            For example ``f/00000001/000000001234``.
+        """
         return f"{direction}/{self.segment:08}/{self.offset:012}"
 
 
@@ -167,7 +175,12 @@ class LogReader:
 
     def lines(self, begin: Position, *, max_bytes: int) -> list[StoredLine]:
         """Return lines from a position on, up to ``max_bytes`` or the end of the stream; at least one line if there is
-        one."""
+        one.
+
+        Args:
+            begin: Where the first line begins.
+            max_bytes: Bytes of all lines, roughly.
+        """
         found: list[StoredLine] = []
         size_bytes = 0
         with contextlib.closing(self._lines(segments_of(self._directory), begin)) as lines:
@@ -179,11 +192,19 @@ class LogReader:
         return found
 
     def find(self, time_ms: int) -> Position:
-        """Return the position of the first line at or after a time, or the end of the stream if there is none."""
+        """Return the position of the first line at or after a time, or the end of the stream if there is none.
+
+        Args:
+            time_ms: Milliseconds since the epoch.
+        """
         return self._find(segments_of(self._directory) or [1], time_ms)
 
     def is_position(self, place: Position) -> bool:
-        """Whether a line begins, or will begin, at ``place``."""
+        """Return whether a line begins, or will begin, at ``place``.
+
+        Args:
+            place: Any position, also one that a client sent.
+        """
         return place.segment in segments_of(self._directory) and self._begins_line(place)
 
     def first_event_ms(self) -> int | None:
@@ -317,12 +338,22 @@ class LogStreams:
         self._directories: dict[tuple[str, str], Path] = {}
 
     def open(self, group: str, name: str) -> LogReader | None:
-        """Return the reader of a stream, or None if there is no such stream."""
+        """Return the reader of a stream, or None if there is no such stream.
+
+        Args:
+            group: Name of the group.
+            name: Name of the stream.
+        """
         directory = stream_directory(self._root, group, name)
         return LogReader(directory) if (directory / STREAM_FILE).exists() else None
 
     def names(self, group: str, *, prefix: str = "") -> list[str]:
-        """Return the sorted names of the streams of a group; an empty list if there are none or no such group."""
+        """Return the sorted names of the streams of a group; an empty list if there are none or no such group.
+
+        Args:
+            group: Name of the group.
+            prefix: Only names that begin with it. Default: all.
+        """
         with self._lock:
             names = self._sorted_names(group_directory(self._root, group))
         first = bisect_left(names, prefix)
@@ -332,7 +363,12 @@ class LogStreams:
         return names[first:last]
 
     def directory(self, group: str, name: str) -> Path:
-        """Return the directory of a stream, for readers; it need not exist."""
+        """Return the directory of a stream, for readers; it need not exist.
+
+        Args:
+            group: Name of the group.
+            name: Name of the stream.
+        """
         known = self._directories.get((group, name))
         if known is None:
             known = self._directories[group, name] = stream_directory(self._root, group, name)
@@ -349,7 +385,14 @@ class LogStreams:
             return sorted(self._groups.values())
 
     def describe_group(self, group: str) -> LogGroup:
-        """Return the description of a group. It reads from every stream, so call it in a thread."""
+        """Return the description of a group. It reads from every stream, so call it in a thread.
+
+        Args:
+            group: Name of the group; it need not exist.
+
+        Returns:
+            Creation time and bytes of its streams.
+        """
         directories = [self.directory(group, name) for name in self.names(group)]
         created = [int(about["created_ms"]) for each in directories if (about := _about(each)) is not None]
         return LogGroup(
@@ -359,7 +402,15 @@ class LogStreams:
         )
 
     def describe(self, group: str, name: str) -> LogStream | None:
-        """Return the description of a stream, or None if there is no such stream."""
+        """Return the description of a stream, or None if there is no such stream.
+
+        Args:
+            group: Name of the group.
+            name: Name of the stream.
+
+        Returns:
+            Times and bytes; times of events are None without an event.
+        """
         directory = stream_directory(self._root, group, name)
         about = _about(directory)
         if about is None:

@@ -51,7 +51,11 @@ class LogTerms:
         return cls(tuple(found[""]), tuple(found["?"]), tuple(found["-"]))
 
     def match(self, message: bytes) -> bool:
-        """Whether a message matches the pattern."""
+        """Return whether a message matches the pattern.
+
+        Args:
+            message: Bytes of the message.
+        """
         return (
             all(term in message for term in self.required)
             and (not self.optional or any(term in message for term in self.optional))

@@ -53,7 +53,11 @@ class Digest(Protocol):
     """A hash, or another object that processes bytes incrementally."""
 
     def update(self, data: bytes | memoryview, /) -> object:
-        """Process the next bytes."""
+        """Process the next bytes.
+
+        Args:
+            data: A piece of the content; not kept.
+        """
         ...
 
 
@@ -91,7 +95,11 @@ class Draft:
         self._hashers = hashers
 
     def append(self, chunks: Iterable[bytes]) -> None:
-        """Write and hash ``chunks``."""
+        """Write and hash ``chunks``.
+
+        Args:
+            chunks: Pieces in order.
+        """
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         for chunk in chunks:
@@ -114,7 +122,12 @@ class Draft:
         return self._place()
 
     def clone(self, source_fd: int, size_bytes: int) -> None:
-        """Share the first blocks of an open file, if the file system can (reflink). `fill` then does nothing."""
+        """Share the first blocks of an open file, if the file system can (reflink). `fill` then does nothing.
+
+        Args:
+            source_fd: Descriptor of the source, open for reading.
+            size_bytes: Bytes to share.
+        """
         self.append(())
         with contextlib.suppress(OSError):  # another file system, or one without reflinks
             fcntl.ioctl(self._fd, _FICLONE, source_fd)

@@ -86,7 +86,14 @@ class ContentMissing(Exception):
 
 
 def no_such_bucket(bucket: str) -> NoSuchBucket:
-    """Return the error for a bucket that does not exist."""
+    """Return the error for a bucket that does not exist.
+
+    Args:
+        bucket: Name that the request had.
+
+    Returns:
+        HTTP status 404, as on AWS.
+    """
     return NoSuchBucket(
         f"there is no bucket {bucket!r}; create it first, or list the buckets there are",
         members={"BucketName": bucket},
@@ -94,7 +101,15 @@ def no_such_bucket(bucket: str) -> NoSuchBucket:
 
 
 def no_such_key(bucket: str, key: str) -> NoSuchKey:
-    """Return the error for an object that does not exist."""
+    """Return the error for an object that does not exist.
+
+    Args:
+        bucket: Name of the bucket.
+        key: Key that the request had.
+
+    Returns:
+        HTTP status 404, as on AWS.
+    """
     return NoSuchKey(
         f"there is no object s3://{bucket}/{key}; keys are compared exactly, check case and slashes",
         members={"Key": key},
@@ -102,7 +117,14 @@ def no_such_key(bucket: str, key: str) -> NoSuchKey:
 
 
 def no_such_upload(upload_id: str) -> NoSuchUpload:
-    """Return the error for a multipart upload that does not exist."""
+    """Return the error for a multipart upload that does not exist.
+
+    Args:
+        upload_id: Id that the request had.
+
+    Returns:
+        HTTP status 404, as on AWS.
+    """
     return NoSuchUpload(
         f"there is no multipart upload {upload_id!r} for this key: it was never begun, was aborted, or is complete;"
         " begin a new one",

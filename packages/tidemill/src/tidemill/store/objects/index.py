@@ -88,7 +88,11 @@ class DamagedObject:
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> "DamagedObject":
-        """Read a damaged row of the table `objects`. Its columns may have values of any type."""
+        """Read a damaged row of the table `objects`. Its columns may have values of any type.
+
+        Args:
+            row: Columns by name.
+        """
         return cls(
             key=shown(row["key"]),
             size_bytes=number(row["size_bytes"]),
@@ -210,24 +214,50 @@ _KEYS_PER_STATEMENT = 500
 
 
 def bucket_created_ms(connection: Connection, name: str) -> int | None:
-    """Return the time when the bucket was created, or None if there is no such bucket."""
+    """Return the time when the bucket was created, or None if there is no such bucket.
+
+    Args:
+        connection: A transaction of the database, as in all functions of this module.
+        name: Name of the bucket.
+
+    Returns:
+        Milliseconds since the epoch.
+    """
     return connection.execute(select(buckets.c.created_ms).where(buckets.c.name == name)).scalar()
 
 
 def require_bucket(connection: Connection, name: str) -> None:
-    """Raise NoSuchBucket unless there is such a bucket."""
+    """Raise NoSuchBucket unless there is such a bucket.
+
+    Args:
+        connection: A transaction.
+        name: Name of the bucket.
+
+    Raises:
+        NoSuchBucket: If there is none.
+    """
     if bucket_created_ms(connection, name) is None:
         raise no_such_bucket(name)
 
 
 def buckets_by_name(connection: Connection) -> list[tuple[str, int]]:
-    """Return name and creation time (milliseconds since the epoch) of every bucket, sorted by name."""
+    """Return name and creation time (milliseconds since the epoch) of every bucket, sorted by name.
+
+    Args:
+        connection: A transaction.
+    """
     rows = connection.execute(select(buckets.c.name, buckets.c.created_ms).order_by(buckets.c.name))
     return [(row.name, row.created_ms) for row in rows]
 
 
 def insert_bucket(connection: Connection, name: str, created_ms: int) -> bool:
-    """Create a bucket; return False if it already exists."""
+    """Create a bucket; return False if it already exists.
+
+    Args:
+        connection: A transaction that may write.
+        name: Name of the bucket.
+        created_ms: Milliseconds since the epoch.
+    """
     if bucket_created_ms(connection, name) is not None:
         return False
     connection.execute(insert(buckets).values(name=name, created_ms=created_ms))
@@ -235,14 +265,24 @@ def insert_bucket(connection: Connection, name: str, created_ms: int) -> bool:
 
 
 def bucket_is_empty(connection: Connection, name: str) -> bool:
-    """Return whether the bucket has no object and no open upload."""
+    """Return whether the bucket has no object and no open upload.
+
+    Args:
+        connection: A transaction.
+        name: Name of the bucket.
+    """
     first = connection.execute(select(objects.c.key).where(objects.c.bucket == name).limit(1)).first()
     open_upload = select(uploads.c.key).where(uploads.c.bucket == name, uploads.c.completed_ms.is_(None)).limit(1)
     return first is None and connection.execute(open_upload).first() is None
 
 
 def delete_bucket(connection: Connection, name: str) -> None:
-    """Remove the bucket and the records of its completed uploads."""
+    """Remove the bucket and the records of its completed uploads.
+
+    Args:
+        connection: A transaction that may write.
+        name: Name of the bucket, which is empty.
+    """
     connection.execute(delete(uploads).where(uploads.c.bucket == name))
     connection.execute(delete(buckets).where(buckets.c.name == name))
 
@@ -259,7 +299,12 @@ def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | No
 
 
 def put_object(connection: Connection, info: ObjectInfo) -> str | None:
-    """Store an object. Return the content id of the object that it replaces, or None."""
+    """Store an object. Return the content id of the object that it replaces, or None.
+
+    Args:
+        connection: A transaction that may write.
+        info: The row.
+    """
     replaced = delete_object(connection, info.bucket, info.key)
     connection.execute(insert(objects).values(info.to_row()))
     return replaced
@@ -269,6 +314,11 @@ def put_objects(connection: Connection, bucket: str, infos: Sequence[ObjectInfo]
     """Store objects of one bucket; later ones replace earlier ones of the same key. Return the content ids replaced.
 
     A few statements for all rows: a statement costs more time than the row.
+
+    Args:
+        connection: A transaction that may write.
+        bucket: Name of the bucket.
+        infos: The rows, in the order of their puts.
     """
     last = {info.key.encode(): info for info in infos}
     released = [info.content_id for info in infos if last[info.key.encode()] is not info]
@@ -284,7 +334,13 @@ def put_objects(connection: Connection, bucket: str, infos: Sequence[ObjectInfo]
 
 
 def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
-    """Delete the object's row, even if it is damaged. Return its content id, or None if there was no row."""
+    """Delete the object's row, even if it is damaged. Return its content id, or None if there was no row.
+
+    Args:
+        connection: A transaction that may write.
+        bucket: Name of the bucket.
+        key: The key; a missing one is no error.
+    """
     where = (objects.c.bucket == bucket, objects.c.key == key.encode())
     content_id = connection.execute(select(objects.c.content_id).where(*where)).scalar()
     if content_id is not None:
@@ -293,31 +349,59 @@ def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
 
 
 def unnamed_of(connection: Connection, content_ids: Iterable[str]) -> list[str]:
-    """Return those of ``content_ids`` that no row names."""
+    """Return those of ``content_ids`` that no row names.
+
+    Args:
+        connection: A transaction.
+        content_ids: Ids to look for in objects and parts.
+
+    Returns:
+        In the given order.
+    """
     return [content_id for content_id in content_ids if not _is_named(connection, content_id)]
 
 
 def content_named(connection: Connection) -> set[str]:
-    """Return the ids of all content that rows name."""
+    """Return the ids of all content that rows name.
+
+    Args:
+        connection: A transaction.
+    """
     of_objects = connection.execute(select(objects.c.content_id)).scalars()
     of_parts = connection.execute(select(parts.c.content_id)).scalars()
     return {*of_objects, *of_parts}
 
 
 def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
-    """Return whether any multipart upload was completed before ``before_ms``, in milliseconds since the epoch."""
+    """Return whether any multipart upload was completed before ``before_ms``, in milliseconds since the epoch.
+
+    Args:
+        connection: A transaction.
+        before_ms: Upper bound, exclusive.
+    """
     return (
         connection.execute(select(uploads.c.key).where(uploads.c.completed_ms < before_ms).limit(1)).first() is not None
     )
 
 
 def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
-    """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those."""
+    """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those.
+
+    Args:
+        connection: A transaction that may write.
+        before_ms: Milliseconds since the epoch, exclusive.
+    """
     connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))
 
 
 def summarize(connection: Connection, bucket: str, *, prefix: bytes) -> tuple[int, int]:
-    """Return the number of objects whose keys begin with ``prefix``, and their size in bytes."""
+    """Return the number of objects whose keys begin with ``prefix``, and their size in bytes.
+
+    Args:
+        connection: A transaction.
+        bucket: Name of the bucket.
+        prefix: UTF-8; empty for all keys.
+    """
     query = select(func.count(), func.coalesce(func.sum(objects.c.size_bytes), 0)).where(
         objects.c.bucket == bucket, objects.c.key >= prefix
     )
@@ -367,12 +451,22 @@ def successor(prefix: bytes) -> bytes:
     """Return the smallest key after all keys that begin with ``prefix``.
 
     The last byte of ``prefix`` can be incremented, because UTF-8 has no byte 255.
+
+    Args:
+        prefix: UTF-8, not empty.
     """
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def seal(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of ``values``, with ``document`` as JSON text and a checksum over all columns."""
+    """Return a row of ``values``, with ``document`` as JSON text and a checksum over all columns.
+
+    Args:
+        values: Columns without the checksum; ``document`` as a value of JSON. Not changed.
+
+    Returns:
+        A copy.
+    """
     row = {**values, "document": json.dumps(values["document"], ensure_ascii=False, separators=(",", ":"))}
     return {**row, "checksum": _checksum(row)}
 
@@ -435,7 +529,11 @@ def _checksum(row: Mapping[str, Any]) -> bytes:
 
 
 def corrupt_row(what: str) -> StateCorrupt:
-    """Return the error for a damaged row of ``what``."""
+    """Return the error for a damaged row of ``what``.
+
+    Args:
+        what: The object or upload, in words.
+    """
     return StateCorrupt(
         f"the stored description of the {what} fails its checksum; it is not used. Put the object again, or"
         " restore the database from a backup"
@@ -443,13 +541,25 @@ def corrupt_row(what: str) -> StateCorrupt:
 
 
 def shown(value: object) -> str:
-    """Return the text in a column of a damaged row, so that any listing can contain it."""
+    """Return the text in a column of a damaged row, so that any listing can contain it.
+
+    Args:
+        value: A value of any type.
+
+    Returns:
+        Text of UTF-8.
+    """
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return _UNLISTABLE.sub("\ufffd", text)
 
 
 def number(value: object, *, most: int = 2**63 - 1) -> int:
-    """Return the number in a column of a damaged row; 0 if it is none from 0 to ``most``."""
+    """Return the number in a column of a damaged row; 0 if it is none from 0 to ``most``.
+
+    Args:
+        value: A value of any type.
+        most: Largest number that is believed. Default: that of 64 bits.
+    """
     return value if isinstance(value, int) and 0 <= value <= most else 0
 
 

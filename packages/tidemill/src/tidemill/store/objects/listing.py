@@ -36,12 +36,20 @@ class ObjectPage:
 
 
 def after_key(key: str) -> bytes:
-    """Return the start of a page that follows ``key``."""
+    """Return the start of a page that follows ``key``.
+
+    Args:
+        key: The last key of a page.
+    """
     return key.encode() + b"\0"
 
 
 def after_prefix(prefix: str) -> bytes:
-    """Return the start of a page that follows all keys under ``prefix``."""
+    """Return the start of a page that follows all keys under ``prefix``.
+
+    Args:
+        prefix: The prefix that was skipped, not empty.
+    """
     return object_index.successor(prefix.encode())
 
 

@@ -110,15 +110,30 @@ class ObjectStore:
         return await self.database.write(lambda c: object_index.insert_bucket(c, name, now_ms), grows=True)
 
     def bucket_exists(self, name: str) -> bool:
-        """Return whether a bucket exists."""
+        """Return whether a bucket exists.
+
+        Args:
+            name: Name of the bucket.
+        """
         return self.bucket_created_ms(name) is not None
 
     def bucket_created_ms(self, name: str) -> int | None:
-        """Return when a bucket was created, in milliseconds since the epoch; None if there is no such bucket."""
+        """Return when a bucket was created, in milliseconds since the epoch; None if there is no such bucket.
+
+        Args:
+            name: Name of the bucket.
+        """
         return self.database.read(lambda c: object_index.bucket_created_ms(c, name))
 
     def require_bucket(self, name: str) -> None:
-        """Raise NoSuchBucket unless there is such a bucket."""
+        """Raise NoSuchBucket unless there is such a bucket.
+
+        Args:
+            name: Name of the bucket.
+
+        Raises:
+            NoSuchBucket: If there is none.
+        """
         if not self.bucket_exists(name):
             raise no_such_bucket(name)
 
@@ -156,7 +171,12 @@ class ObjectStore:
         return self.database.read(lambda c: object_index.get_object(c, bucket, key))
 
     def head_if_sound(self, bucket: str, key: str) -> ObjectInfo | None:
-        """Return the object, or None if there is no such object or its row is damaged, so that it is put again."""
+        """Return the object, or None if there is no such object or its row is damaged, so that it is put again.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+        """
         try:
             return self.head(bucket, key)
         except StateCorrupt:
@@ -235,7 +255,11 @@ class ObjectStore:
         return await self.database.read_in_thread(work)
 
     def file_of(self, info: ObjectInfo) -> Path | None:
-        """Return the file with the object's bytes, which never changes; None if the bytes are in a remote S3."""
+        """Return the file with the object's bytes, which never changes; None if the bytes are in a remote S3.
+
+        Args:
+            info: The row of the object.
+        """
         return self.contents.of(info.content_id).file(info.content_id)
 
     def open(self, reference: ObjectReference) -> BinaryIO:
@@ -283,7 +307,14 @@ class ObjectStore:
         self.contents.disk.check_size(info.content_id, size_bytes=info.size_bytes, name=_name(info))
 
     def damaged(self, info: ObjectInfo) -> ObjectDamaged:
-        """Move the file of a damaged object to quarantine. Return the error to raise."""
+        """Move the file of a damaged object to quarantine. Return the error to raise.
+
+        Args:
+            info: The row of the object.
+
+        Returns:
+            The error; a client gets its code and text.
+        """
         return self.contents.of(info.content_id).damaged(info.content_id, name=_name(info))
 
     async def put_bytes(
@@ -416,7 +447,16 @@ class ObjectStore:
         etag: str | None = None,
         publisher: str | None = "",
     ) -> ObjectInfo:
-        """Return the row of an object with new content, modified now. The arguments are those of `publish`."""
+        """Return the row of an object with new content, modified now. The arguments are those of `publish`.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+            content: The new content.
+            attributes: Content type, metadata and the like.
+            etag: Default: the content's own.
+            publisher: The job that wrote the object. Default: none.
+        """
         return ObjectInfo(
             bucket=bucket,
             key=key,

@@ -50,14 +50,23 @@ def note(connection: Connection, content_ids: Iterable[str], *, uploading: bool,
 
 
 def forget(connection: Connection, content_ids: Iterable[str]) -> None:
-    """Delete the records of content that a row names now, or that has been removed."""
+    """Delete the records of content that a row names now, or that has been removed.
+
+    Args:
+        connection: A transaction that may write.
+        content_ids: Ids of the contents.
+    """
     rows = [{"forgotten": content_id} for content_id in content_ids]
     if rows:
         connection.execute(_FORGET, rows)
 
 
 def released_on_disk(connection: Connection) -> set[str]:
-    """Return the ids of files whose last row was removed, and that may not be removed yet."""
+    """Return the ids of files whose last row was removed, and that may not be removed yet.
+
+    Args:
+        connection: A transaction.
+    """
     return set(connection.execute(select(unnamed.c.content_id).where(unnamed.c.content_id < _SCHEME)).scalars())
 
 
@@ -80,7 +89,14 @@ def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> 
 
 
 def remote_buckets(connection: Connection) -> list[str]:
-    """Return the buckets of remote S3 stores that have the content of objects."""
+    """Return the buckets of remote S3 stores that have the content of objects.
+
+    Args:
+        connection: A transaction.
+
+    Returns:
+        Names, sorted.
+    """
     buckets: list[str] = []
     start = _SCHEME
     while True:

@@ -179,7 +179,12 @@ def require_upload(
 
 
 def put_upload(connection: Connection, upload: UploadInfo) -> None:
-    """Store an upload; replace its earlier row, if any."""
+    """Store an upload; replace its earlier row, if any.
+
+    Args:
+        connection: A transaction that may write.
+        upload: The row.
+    """
     row = upload.to_row()
     connection.execute(
         delete(uploads).where(
@@ -233,7 +238,15 @@ def list_parts(
 
 
 def put_part(connection: Connection, part: PartInfo) -> list[str]:
-    """Store a part. Return the content id of the part that it replaces, if any."""
+    """Store a part. Return the content id of the part that it replaces, if any.
+
+    Args:
+        connection: A transaction that may write.
+        part: The row.
+
+    Returns:
+        At most one id.
+    """
     where = (parts.c.upload_id == part.upload_id, parts.c.part_number == part.part_number)
     replaced = list(connection.execute(select(parts.c.content_id).where(*where)).scalars())
     connection.execute(delete(parts).where(*where))
@@ -242,7 +255,12 @@ def put_part(connection: Connection, part: PartInfo) -> list[str]:
 
 
 def forget_parts(connection: Connection, upload_id: str) -> list[str]:
-    """Remove all parts of an upload. Return their content ids."""
+    """Remove all parts of an upload. Return their content ids.
+
+    Args:
+        connection: A transaction that may write.
+        upload_id: Id of the upload.
+    """
     released = list(connection.execute(select(parts.c.content_id).where(parts.c.upload_id == upload_id)).scalars())
     connection.execute(delete(parts).where(parts.c.upload_id == upload_id))
     return released

@@ -89,7 +89,15 @@ class Transaction(Protocol):
     """The records as one change sees them: everything committed before it, and its own writes so far."""
 
     def get(self, kind: str, name: str) -> Record | None:
-        """Return the record, or None. Raises StateCorrupt on a bad checksum."""
+        """Return the record, or None. Raises StateCorrupt on a bad checksum.
+
+        Args:
+            kind: Kind of record, e.g. ``training-job``.
+            name: Name within the kind.
+
+        Raises:
+            StateCorrupt: If a checksum differs.
+        """
         ...
 
     def insert(self, record: Record) -> None:
@@ -116,6 +124,10 @@ class Transaction(Protocol):
         """Remove a record and return it, or return None if there is no such record.
 
         A damaged record is removed, too; what is returned of it is marked, and has no document.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
         """
         ...
 
@@ -145,19 +157,48 @@ class RecordStore(Protocol):
         ...
 
     async def insert(self, record: Record) -> None:
-        """Store a new record. Raises RecordExists if the name is taken. Refused while the disk is full."""
+        """Store a new record. Raises RecordExists if the name is taken. Refused while the disk is full.
+
+        Args:
+            record: The record.
+
+        Raises:
+            RecordExists: If the name is taken.
+        """
         ...
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work."""
+        """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+            change: Gets the record and returns the new one, or None to leave it.
+
+        Returns:
+            The record after the change; None without one.
+        """
         ...
 
     async def delete(self, kind: str, name: str) -> Record | None:
-        """Remove a record and return it, or return None if there is no such record."""
+        """Remove a record and return it, or return None if there is no such record.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+        """
         ...
 
     def get(self, kind: str, name: str) -> Record | None:
-        """The committed record, or None. Quick enough for the event loop. Raises StateCorrupt on a bad checksum."""
+        """Return the committed record, or None. Quick enough for the event loop.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+
+        Raises:
+            StateCorrupt: If a checksum differs.
+        """
         ...
 
     def generation(self, kind: str, name: str | None = None) -> int | None:
@@ -183,5 +224,12 @@ class RecordStore(Protocol):
         """Do the same as `list` without the documents: the cost of a page does not depend on their size.
 
         Damaged records are in their order, and marked.
+
+        Args:
+            kind: Kind of record.
+            query: Filter, order, page.
+
+        Returns:
+            A page of summaries.
         """
         ...

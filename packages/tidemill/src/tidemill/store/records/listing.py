@@ -78,7 +78,16 @@ class Listing:
     def names(
         self, connection: Connection, after: SortKey | None, *, scan_max_rows: int
     ) -> tuple[list[str], SortKey | None]:
-        """Return the names of the rows of a page with a filter, and the key after which the next page continues."""
+        """Return the names of the rows of a page with a filter, and the key after which the next page continues.
+
+        Args:
+            connection: A transaction.
+            after: Key of the last row of the page before; None for the first page.
+            scan_max_rows: Most rows to look at.
+
+        Returns:
+            Names; None as the key at the end.
+        """
         names: list[str] = []
         looked_at = 0
         last: SortKey | None = after

@@ -28,7 +28,15 @@ class PageTokens:
         self._secret = secret.encode()
 
     def make(self, query: Sequence[object], key: SortKey) -> str:
-        """Return the token with which ``query`` continues after ``key``."""
+        """Return the token with which ``query`` continues after ``key``.
+
+        Args:
+            query: What the next request must repeat; part of the signature.
+            key: Key of the page's last row.
+
+        Returns:
+            Text that no client can change.
+        """
         payload = json.dumps(key, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._mac(query, payload) + payload).decode().rstrip("=")
 

@@ -69,9 +69,26 @@ class SqlTransaction(Transaction):
         """Kinds of the records that were written, and groups of their names."""
 
     def get(self, kind: str, name: str) -> Record | None:
+        """Return a record, as `Transaction.get`.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+
+        Returns:
+            None if there is none.
+        """
         return _get(self._connection, kind, name)
 
     def insert(self, record: Record) -> None:
+        """Store a new record.
+
+        Args:
+            record: The record.
+
+        Raises:
+            RecordExists: If the name is taken.
+        """
         try:
             self._touch(record.kind, record.name)
             self._connection.execute(_INSERT, _to_row(record))
@@ -80,6 +97,19 @@ class SqlTransaction(Transaction):
         faults.point("store.record.written")
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Change one record, as `Transaction.update`.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+            change: Gets the record and returns the new one, or None to leave it.
+
+        Returns:
+            The record after the change; None without one.
+
+        Raises:
+            ValueError: If the new record has another kind or name.
+        """
         current = self.get(kind, name)
         changed = None if current is None else change(current)
         if current is None or changed is None:
@@ -95,6 +125,15 @@ class SqlTransaction(Transaction):
         return stored
 
     def delete(self, kind: str, name: str) -> Record | None:
+        """Remove a record, as `Transaction.delete`.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+
+        Returns:
+            What was removed; None without a record.
+        """
         row = _row(self._connection, kind, name)
         current = None if row is None else _record_or_damaged(row)
         if current is not None:
@@ -127,6 +166,15 @@ class SqlRecordStore(RecordStore):
         self._reported: set[tuple[str, str]] = set()  # damaged records that the log names already
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
+        """Run a work in one transaction, as `RecordStore.change`.
+
+        Args:
+            work: Gets the transaction.
+            grows: Whether it is refused while the disk is full.
+
+        Returns:
+            What ``work`` returned, after the commit.
+        """
         turns: dict[_Turn, int] = {}
 
         def run(connection: Connection) -> T:
@@ -149,6 +197,15 @@ class SqlRecordStore(RecordStore):
         return result
 
     def generation(self, kind: str, name: str | None = None) -> int | None:
+        """Return a number that changes with each write of a kind, or of a group of names that has this one.
+
+        Args:
+            kind: Kind of record.
+            name: Default: all names.
+
+        Returns:
+            None while a write is in progress.
+        """
         what = (kind, None if name is None else _group(name))
         begun = self._begun[what]
         return begun if begun == self._ended[what] else None
@@ -158,18 +215,60 @@ class SqlRecordStore(RecordStore):
             self._ended[each] = max(self._ended[each], turn)
 
     async def insert(self, record: Record) -> None:
+        """Store a new record, as `RecordStore.insert`.
+
+        Args:
+            record: The record.
+        """
         await self.change(lambda transaction: transaction.insert(record), grows=True)
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
+        """Change one record atomically, as `RecordStore.update`.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+            change: Gets the record and returns the new one, or None to leave it.
+
+        Returns:
+            The record after the change; None without one.
+        """
         return await self.change(lambda transaction: transaction.update(kind, name, change))
 
     async def delete(self, kind: str, name: str) -> Record | None:
+        """Remove a record, as `RecordStore.delete`.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+
+        Returns:
+            What was removed; None without a record.
+        """
         return await self.change(lambda transaction: transaction.delete(kind, name))
 
     def get(self, kind: str, name: str) -> Record | None:
+        """Return the committed record, or None, as `RecordStore.get`.
+
+        Args:
+            kind: Kind of record.
+            name: Name within the kind.
+
+        Returns:
+            None if there is none.
+        """
         return self._database.read(lambda connection: _get(connection, kind, name))
 
     async def list(self, kind: str, query: Query) -> Page[Record]:
+        """Return a page of records, as `RecordStore.list`. Damaged ones are logged once and listed apart.
+
+        Args:
+            kind: Kind of record.
+            query: Filter, order, page.
+
+        Returns:
+            A page of records.
+        """
         found, next_token = await self._page(kind, query, _RECORD)
         damaged = tuple(each for each in found if not isinstance(each, Record))
         for each in damaged:
@@ -179,6 +278,15 @@ class SqlRecordStore(RecordStore):
         return Page(tuple(each for each in found if isinstance(each, Record)), next_token, damaged)
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
+        """Return a page of summaries, as `RecordStore.summaries`.
+
+        Args:
+            kind: Kind of record.
+            query: Filter, order, page.
+
+        Returns:
+            A page of summaries.
+        """
         return Page(*await self._page(kind, query, _SUMMARY))
 
     async def _page(self, kind: str, query: Query, form: "_Form[S]") -> tuple[tuple[S | Summary, ...], str | None]:

@@ -74,12 +74,20 @@ def make_engine(url: URL, *, read_only: bool) -> Engine:
 
 
 def has_lost_connection(error: BaseException) -> bool:
-    """Whether the connection is lost, so that only the server knows whether an open transaction was committed."""
+    """Return whether the connection is lost, so that only the server knows whether an open transaction was committed.
+
+    Args:
+        error: Any error; only those of the driver can be it.
+    """
     return isinstance(error, DBAPIError) and (error.connection_invalidated or _state(error).startswith(_LOST))
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the server cannot be used at this time, for a reason other than the statement."""
+    """Return whether the server cannot be used at this time, for a reason other than the statement.
+
+    Args:
+        error: Any error.
+    """
     if not isinstance(error, DBAPIError):
         return False
     # An error without a state comes from the driver: there is no server, or the connection to it was lost.
@@ -88,12 +96,20 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def is_corrupt(error: BaseException) -> bool:
-    """Whether the server found its files damaged."""
+    """Return whether the server found its files damaged.
+
+    Args:
+        error: Any error.
+    """
     return isinstance(error, DBAPIError) and _state(error).startswith(_CORRUPT)
 
 
 def lacks_table(error: BaseException) -> bool:
-    """Whether a table does not exist, since no service has used the database yet."""
+    """Return whether a table does not exist, since no service has used the database yet.
+
+    Args:
+        error: Any error.
+    """
     return isinstance(error, DBAPIError) and _state(error) == "42P01"
 
 

@@ -64,7 +64,11 @@ class Lead:
 
     @classmethod
     def from_text(cls, text: str) -> Lead:
-        """Read the row's value."""
+        """Read the row's value.
+
+        Args:
+            text: JSON, as `to_text` writes it.
+        """
         content = json.loads(text)
         relay = content["relay"]
         return cls(
@@ -81,13 +85,24 @@ class Lead:
 
 
 def read_lead(connection: Connection) -> Lead | None:
-    """Read the row; None if no service has led yet."""
+    """Read the row; None if no service has led yet.
+
+    Args:
+        connection: Any connection of the database.
+    """
     value = connection.execute(_READ).scalar()
     return None if value is None else Lead.from_text(value)
 
 
 def begin_term(connection: Connection) -> Lead:
-    """Begin a new term, on the connection that holds the lock and in its transaction."""
+    """Begin a new term, on the connection that holds the lock and in its transaction.
+
+    Args:
+        connection: The connection that holds the lock.
+
+    Returns:
+        The new row; its term is one more than the last.
+    """
     before = read_lead(connection)
     lead = Lead(before.term + 1 if before else 1, int(connection.execute(select(_NOW_MS)).scalar_one()))
     if before is None:
@@ -115,7 +130,11 @@ class DatabaseClock:
         return self._own.monotonic_s()
 
     def compare(self, database_ms: int) -> None:
-        """Set the difference to the database's clock, whose current time is ``database_ms``."""
+        """Set the difference to the database's clock, whose current time is ``database_ms``.
+
+        Args:
+            database_ms: Milliseconds since the epoch. Small differences change nothing.
+        """
         ahead_ms = database_ms - self._own.now_ms()
         if abs(ahead_ms - self._ahead_ms) > _TOLERANCE_MS:
             self._ahead_ms = ahead_ms
@@ -154,7 +173,12 @@ class LeadKeeper:
         return not self._is_lost.is_set() and self._clock.monotonic_s() - self._renewed_s < CERTAIN_S
 
     def publish(self, *, local_url: str, relay: tuple[str, int]) -> None:
-        """Write into the row where this service listens."""
+        """Write into the row where this service listens.
+
+        Args:
+            local_url: Address on this machine.
+            relay: Host and port for standbys.
+        """
         self._lead = replace(self._lead, local_url=local_url, relay=relay)
         self._wake.set()
 

@@ -28,17 +28,29 @@ END_TIMEOUT_MS = 5000
 
 
 def try_lock(connection: Connection) -> bool:
-    """Take the lock for the lifetime of the connection, if it is free. Returns whether it was taken."""
+    """Take the lock for the lifetime of the connection, if it is free. Returns whether it was taken.
+
+    Args:
+        connection: The connection that will hold it; a closed connection releases it.
+    """
     return bool(connection.execute(_TRY).scalar())
 
 
 def holder(connection: Connection) -> int | None:
-    """Return the id of the server's process whose connection holds the lock, or None."""
+    """Return the id of the server's process whose connection holds the lock, or None.
+
+    Args:
+        connection: Any connection of the database.
+    """
     return connection.execute(_HOLDER).scalar()
 
 
 def end_holder(connection: Connection) -> None:
-    """End the connection that holds the lock, and with it what its service was writing."""
+    """End the connection that holds the lock, and with it what its service was writing.
+
+    Args:
+        connection: Any connection of the same user.
+    """
     pid = holder(connection)
     if pid is not None:
         connection.execute(select(func.pg_terminate_backend(pid)))

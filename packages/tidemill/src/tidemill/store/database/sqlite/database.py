@@ -155,12 +155,21 @@ class SqliteDatabase(PooledDatabase):
 
 
 def corrupt_file(path: Path, reason: str) -> ConfigurationError:
-    """Return the error for a damaged file; it says how to recover."""
+    """Return the error for a damaged file; it says how to recover.
+
+    Args:
+        path: The database's file.
+        reason: What SQLite said.
+    """
     return ConfigurationError(f"the database {path} is damaged: {reason}. {way_back(path)}")
 
 
 def way_back(path: Path) -> str:
-    """Return the text that says how to replace a lost or damaged file by a backup."""
+    """Return the text that says how to replace a lost or damaged file by a backup.
+
+    Args:
+        path: The database's file; backups are looked for beside it.
+    """
     backups = path.parent / "backups"
     newest = max(backups.glob("*.db"), default=None)
     source = newest or backups / "NEWEST.db"
@@ -173,7 +182,11 @@ def way_back(path: Path) -> str:
 
 
 def is_corrupt(error: BaseException) -> bool:
-    """Whether SQLite found the file damaged."""
+    """Return whether SQLite found the file damaged.
+
+    Args:
+        error: Any error.
+    """
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
