@@ -67,7 +67,11 @@ class LogSink(Protocol):
     """Stores the logs of instances that cannot write to the service's log store directly."""
 
     def received_bytes(self, stream: StreamName) -> int:
-        """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery."""
+        """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery.
+
+        Args:
+            stream: Name of the stream.
+        """
         ...
 
     def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
@@ -123,7 +127,11 @@ class Executor(Protocol):
         ...
 
     def relaunch(self, ref: InstanceRef) -> None:
-        """Start an instance that was launched, if the service died before it could start it."""
+        """Start an instance that was launched, if the service died before it could start it.
+
+        Args:
+            ref: The attempt; one that runs or has ended stays as it is.
+        """
         ...
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
@@ -135,25 +143,48 @@ class Executor(Protocol):
         ...
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:
-        """Return the reported status of the attempt ``ref``. When it has ended, the log store has its whole log."""
+        """Return the reported status of the attempt ``ref``. When it has ended, the log store has its whole log.
+
+        Args:
+            ref: The attempt.
+
+        Returns:
+            ``launched`` is False for an attempt that this executor does not know.
+        """
         ...
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        """Send SIGTERM to the script's process group, SIGKILL after the grace time; end at once if no script runs."""
+        """Send SIGTERM to the script's process group, SIGKILL after the grace time; end at once if no script runs.
+
+        Args:
+            ref: The attempt; no effect after its end.
+            reason: Reported with its end.
+        """
         ...
 
     def kill(self, ref: InstanceRef) -> None:
-        """Send SIGKILL to the instance and all its descendants."""
+        """Send SIGKILL to the instance and all its descendants.
+
+        Args:
+            ref: The attempt.
+        """
         ...
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait up to ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out."""
+        """Wait up to ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         ...
 
     def endpoint_url(self, ref: InstanceRef) -> str | None:
         """Return the address of an endpoint's server: ``http+unix://PATH`` (percent-encoded) or ``http://HOST:PORT``.
 
         Return None until the server has reported its address.
+
+        Args:
+            ref: The attempt of an endpoint.
         """
         ...
 
@@ -171,7 +202,12 @@ class Executor(Protocol):
         ...
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
-        """Return an artifact of an ended instance by its name in `InstanceExit.artifacts`; None if it was removed."""
+        """Return an artifact of an ended instance by its name in `InstanceExit.artifacts`; None if it was removed.
+
+        Args:
+            ref: The attempt.
+            name: For example ``model``.
+        """
         ...
 
     def reap(self, job_id: str, *, keep_files: bool = False) -> bool:

@@ -88,12 +88,21 @@ class GpuPool:
             return self._taken[ref]
 
     def note(self, ref: InstanceRef, devices: tuple[str, ...]) -> None:
-        """Record the GPUs of an instance that an earlier service launched."""
+        """Record the GPUs of an instance that an earlier service launched.
+
+        Args:
+            ref: The attempt.
+            devices: Numbers of its GPUs; none is no error.
+        """
         if devices:
             with self._lock:
                 self._taken[ref] = devices
 
     def give_back(self, ref: InstanceRef) -> None:
-        """Free the GPUs of an instance that has ended."""
+        """Free the GPUs of an instance that has ended.
+
+        Args:
+            ref: The attempt; one without GPUs is no error.
+        """
         with self._lock:
             self._taken.pop(ref, None)

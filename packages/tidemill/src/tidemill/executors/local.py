@@ -227,7 +227,14 @@ class LocalExecutor:
         return await self._watch.changed(timeout_s=timeout_s)
 
     def endpoint_url(self, ref: InstanceRef) -> str:
-        """Return the URL of an endpoint's unix socket. The path may be too long for a socket address."""
+        """Return the URL of an endpoint's unix socket. The path may be too long for a socket address.
+
+        Args:
+            ref: The attempt of an endpoint.
+
+        Returns:
+            ``http+unix://PATH``, percent-encoded; also before the socket exists.
+        """
         if ref not in self._urls:  # cached, because every request needs it
             self._urls[ref] = f"http+unix://{quote(str(self._directory(ref).private / 'serving.sock'), safe='')}"
         return self._urls[ref]
@@ -263,7 +270,11 @@ class LocalExecutor:
         return not fault
 
     def warm_up(self, framework_version: str) -> None:
-        """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built."""
+        """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built.
+
+        Args:
+            framework_version: For example ``2.21``.
+        """
         self._warm.socket(f"tf-{framework_version}")
 
     def remove_leftovers(self) -> None:
@@ -279,6 +290,9 @@ class LocalExecutor:
         """Remove directories of links that no instance has used for ``idle_s`` seconds. Return their number.
 
         May take a second: call it outside the event loop.
+
+        Args:
+            idle_s: Seconds since the last use.
         """
         return self._links.remove_unused(idle_s=idle_s)
 

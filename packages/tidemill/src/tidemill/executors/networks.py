@@ -35,7 +35,11 @@ class JobNetworks:
     service_url: str | None = None
 
     def file(self, ref: InstanceRef) -> Path:
-        """Return the file that describes the network of an attempt."""
+        """Return the file that describes the network of an attempt.
+
+        Args:
+            ref: The attempt.
+        """
         return self.state_dir / "jobs" / ref.job_id / f"network.{ref.attempt}.json"
 
     def ensure(self, spec: InstanceSpec) -> Path:
@@ -68,7 +72,12 @@ class JobNetworks:
         return file
 
     def end(self, job_id: str, *, before: int | None = None) -> None:
-        """End the networks of a job. If ``before`` is given, only those of attempts with smaller numbers."""
+        """End the networks of a job. If ``before`` is given, only those of attempts with smaller numbers.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+            before: Number of an attempt. Default: all attempts.
+        """
         for file in self._files(job_id):
             if before is None or _attempt(file) < before:
                 self._end(file)

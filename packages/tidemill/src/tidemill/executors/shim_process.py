@@ -61,7 +61,12 @@ def spawn_shim(directory: InstanceDirectory) -> int:
 
 
 def send_signal(process: ProcessId, signum: int) -> None:
-    """Send a signal to exactly this process: the descriptor is opened before its identity is checked."""
+    """Send a signal to exactly this process: the descriptor is opened before its identity is checked.
+
+    Args:
+        process: The process; one that has ended is no error.
+        signum: Number of the signal.
+    """
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -75,7 +80,11 @@ def send_signal(process: ProcessId, signum: int) -> None:
 
 
 def await_end(process: ProcessId) -> None:
-    """Wait until a process that was killed has ended."""
+    """Wait until a process that was killed has ended.
+
+    Args:
+        process: The process. The wait ends after a time limit, too.
+    """
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:

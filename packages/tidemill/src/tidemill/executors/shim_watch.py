@@ -56,7 +56,11 @@ class ShimWatch:
                 self._register(self._children[ref], ref)
 
     def take_up(self, directory: InstanceDirectory) -> None:
-        """Watch a running instance: by its files, and by the pidfd of its shim if another process started the shim."""
+        """Watch a running instance: by its files, and by the pidfd of its shim if another process started the shim.
+
+        Args:
+            directory: Directory of the instance.
+        """
         ref = directory.ref
         with self._lock:
             if directory.read_exit() is None:
@@ -69,7 +73,11 @@ class ShimWatch:
                     self._next_look_s = 0.0
 
     def runs(self, directory: InstanceDirectory) -> bool:
-        """Return whether the shim is alive, or was started a moment ago."""
+        """Return whether the shim is alive, or was started a moment ago.
+
+        Args:
+            directory: Directory of the instance.
+        """
         shim = directory.read_run()
         if shim is None:
             with self._lock:
@@ -81,18 +89,30 @@ class ShimWatch:
         return shim is not None and shim.alive
 
     def kill_child(self, ref: InstanceRef) -> None:
-        """Send SIGKILL to a shim that this process started, whether it has reported or not."""
+        """Send SIGKILL to a shim that this process started, whether it has reported or not.
+
+        Args:
+            ref: The attempt; a shim of another process is not killed.
+        """
         with self._lock:
             if self._child_lives(ref):
                 os.kill(self._children[ref], signal.SIGKILL)
 
     def forget(self, ref: InstanceRef) -> None:
-        """Stop reading the files of an instance."""
+        """Stop reading the files of an instance.
+
+        Args:
+            ref: The attempt.
+        """
         with self._lock:
             self._seen.pop(ref, None)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait at most ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out."""
+        """Wait at most ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = time.monotonic() + timeout_s
         while True:

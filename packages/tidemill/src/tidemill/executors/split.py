@@ -57,7 +57,14 @@ class SplitExecutor:
         self._of(ref).kill(ref)
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
-        """Wait for either executor. Reports that come too late for this call are returned by the next one."""
+        """Wait for either executor. Reports that come too late for this call are returned by the next one.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+
+        Returns:
+            Attempts of both executors.
+        """
         waits = {asyncio.create_task(each.changed(timeout_s=timeout_s)) for each in (self._local, self._cluster)}
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -29,7 +29,11 @@ class MachineSize:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def fits(self, share: MachineShare) -> bool:
-        """Return whether the machine, if it were free, could provide a share."""
+        """Return whether the machine, if it were free, could provide a share.
+
+        Args:
+            share: What an instance needs.
+        """
         has_labels = all(self.labels.get(name) == value for name, value in share.labels.items())
         return has_labels and self.cpus >= share.cpus and self.gpus >= (share.gpus or 0)
 

@@ -167,11 +167,22 @@ class ClusterInstances:
             _log.warning("leases.time_not_stored", reason=error.message)
 
     def knows(self, ref: InstanceRef) -> bool:
-        """Return whether an attempt was launched and not removed."""
+        """Return whether an attempt was launched and not removed.
+
+        Args:
+            ref: The attempt.
+        """
         return ref in self._attempts or self._directory(ref).spec_file.exists()
 
     def known(self, job_id: str) -> Iterator[InstanceRef]:
-        """Yield every attempt of a job that was launched and not removed."""
+        """Yield every attempt of a job that was launched and not removed.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+
+        Yields:
+            Attempts, in no order.
+        """
         for directory in InstanceDirectory.all_below(self._root, job_id):
             yield directory.ref
 
@@ -193,7 +204,11 @@ class ClusterInstances:
         return spec_from_json(value)
 
     def add(self, spec: InstanceSpec) -> None:
-        """Record an attempt that is about to start, and begin its lease."""
+        """Record an attempt that is about to start, and begin its lease.
+
+        Args:
+            spec: What the agent has to run.
+        """
         directory = self._directory(spec.ref)
         make_directory(directory.path, mode=0o700)
         (directory.path / _LEASE_FILE).touch()
@@ -205,7 +220,11 @@ class ClusterInstances:
             attempt.until_s = self._now_s() + attempt.lease_s
 
     def remove(self, ref: InstanceRef) -> None:
-        """Remove the record of an attempt that never ran."""
+        """Remove the record of an attempt that never ran.
+
+        Args:
+            ref: The attempt.
+        """
         self._attempts.pop(ref, None)
         path = self._directory(ref).path
         if path.exists():
@@ -213,20 +232,40 @@ class ClusterInstances:
             self._leases.remove([ref])
 
     def end_job(self, job_id: str) -> None:
-        """End the leases of all attempts of a job, and drop them from memory. Their files stay."""
+        """End the leases of all attempts of a job, and drop them from memory. Their files stay.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+        """
         refs = list(self.known(job_id))
         self._end_leases(refs)
         for ref in refs:
             self._attempts.pop(ref, None)
 
     def identify(self, ref: InstanceRef) -> KnownInstance | None:
-        """Return the attempt with its job; None if its record cannot be read."""
+        """Return the attempt with its job; None if its record cannot be read.
+
+        Args:
+            ref: The attempt.
+        """
         with contextlib.suppress(ValueError, KeyError, TypeError, UnknownInstance):
             spec = self.spec(ref)
             return KnownInstance(ref=ref, kind=spec.kind, job_name=spec.job_name)
         return None
 
     async def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
+        """Renew the lease of an attempt.
+
+        Args:
+            ref: The attempt.
+            job_name: Name of the job in the agent's keys.
+
+        Returns:
+            The reason if the attempt has to stop.
+
+        Raises:
+            UnknownInstance: If the attempt is over, or is not the job's.
+        """
         attempt = self._checked(ref, job_name)
         self._renew(ref, attempt)
         if not attempt.renewal_is_stored:
@@ -240,6 +279,21 @@ class ClusterInstances:
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
     ) -> StopReason | None:
+        """Record what an agent reports: new phases, the end, or that the instance was lost.
+
+        Args:
+            ref: The attempt.
+            job_name: Name of the job in the agent's keys.
+            phases: All phases so far.
+            ended: The result as JSON text; empty while it runs.
+            lost: Whether the instance ended without a result.
+
+        Returns:
+            The reason if the attempt has to stop.
+
+        Raises:
+            UnknownInstance: If the attempt is over, or is not the job's.
+        """
         result = _exit(ended) if ended else None
         with self._lock:
             attempt, directory = self._checked(ref, job_name), self._directory(ref)
@@ -261,7 +315,12 @@ class ClusterInstances:
         return attempt.stop
 
     def request_stop(self, ref: InstanceRef, reason: StopReason) -> None:
-        """Record that an attempt is to stop, unless a stop is recorded; answer its agent's waiting request at once."""
+        """Record that an attempt is to stop, unless a stop is recorded; answer its agent's waiting request at once.
+
+        Args:
+            ref: The attempt.
+            reason: Why it has to stop.
+        """
         with self._lock:
             attempt = self._attempt(ref)
             if attempt.stop is None:
@@ -276,6 +335,15 @@ class ClusterInstances:
             self._wake(ref)
 
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
+        """Wait for a request to stop an attempt.
+
+        Args:
+            ref: The attempt.
+            timeout_s: Longest wait in seconds.
+
+        Returns:
+            The reason; None on time-out.
+        """
         if timeout_s <= 0 or self._closing:
             return self._stop(ref)
         waiter = asyncio.get_running_loop(), asyncio.Event()
@@ -292,6 +360,20 @@ class ClusterInstances:
                 del self._waiting[ref]
 
     def deliver(self, ref: InstanceRef, lines: bytes, *, job_name: str, offset: int) -> int:
+        """Append log lines that an agent sent.
+
+        Args:
+            ref: The attempt.
+            lines: Whole lines with LF; may be empty.
+            job_name: Name of the job in the agent's keys.
+            offset: Where the lines begin, in bytes of the attempt's log.
+
+        Returns:
+            Bytes received so far.
+
+        Raises:
+            UnknownInstance: If the attempt is over, or is not the job's.
+        """
         attempt = self._checked(ref, job_name)
         begin = self._log_begin(ref, attempt)
         if lines:
@@ -299,7 +381,11 @@ class ClusterInstances:
         return self._logs.received_bytes(attempt.log) - begin
 
     def status(self, ref: InstanceRef) -> InstanceStatus:
-        """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends."""
+        """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends.
+
+        Args:
+            ref: The attempt.
+        """
         try:
             attempt = self._attempt(ref)
         except UnknownInstance:
@@ -316,7 +402,11 @@ class ClusterInstances:
         )
 
     def runs(self, ref: InstanceRef) -> bool:
-        """Return whether an attempt has a lease and no result. Cheaper than `status`."""
+        """Return whether an attempt has a lease and no result. Cheaper than `status`.
+
+        Args:
+            ref: The attempt.
+        """
         try:
             return self._runs(self._attempt(ref))
         except UnknownInstance:
@@ -326,6 +416,9 @@ class ClusterInstances:
         """Return a time, by the monotonic clock in seconds, before which an attempt's lease does not end.
 
         The time is the end of the lease as far as it is known, and 0 if the attempt is over.
+
+        Args:
+            ref: The attempt.
         """
         try:
             attempt = self._attempt(ref)
@@ -338,7 +431,11 @@ class ClusterInstances:
         return self._end_s(attempt)
 
     def end_lease(self, ref: InstanceRef) -> None:
-        """End the lease of an attempt whose processes are gone, for later services, too."""
+        """End the lease of an attempt whose processes are gone, for later services, too.
+
+        Args:
+            ref: The attempt.
+        """
         self._end_leases([ref])
 
     def _end_leases(self, refs: Sequence[InstanceRef]) -> None:

@@ -23,21 +23,43 @@ class LeaseRecords(Protocol):
         ...
 
     def add(self, ref: InstanceRef, *, lease_s: float) -> None:
-        """Store the lease of an instance that this start launches."""
+        """Store the lease of an instance that this start launches.
+
+        Args:
+            ref: The attempt.
+            lease_s: Length of the lease in seconds.
+        """
         ...
 
     def adopt(self, refs: Collection[InstanceRef], *, lease_s: float) -> None:
-        """Store leases that no start has stored, and that were last renewed before this start."""
+        """Store leases that no start has stored, and that were last renewed before this start.
+
+        Args:
+            refs: The attempts.
+            lease_s: Length of the leases in seconds.
+        """
         ...
 
     async def renew(self, ref: InstanceRef) -> None:
-        """Store that this start has renewed a lease. Later renewals by the same start need no call."""
+        """Store that this start has renewed a lease. Later renewals by the same start need no call.
+
+        Args:
+            ref: The attempt.
+        """
         ...
 
     async def store_reachable(self, seconds: float) -> None:
-        """Store for how long agents have been able to reach this start."""
+        """Store for how long agents have been able to reach this start.
+
+        Args:
+            seconds: Time since the start.
+        """
         ...
 
     def remove(self, refs: Collection[InstanceRef]) -> None:
-        """Remove leases that have ended, or whose instance never ran."""
+        """Remove leases that have ended, or whose instance never ran.
+
+        Args:
+            refs: The attempts; unknown ones are no error.
+        """
         ...

@@ -33,14 +33,22 @@ class LeaseWatch:
         self._looks: list[tuple[float, InstanceRef]] = []  # a heap
 
     def add(self, ref: InstanceRef) -> None:
-        """Watch the lease of an instance until it has ended."""
+        """Watch the lease of an instance until it has ended.
+
+        Args:
+            ref: The attempt.
+        """
         with self._lock:
             if ref not in self._watched:
                 self._watched.add(ref)
                 heapq.heappush(self._looks, (0.0, ref))
 
     def discard(self, ref: InstanceRef) -> None:
-        """Stop watching an instance."""
+        """Stop watching an instance.
+
+        Args:
+            ref: The attempt; an unknown one is no error.
+        """
         with self._lock:
             self._watched.discard(ref)
 

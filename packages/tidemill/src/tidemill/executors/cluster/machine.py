@@ -63,7 +63,11 @@ class Machine:
             os.close(null)
 
     def kill(self, ref: InstanceRef) -> None:
-        """Send SIGKILL to the agent of an instance and to all processes of the instance."""
+        """Send SIGKILL to the agent of an instance and to all processes of the instance.
+
+        Args:
+            ref: The attempt; one that does not run here is no error.
+        """
         agent = self._agent(ref)
         if agent is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -77,7 +81,11 @@ class Machine:
         kill_marked(ref.mark)
 
     def clean(self, ref: InstanceRef) -> None:
-        """Kill an instance and remove its files."""
+        """Kill an instance and remove its files.
+
+        Args:
+            ref: The attempt.
+        """
         self.kill(ref)
         with contextlib.suppress(OSError):  # the next agent tries again
             remove_tree(self._directory(ref))

@@ -51,13 +51,20 @@ class Placement(Protocol):
         ...
 
     def kill(self, ref: InstanceRef) -> bool:
-        """Send SIGKILL to the agent and all processes of an instance. Return whether its machine was reached."""
+        """Send SIGKILL to the agent and all processes of an instance. Return whether its machine was reached.
+
+        Args:
+            ref: The attempt.
+        """
         ...
 
     def release(self, job_id: str) -> None:
         """Kill the remaining processes of a job, remove its files on the machines, and release the machines.
 
         On a machine that cannot be reached, the processes end with their lease.
+
+        Args:
+            job_id: Hexadecimal id of the job.
         """
         ...
 

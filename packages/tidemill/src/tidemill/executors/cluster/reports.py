@@ -70,5 +70,10 @@ class InstanceReports(Protocol):
         ...
 
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
-        """Wait at most ``timeout_s`` seconds for a request to stop an attempt. Return its reason; None on time-out."""
+        """Wait at most ``timeout_s`` seconds for a request to stop an attempt. Return its reason; None on time-out.
+
+        Args:
+            ref: The attempt.
+            timeout_s: Longest wait in seconds.
+        """
         ...

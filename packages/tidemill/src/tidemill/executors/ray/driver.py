@@ -165,7 +165,14 @@ def start(ref: InstanceRef, assignment: bytes) -> None:
 
 
 def kill(ref: InstanceRef) -> bool:
-    """Kill an instance; see `Placement.kill`."""
+    """Kill an instance; see `Placement.kill`.
+
+    Args:
+        ref: The attempt.
+
+    Returns:
+        Whether its machine was reached.
+    """
     try:
         ray.get(ray.get_actor(_actor_name(ref)).kill.remote(), timeout=_KILL_S)
     except (ray.exceptions.RayError, ValueError):
@@ -174,7 +181,11 @@ def kill(ref: InstanceRef) -> bool:
 
 
 def release(job_id: str) -> None:
-    """Remove the remaining processes and files of a job; see `Placement.release`."""
+    """Remove the remaining processes and files of a job; see `Placement.release`.
+
+    Args:
+        job_id: Hexadecimal id of the job.
+    """
     for named in ray.util.list_named_actors(all_namespaces=False):
         if named.startswith(f"{job_id}/"):
             with contextlib.suppress(ray.exceptions.RayError, ValueError):

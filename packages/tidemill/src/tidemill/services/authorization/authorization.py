@@ -47,7 +47,12 @@ class DenialNotes(Protocol):
     """Keeps what was denied to the keys of jobs."""
 
     async def note(self, credential: Credential, permissions: Sequence[Permission]) -> None:
-        """Keep denied permissions; does not raise."""
+        """Keep denied permissions; does not raise.
+
+        Args:
+            credential: The key of the job.
+            permissions: What was denied.
+        """
         ...
 
 

@@ -31,7 +31,14 @@ class BucketPolicies:
     facts: Facts
 
     def rule(self, permission: Permission) -> tuple[Ruling, str]:
-        """Return the ruling of the policy of the permission's bucket, and the name of the statement that decides."""
+        """Return the ruling of the policy of the permission's bucket, and the name of the statement that decides.
+
+        Args:
+            permission: An action on a resource of S3.
+
+        Returns:
+            UNMENTIONED without a policy.
+        """
         policy = self.policies.get(permission.resource.removeprefix(_BUCKETS).partition("/")[0])
         if policy is None:
             return Ruling.UNMENTIONED, ""

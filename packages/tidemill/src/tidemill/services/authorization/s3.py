@@ -82,7 +82,12 @@ def _delete(request: Members, region: str) -> tuple[Permission, ...]:
 
 
 def delete_entry(bucket: str, entry: Members) -> tuple[Permission, ...]:
-    """Return the permissions that one entry of DeleteObjects needs."""
+    """Return the permissions that one entry of DeleteObjects needs.
+
+    Args:
+        bucket: Name of the bucket.
+        entry: Members of the entry.
+    """
     request = {"Bucket": bucket, "Key": entry["Key"], "VersionId": entry.get("VersionId"), "IfMatch": entry.get("ETag")}
     return _delete(request, "")
 

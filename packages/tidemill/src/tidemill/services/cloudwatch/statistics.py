@@ -91,7 +91,11 @@ class Window:
         return -(-(self.end_ms - self.start_ms) // self.period_ms)
 
     def grouped(self, points: Iterable[tuple[int, float]]) -> list[tuple[int, list[float]]]:
-        """Return the periods with points, in order: start in milliseconds, and values in the order of the points."""
+        """Return the periods with points, in order: start in milliseconds, and values in the order of the points.
+
+        Args:
+            points: Time in milliseconds since the epoch, and value.
+        """
         groups: dict[int, list[float]] = {}
         for at_ms, value in points:
             if self.start_ms <= at_ms < self.end_ms:
@@ -100,12 +104,26 @@ class Window:
 
 
 def invalid(message: str) -> AwsError:
-    """Return the error for a parameter that is out of range."""
+    """Return the error for a parameter that is out of range.
+
+    Args:
+        message: Names the parameter and the allowed values.
+
+    Returns:
+        InvalidParameterValue, HTTP status 400.
+    """
     return AwsError(message, code="InvalidParameterValue", status=400)
 
 
 def combination(message: str) -> AwsError:
-    """Return the error for parameters that exclude each other."""
+    """Return the error for parameters that exclude each other.
+
+    Args:
+        message: Names the parameters.
+
+    Returns:
+        InvalidParameterCombination, HTTP status 400.
+    """
     return AwsError(message, code="InvalidParameterCombination", status=400)
 
 

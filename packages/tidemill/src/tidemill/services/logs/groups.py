@@ -82,12 +82,27 @@ def group_of(request: Mapping[str, Any], *, region: str) -> str:
 
 
 def invalid(message: str) -> AwsError:
-    """Return the error for a member; ``message`` names the member and the allowed values."""
+    """Return the error for a member; ``message`` names the member and the allowed values.
+
+    Args:
+        message: Names the member and the allowed values.
+
+    Returns:
+        InvalidParameterException, HTTP status 400.
+    """
     return AwsError(message, code="InvalidParameterException", status=400)
 
 
 def not_found(what: str, name: str) -> AwsError:
-    """Return the error for a missing group or stream."""
+    """Return the error for a missing group or stream.
+
+    Args:
+        what: ``log group`` or ``log stream``.
+        name: The name that the request had.
+
+    Returns:
+        ResourceNotFoundException, HTTP status 400.
+    """
     return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException", status=400)
 
 

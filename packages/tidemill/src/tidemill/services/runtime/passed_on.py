@@ -13,5 +13,12 @@ _PASSED_ON = {
 
 
 def headers_of(request: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers for the model's server."""
+    """Return the headers for the model's server.
+
+    Args:
+        request: Members of InvokeEndpoint.
+
+    Returns:
+        Only those that are set.
+    """
     return {header: request[member] for member, header in _PASSED_ON.items() if request.get(member)}

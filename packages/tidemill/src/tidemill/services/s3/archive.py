@@ -20,6 +20,9 @@ def is_extracted(context: Context) -> bool:
 
     Only for keys without a policy, which is checked for one key per request, and never for a presigned request, which
     gives somebody else the right to one key.
+
+    Args:
+        context: The context of the request.
     """
     return context.headers.get("content-type") == _MEDIA_TYPE and not context.presigned
 

@@ -68,7 +68,14 @@ def attributes_of(
 
 
 def described(info: ObjectInfo) -> dict[str, Any]:
-    """Return the members that GetObject and HeadObject share, without length and checksums."""
+    """Return the members that GetObject and HeadObject share, without length and checksums.
+
+    Args:
+        info: The row of the object.
+
+    Returns:
+        Members in botocore's names.
+    """
     members: dict[str, Any] = {
         "AcceptRanges": "bytes",
         "LastModified": timestamp(info.modified_ms),
@@ -122,17 +129,35 @@ def check_tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def tag_set(info: ObjectInfo) -> list[dict[str, str]]:
-    """Return tags in the form of GetObjectTagging."""
+    """Return tags in the form of GetObjectTagging.
+
+    Args:
+        info: The row of the object.
+
+    Returns:
+        Sorted by key.
+    """
     return [{"Key": key, "Value": value} for key, value in sorted(info.tags.items())]
 
 
 def quoted(etag: str) -> str:
-    """Return an ETag in the form of the wire, with quotes."""
+    """Return an ETag in the form of the wire, with quotes.
+
+    Args:
+        etag: Without quotes.
+    """
     return f'"{etag}"'
 
 
 def timestamp(milliseconds: int) -> datetime:
-    """Convert a time of the store to the type that the wire serializes."""
+    """Convert a time of the store to the type that the wire serializes.
+
+    Args:
+        milliseconds: Since the epoch.
+
+    Returns:
+        In UTC.
+    """
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 

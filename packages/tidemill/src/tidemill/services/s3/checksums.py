@@ -16,7 +16,11 @@ __all__ = ["base64_of", "begin", "check_algorithm", "checksum_members", "composi
 
 
 def member_of(algorithm: str) -> str:
-    """Return the member with checksums of an algorithm, e.g. ``ChecksumCRC32`` for ``CRC32``."""
+    """Return the member with checksums of an algorithm, e.g. ``ChecksumCRC32`` for ``CRC32``.
+
+    Args:
+        algorithm: One of ``CRC32``, ``CRC32C``, ``CRC64NVME``, ``SHA1``, ``SHA256``.
+    """
     return f"Checksum{algorithm}"
 
 
@@ -44,12 +48,20 @@ def begin(algorithm: str) -> Checksum:
 
 
 def checksum_members(members: Mapping[str, Any]) -> dict[str, str]:
-    """Return the base64 checksums among ``members``, by member name."""
+    """Return the base64 checksums among ``members``, by member name.
+
+    Args:
+        members: Members of a request or object.
+    """
     return {name: str(members[name]) for name in MEMBERS.values() if members.get(name) is not None}
 
 
 def base64_of(checksum: Checksum) -> str:
-    """Return the value of a checksum in the form of the wire."""
+    """Return the value of a checksum in the form of the wire.
+
+    Args:
+        checksum: The checksum; more bytes may follow.
+    """
     return base64.b64encode(checksum.digest()).decode()
 
 

@@ -74,7 +74,14 @@ def write_precondition(request: Mapping[str, Any]) -> Precondition | None:
 
 
 def delete_precondition(if_match: str | None) -> Precondition | None:
-    """Return the precondition of a delete, or None without one. A missing key satisfies it."""
+    """Return the precondition of a delete, or None without one. A missing key satisfies it.
+
+    Args:
+        if_match: ETag of the request, or None.
+
+    Returns:
+        A function that raises PreconditionFailed.
+    """
     if if_match is None:
         return None
 

@@ -90,11 +90,22 @@ class Encryption:
 
 
 def encryption_of(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members about encryption among the headers of an object, as writes reply them."""
+    """Return the members about encryption among the headers of an object, as writes reply them.
+
+    Args:
+        headers: Headers kept with the object.
+    """
     return {name: headers[name] for name in _ENCRYPTION_MEMBERS if name in headers}
 
 
 def storage_class_of(headers: Mapping[str, Any]) -> str:
-    """Return the storage class of an object with these headers, as lists show it."""
+    """Return the storage class of an object with these headers, as lists show it.
+
+    Args:
+        headers: Headers kept with the object.
+
+    Returns:
+        ``STANDARD`` by default.
+    """
     shown: str = headers.get("StorageClass", "STANDARD")
     return shown

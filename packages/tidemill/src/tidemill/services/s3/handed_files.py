@@ -80,7 +80,11 @@ class HandedFiles:
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncGenerator[None]:
-        """Listen at ``path`` until the block ends. Without such sockets, clients send the bytes of all files."""
+        """Listen at ``path`` until the block ends. Without such sockets, clients send the bytes of all files.
+
+        Args:
+            path: Path of the unix socket.
+        """
         with contextlib.ExitStack() as stack:
             try:
                 sock = stack.enter_context(_listener(path))

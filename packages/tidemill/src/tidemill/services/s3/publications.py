@@ -10,7 +10,13 @@ __all__ = ["check_upload", "keeping_published", "publisher_of"]
 
 
 def publisher_of(context: Context, bucket: str, key: str) -> str:
-    """Return the publisher to record with an object that the caller writes; empty if it publishes nothing."""
+    """Return the publisher to record with an object that the caller writes; empty if it publishes nothing.
+
+    Args:
+        context: The context of the request.
+        bucket: Name of the bucket.
+        key: The key.
+    """
     return context.writer.publisher_of(bucket, key) if context.writer else ""
 
 
@@ -40,7 +46,16 @@ def keeping_published(
 
 
 def check_upload(context: Context, action: str, upload: UploadInfo) -> None:
-    """Raise AccessDenied if the caller may not change a multipart upload that another job began."""
+    """Raise AccessDenied if the caller may not change a multipart upload that another job began.
+
+    Args:
+        context: The context of the request.
+        action: For example ``s3:PutObject``.
+        upload: The row of the upload.
+
+    Raises:
+        AccessDenied: If another job began the upload.
+    """
     if context.writer is not None:
         _raise(context.writer.refusal(action, upload.bucket, upload.key, publisher=upload.publisher))
 

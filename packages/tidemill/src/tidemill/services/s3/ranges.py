@@ -21,7 +21,14 @@ class Slice:
     size_bytes: int
 
     def content_range(self, whole_bytes: int) -> str:
-        """Return the ``Content-Range`` of a reply."""
+        """Return the ``Content-Range`` of a reply.
+
+        Args:
+            whole_bytes: Bytes of the object.
+
+        Returns:
+            For example ``bytes 0-99/1000``.
+        """
         return f"bytes {self.offset}-{self.offset + self.size_bytes - 1}/{whole_bytes}"
 
 

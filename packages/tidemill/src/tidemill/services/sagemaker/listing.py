@@ -18,7 +18,11 @@ _SORTS: Mapping[str, Literal["name", "created", "status"]] = {
 
 
 def query_of(request: Mapping[str, Any]) -> Query:
-    """Return the query of a List request. Without a SortOrder the newest come first, as on SageMaker."""
+    """Return the query of a List request. Without a SortOrder the newest come first, as on SageMaker.
+
+    Args:
+        request: Members of a List request, in botocore's names.
+    """
     statuses = request.get("StatusEquals")
     return Query(
         sort_by=_SORTS[request.get("SortBy", "CreationTime")],
@@ -35,11 +39,19 @@ def query_of(request: Mapping[str, Any]) -> Query:
 
 
 def status_of(summary: Summary) -> str:
-    """Return the status to list: ``Damaged`` for a record that fails its checksum, whose other values may be wrong."""
+    """Return the status to list: ``Damaged`` for a record that fails its checksum, whose other values may be wrong.
+
+    Args:
+        summary: A row of the list.
+    """
     return _DAMAGED if summary.is_damaged else summary.status
 
 
 def arn_of(summary: Summary) -> str:
-    """Return the ARN to list; empty if the record is damaged and has none."""
+    """Return the ARN to list; empty if the record is damaged and has none.
+
+    Args:
+        summary: A row of the list.
+    """
     arn = summary.summary.get("arn") if summary.is_damaged else summary.summary["arn"]
     return arn if isinstance(arn, str) else ""
