@@ -59,6 +59,9 @@ def printable(text: str) -> str:
 
     Tabs and line ends are kept. Of a line with carriage returns, as from progress bars, only the part that a terminal
     would show last is kept.
+
+    Args:
+        text: Any text.
     """
     if text.isprintable():  # cheap, and true for most texts
         return text

@@ -55,7 +55,14 @@ class Finding:
 
 
 def examine(settings: "Settings") -> Iterator[Finding]:
-    """Run every check, the fundamental ones first."""
+    """Run every check, the fundamental ones first.
+
+    Args:
+        settings: The settings of the command.
+
+    Yields:
+        One finding for each check.
+    """
     checks: tuple[Callable[[Settings], Finding], ...] = (
         _python,
         _uv,

@@ -23,7 +23,11 @@ class Failure:
 
 
 def explain(error: Exception) -> Failure | None:
-    """Return the failure for an expected error, or None for a bug."""
+    """Return the failure for an expected error, or None for a bug.
+
+    Args:
+        error: What a verb raised.
+    """
     if isinstance(error, JobFailed):
         # Keep all lines: the message contains the end of the user's own traceback.
         return Failure(str(error))

@@ -39,7 +39,11 @@ class OwnService:
     connection: Connection
 
     def is_at(self, url: str) -> bool:
-        """Return whether the service has this URL."""
+        """Return whether the service has this URL.
+
+        Args:
+            url: With or without a slash at the end.
+        """
         return self.connection.service.url.rstrip("/") == url.rstrip("/")
 
 
@@ -132,7 +136,14 @@ class Service:
         return self.session.client("logs")
 
     def jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Summaries of training jobs, newest first."""
+        """Yield summaries of training jobs, newest first.
+
+        Args:
+            status: For example ``InProgress``. Default: all.
+
+        Yields:
+            Summaries, page by page as they are needed.
+        """
         wanted = {"StatusEquals": status} if status else {}
         pages = self.sagemaker.get_paginator("list_training_jobs").paginate(
             SortBy="CreationTime", SortOrder="Descending", **wanted
@@ -145,7 +156,14 @@ class Service:
         return [*self.jobs(status="InProgress"), *self.jobs(status="Stopping")]
 
     def transform_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Summaries of batch transform jobs, newest first."""
+        """Yield summaries of batch transform jobs, newest first.
+
+        Args:
+            status: For example ``InProgress``. Default: all.
+
+        Yields:
+            Summaries, page by page as they are needed.
+        """
         wanted = {"StatusEquals": status} if status else {}
         pages = self.sagemaker.get_paginator("list_transform_jobs").paginate(
             SortBy="CreationTime", SortOrder="Descending", **wanted
@@ -256,6 +274,9 @@ def find_service(choice: ServiceChoice) -> Service | None:
     """Return the selected service; None if it would be this user's own, which is not running.
 
     A service that is named is not asked whether it runs: the first request shows that.
+
+    Args:
+        choice: The service that flags, variables and settings select.
     """
     own = _find_own(choice.state)
     endpoint = choice.endpoint

@@ -50,11 +50,19 @@ class TerminalLog:
         self._models: list[str] = []
 
     def note(self, text: str) -> None:
-        """Print one or more of tidemill's own lines."""
+        """Print one or more of tidemill's own lines.
+
+        Args:
+            text: Lines without a last LF.
+        """
         self.write(text.encode(errors="replace").split(b"\n"))
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Print lines of the server, as `LineSplitter` returns them."""
+        """Print lines of the server, as `LineSplitter` returns them.
+
+        Args:
+            lines: Without LF.
+        """
         for line in lines:
             text = line.decode(errors="replace")
             self._console.log(text)
@@ -91,7 +99,11 @@ class TerminalStop:
             raise Stopped(StopReason.STOPPED)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a request to stop; return whether there is one."""
+        """Wait for a request to stop; return whether there is one.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         if not self._requested:
             waiting = select.poll()
             waiting.register(self._read_fd, select.POLLIN)

@@ -15,7 +15,15 @@ __all__ = ["age", "print_json", "print_members", "print_table", "size"]
 
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
-    """Format a duration in its largest two units, e.g. ``3m12s``."""
+    """Format a duration in its largest two units, e.g. ``3m12s``.
+
+    Args:
+        since: Begin of the duration.
+        until: Its end. Default: now.
+
+    Returns:
+        At least ``0s``.
+    """
     seconds = max(0, int(((until or datetime.now(UTC)) - since).total_seconds()))
     units = [("d", 86400), ("h", 3600), ("m", 60), ("s", 1)]
     for index, (letter, length) in enumerate(units[:-1]):
@@ -26,7 +34,11 @@ def age(since: datetime, *, until: datetime | None = None) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """Format a number of bytes in a binary unit, e.g. ``1.5 GiB``."""
+    """Format a number of bytes in a binary unit, e.g. ``1.5 GiB``.
+
+    Args:
+        size_bytes: The number.
+    """
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -36,12 +48,24 @@ def size(size_bytes: int) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; times are in ISO 8601."""
+    """Print a value as JSON; times are in ISO 8601.
+
+    Args:
+        value: Dictionaries, lists, and what they hold.
+
+    Raises:
+        TypeError: If something has no form in JSON.
+    """
     typer.echo(json.dumps(value, indent=2, default=_jsonable))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns. On a terminal the last column is wrapped to its width; in a pipe lines are not cut."""
+    """Print aligned columns. On a terminal the last column is wrapped to its width; in a pipe lines are not cut.
+
+    Args:
+        columns: Titles.
+        rows: One text for each column.
+    """
     shown = [[_cell(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, shown)
@@ -52,7 +76,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_members(members: Mapping[str, Any], *, indent: str = "") -> None:
-    """Print one member per line, nested members indented; members without a value are left out."""
+    """Print one member per line, nested members indented; members without a value are left out.
+
+    Args:
+        members: A description of the API.
+        indent: Begin of every line.
+    """
     for name, member in members.items():
         if type(member) in (dict, list) and member:
             typer.echo(f"{indent}{_cell(str(name))}:")

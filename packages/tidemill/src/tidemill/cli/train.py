@@ -80,7 +80,11 @@ def train(
 
 
 def hyperparameter(text: str) -> int | float | str:
-    """Return a number if ``text`` is a JSON number, otherwise the text: ``true`` reaches the script as written."""
+    """Return a number if ``text`` is a JSON number, otherwise the text: ``true`` reaches the script as written.
+
+    Args:
+        text: Value of the command line.
+    """
     try:
         value = json.loads(text)
     except ValueError:

@@ -42,5 +42,12 @@ class AsyncInvocation:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "AsyncInvocation":
-        """Parse the output of `to_document`."""
+        """Parse the output of `to_document`.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The invocation.
+        """
         return cls(**document)

@@ -51,7 +51,11 @@ class Principals:
     arns: frozenset[str]
 
     def name(self, caller: str) -> bool:
-        """Return whether they name a caller, given by ARN, or its role."""
+        """Return whether they name a caller, given by ARN, or its role.
+
+        Args:
+            caller: ARN of the caller; for an assumed role, with the session.
+        """
         return caller in self.arns or caller.removeprefix(_CALLERS[1]).rpartition("/")[0] in self.roles
 
 
@@ -64,7 +68,11 @@ class Condition:
     values: tuple[str, ...]
 
     def fits(self, facts: Facts) -> bool:
-        """Return whether a request fulfils the condition."""
+        """Return whether a request fulfils the condition.
+
+        Args:
+            facts: What is known of the request, by condition key.
+        """
         if self.key not in facts:
             return False
         found = facts[self.key]
@@ -89,7 +97,13 @@ class BucketStatement:
     conditions: tuple[Condition, ...]
 
     def fits(self, permission: Permission, caller: str, facts: Facts) -> bool:
-        """Return whether the statement applies. As in IAM, Allow for the whole account adds no rights."""
+        """Return whether the statement applies. As in IAM, Allow for the whole account adds no rights.
+
+        Args:
+            permission: Action and resource.
+            caller: ARN of the caller.
+            facts: What is known of the request.
+        """
         denies = self.statement.effect is Effect.DENY
         return (
             (self.principals.name(caller) or (denies and self.principals.everyone))

@@ -20,18 +20,33 @@ PREFIX = "/v2/credentials/"
 
 
 def path_of(access_key_id: str, session_token: str) -> str:
-    """Return the path at which the service answers with a temporary key."""
+    """Return the path at which the service answers with a temporary key.
+
+    Args:
+        access_key_id: Id of the key.
+        session_token: Its token; the path contains only a digest of it.
+    """
     digest = hashlib.sha256(b"container credentials\0" + session_token.encode()).hexdigest()
     return f"{PREFIX}{access_key_id}-{digest[:40]}"
 
 
 def key_id_of(path: str) -> str:
-    """Return the id of the access key that a path names; empty if it names none."""
+    """Return the id of the access key that a path names; empty if it names none.
+
+    Args:
+        path: Path of a request.
+    """
     return path.removeprefix(PREFIX).partition("-")[0] if path.startswith(PREFIX) else ""
 
 
 def opens(path: str, *, access_key_id: str, session_token: str) -> bool:
-    """Return whether a path is that of a temporary key. Takes the same time for all wrong paths."""
+    """Return whether a path is that of a temporary key. Takes the same time for all wrong paths.
+
+    Args:
+        path: Path of a request.
+        access_key_id: Id of the key.
+        session_token: Its token.
+    """
     return hmac.compare_digest(path.encode(), path_of(access_key_id, session_token).encode())
 
 

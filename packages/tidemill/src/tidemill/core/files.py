@@ -35,13 +35,22 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove temporary files of killed writers in a directory. No process may be writing there."""
+    """Remove temporary files of killed writers in a directory. No process may be writing there.
+
+    Args:
+        directory: The directory; others below it are not searched.
+    """
     for temporary in directory.glob(".*.tmp"):
         temporary.unlink(missing_ok=True)
 
 
 def make_directory(path: Path, *, mode: int = 0o777) -> None:
-    """Create a directory and those above it durably, unless they exist: a sync of a file does not keep their names."""
+    """Create a directory and those above it durably, unless they exist: a sync of a file does not keep their names.
+
+    Args:
+        path: The directory.
+        mode: Mode of the new directories.
+    """
     wanted = [path]
     while not wanted[-1].parent.exists():
         wanted.append(wanted[-1].parent)
@@ -52,7 +61,14 @@ def make_directory(path: Path, *, mode: int = 0o777) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        OSError: If it cannot be synced.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -61,7 +77,12 @@ def sync_directory(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as JSON, durably."""
+    """Write ``value`` as JSON, durably.
+
+    Args:
+        path: The file, which is replaced.
+        value: A value of JSON; keys are sorted.
+    """
     write_durably(path, json.dumps(value, ensure_ascii=False, sort_keys=True).encode())
 
 

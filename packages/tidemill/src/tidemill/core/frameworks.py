@@ -104,7 +104,15 @@ ENVIRONMENTS = {name: framework for framework in FRAMEWORKS.values() for name in
 
 
 def environment_of(version: str, *, gpu: bool) -> str:
-    """Return the name of the environment of ``major.minor``, for GPUs or for CPUs."""
+    """Return the name of the environment of ``major.minor``, for GPUs or for CPUs.
+
+    Args:
+        version: For example ``2.21``.
+        gpu: Whether the job has GPUs.
+
+    Returns:
+        For example ``tf-2.21-gpu``.
+    """
     return f"tf-{version}{_GPU if gpu else ''}"
 
 

@@ -28,11 +28,19 @@ MULTIPART_BYTES = 8 * 1024 * 1024
 
 
 def media_type(ticket: str) -> str:
-    """Return the media type of a PutObject that stores a handed-over file."""
+    """Return the media type of a PutObject that stores a handed-over file.
+
+    Args:
+        ticket: The service's ticket for the file.
+    """
     return f"{MEDIA_TYPE}; ticket={ticket}"
 
 
 def ticket_of(content_type: str) -> str | None:
-    """Return the ticket in a media type, or None if it is another media type."""
+    """Return the ticket in a media type, or None if it is another media type.
+
+    Args:
+        content_type: Content-Type of a request.
+    """
     kind, _, ticket = content_type.partition("; ticket=")
     return ticket if kind == MEDIA_TYPE else None

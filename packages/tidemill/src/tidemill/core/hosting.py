@@ -40,7 +40,14 @@ class Resource:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Resource":
-        """Parse the output of `to_document`."""
+        """Parse the output of `to_document`.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The resource.
+        """
         return cls(**document)
 
 
@@ -120,7 +127,14 @@ class Variant:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Variant":
-        """Parse the variant of a stored endpoint."""
+        """Parse the variant of a stored endpoint.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The variant.
+        """
         fields: dict[str, Any] = {**document, "instances": _instances(document["instances"])}
         return cls(**fields)
 
@@ -156,26 +170,49 @@ class Deployment:
         return all(not each.missing for each in self.variants) and all(each.ready for each in self.instances)
 
     def find(self, name: str) -> Variant | None:
-        """Return the variant of that name, or None."""
+        """Return the variant of that name, or None.
+
+        Args:
+            name: Name of the variant.
+        """
         return next((each for each in self.variants if each.name == name), None)
 
     def with_instances(self, change: Callable[[Variant], tuple[Instance, ...]]) -> "Deployment":
-        """Return a copy with the instances that ``change`` returns for each variant."""
+        """Return a copy with the instances that ``change`` returns for each variant.
+
+        Args:
+            change: Gets a variant and returns its instances.
+        """
         return replace(self, variants=tuple(replace(each, instances=change(each)) for each in self.variants))
 
     def without(self, instance: Instance) -> "Deployment":
-        """Return a copy without an instance."""
+        """Return a copy without an instance.
+
+        Args:
+            instance: The instance; compared by key.
+        """
         return self.with_instances(lambda variant: tuple(i for i in variant.instances if i.key != instance.key))
 
     def with_ready(self, instance: Instance) -> "Deployment":
-        """Return a copy in which an instance is ready."""
+        """Return a copy in which an instance is ready.
+
+        Args:
+            instance: The instance; compared by key.
+        """
         return self.with_instances(
             lambda variant: tuple(replace(i, ready=i.ready or i.key == instance.key) for i in variant.instances)
         )
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any] | None) -> "Deployment | None":
-        """Parse the deployment of a stored endpoint."""
+        """Parse the deployment of a stored endpoint.
+
+        Args:
+            document: A value of JSON, or None.
+
+        Returns:
+            None for None.
+        """
         if document is None:
             return None
         variants = tuple(Variant.from_document(each) for each in document["variants"])
@@ -225,7 +262,11 @@ class Endpoint:
         return tuple({each.key: each for each in (*active, *self.retiring)}.values())
 
     def deployment_of(self, instance: Instance) -> Deployment | None:
-        """Return the deployment for which an instance was started; None for a retired one."""
+        """Return the deployment for which an instance was started; None for a retired one.
+
+        Args:
+            instance: The instance; compared by key.
+        """
         with_it = (each for each in self.deployments if instance.key in {other.key for other in each.instances})
         return next(with_it, None)
 
@@ -248,7 +289,11 @@ class Endpoint:
         )
 
     def rolled_back(self, reason: str) -> "Endpoint":
-        """Return the endpoint without the starting deployment. If no deployment serves, the endpoint has failed."""
+        """Return the endpoint without the starting deployment. If no deployment serves, the endpoint has failed.
+
+        Args:
+            reason: Shown as FailureReason; cut to 1,024 characters.
+        """
         if self.serving is None:
             return self.failed(reason)
         return replace(
@@ -260,7 +305,11 @@ class Endpoint:
         )
 
     def failed(self, reason: str) -> "Endpoint":
-        """Return the failed endpoint: nothing serves, and nothing is retried. Its configuration is still shown."""
+        """Return the failed endpoint: nothing serves, and nothing is retried. Its configuration is still shown.
+
+        Args:
+            reason: Shown as FailureReason.
+        """
         leaving = {each.key for each in self.retiring}
         return replace(
             self,
@@ -272,7 +321,11 @@ class Endpoint:
         )
 
     def retired(self, instance: Instance) -> "Endpoint":
-        """Return the endpoint with an instance retired: it gets no more requests, and its variant lacks an instance."""
+        """Return the endpoint with an instance retired: it gets no more requests, and its variant lacks an instance.
+
+        Args:
+            instance: The instance; compared by key.
+        """
         if instance.key in {each.key for each in self.retiring}:
             return self
         return replace(
@@ -283,7 +336,15 @@ class Endpoint:
         )
 
     def resized(self, name: str, count: int) -> "Endpoint":
-        """Return the endpoint with another instance count of a serving serverless variant; surplus instances retire."""
+        """Return the endpoint with another instance count of a serving serverless variant; surplus instances retire.
+
+        Args:
+            name: Name of the variant.
+            count: The new number of instances.
+
+        Returns:
+            The same endpoint if nothing changes.
+        """
         variant = self.serving.find(name) if self.serving else None
         if self.serving is None or variant is None or variant.count == count:
             return self
@@ -293,7 +354,11 @@ class Endpoint:
         return replace(self, serving=serving, retiring=self.retiring + _beyond(self.serving, serving))
 
     def made_ready(self, instance: Instance) -> "Endpoint":
-        """Return the endpoint after an instance has answered."""
+        """Return the endpoint after an instance has answered.
+
+        Args:
+            instance: The instance; compared by key.
+        """
         return replace(
             self,
             serving=self.serving and self.serving.with_ready(instance),
@@ -301,7 +366,11 @@ class Endpoint:
         )
 
     def cleared(self, instance: Instance) -> "Endpoint":
-        """Return the endpoint without a retired instance that has ended."""
+        """Return the endpoint without a retired instance that has ended.
+
+        Args:
+            instance: The instance; compared by key.
+        """
         return replace(self, retiring=tuple(each for each in self.retiring if each.key != instance.key))
 
     def to_document(self) -> dict[str, Any]:
@@ -310,7 +379,14 @@ class Endpoint:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Endpoint":
-        """Parse the output of `to_document`, of this version or of versions before endpoint updates."""
+        """Parse the output of `to_document`, of this version or of versions before endpoint updates.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The endpoint.
+        """
         fields = dict(document) if "endpoint_id" in document else _of_first_form(document)
         fields["status"] = EndpointStatus(fields["status"])
         fields["serving"] = Deployment.from_document(fields["serving"])

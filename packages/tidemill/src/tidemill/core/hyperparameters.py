@@ -24,17 +24,35 @@ def encode(hyperparameters: Mapping[str, Any]) -> dict[str, str]:
 
 
 def decode(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Decode each value; a string that is not JSON is kept unchanged, as in the training toolkit."""
+    """Decode each value; a string that is not JSON is kept unchanged, as in the training toolkit.
+
+    Args:
+        hyperparameters: Texts as the API has them.
+
+    Returns:
+        Values by name.
+    """
     return {name: _decode_value(text) for name, text in hyperparameters.items()}
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name belongs to the platform and does not reach the script as an argument."""
+    """Return whether a name belongs to the platform and does not reach the script as an argument.
+
+    Args:
+        name: Name of a hyperparameter.
+    """
     return name.startswith("sagemaker_") or name in _RESERVED_NAMES
 
 
 def surprising(hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per value that reaches the script in a form that a user may not expect."""
+    """Return one sentence per value that reaches the script in a form that a user may not expect.
+
+    Args:
+        hyperparameters: Decoded values.
+
+    Returns:
+        Sentences for a warning.
+    """
     sentences = []
     for name, value in hyperparameters.items():
         if isinstance(value, bool):

@@ -130,22 +130,46 @@ def is_of_legacy_mode(uri: str) -> bool:
 
 
 def training_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
-    """Return the URI of the image that trains with TensorFlow ``version``; ``2.21`` means ``2.21.0``."""
+    """Return the URI of the image that trains with TensorFlow ``version``; ``2.21`` means ``2.21.0``.
+
+    Args:
+        version: ``2.21`` or ``2.21.0``.
+        py_version: For example ``py311``.
+        region: AWS region of the registry.
+        device: ``cpu`` or ``gpu``.
+    """
     return f"{_registry(region)}/tensorflow-training:{_full(version)}-{device}-{py_version}"
 
 
 def inference_image(version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
-    """Return the URI of the image whose endpoint has TensorFlow Serving's REST API."""
+    """Return the URI of the image whose endpoint has TensorFlow Serving's REST API.
+
+    Args:
+        version: ``2.21`` or ``2.21.0``.
+        region: AWS region of the registry.
+        device: ``cpu`` or ``gpu``.
+    """
     return f"{_registry(region)}/tensorflow-inference:{_full(version)}-{device}"
 
 
 def python_inference_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
-    """Return the URI of the image whose endpoint calls ``input_fn``, ``output_fn`` or ``transform_fn`` of a script."""
+    """Return the URI of the image whose endpoint calls ``input_fn``, ``output_fn`` or ``transform_fn`` of a script.
+
+    Args:
+        version: ``2.21`` or ``2.21.0``.
+        py_version: For example ``py311``.
+        region: AWS region of the registry.
+        device: ``cpu`` or ``gpu``.
+    """
     return f"{_registry(region)}/{_FIRST_REPOSITORY}:{_full(version)}-{device}-{py_version}"
 
 
 def device_of(instance_type: str) -> str:
-    """Return ``gpu`` for instance families with a GPU, else ``cpu``: the rule by which AWS's clients choose a tag."""
+    """Return ``gpu`` for instance families with a GPU, else ``cpu``: the rule by which AWS's clients choose a tag.
+
+    Args:
+        instance_type: For example ``ml.p3.2xlarge``.
+    """
     return "gpu" if _GPU_INSTANCE.fullmatch(instance_type) else "cpu"
 
 

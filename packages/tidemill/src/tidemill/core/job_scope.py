@@ -87,7 +87,14 @@ class JobScope:
 
     @classmethod
     def of_transform(cls, request: Mapping[str, Any]) -> "JobScope":
-        """Derive the scope of a transform job from its CreateTransformJob request."""
+        """Derive the scope of a transform job from its CreateTransformJob request.
+
+        Args:
+            request: Members of the request.
+
+        Returns:
+            The scope.
+        """
         output = _uri(request["TransformOutput"]["S3OutputPath"])
         return cls(name=str(request["TransformJobName"]), kind=HolderKind.TRANSFORM, output=_prefix(output))
 
@@ -128,7 +135,12 @@ class JobScope:
         return f"{self.kind}/{self.name}"
 
     def owns(self, bucket: str, key: str) -> bool:
-        """Return whether an object is below one of its own prefixes."""
+        """Return whether an object is below one of its own prefixes.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+        """
         place = f"{bucket}/{key}"
         prefixes = (getattr(self, name) for name in OWN_PREFIXES)
         return any(prefix is not None and place.startswith(f"{prefix}/") for prefix in prefixes)
@@ -139,7 +151,14 @@ class JobScope:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "JobScope":
-        """Parse the output of `to_document`. Members of other versions are ignored and give no rights."""
+        """Parse the output of `to_document`. Members of other versions are ignored and give no rights.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The scope.
+        """
         known = {field.name: document[field.name] for field in fields(cls) if field.name in document}
         return cls(**{**known, "kind": HolderKind(known.get("kind", HolderKind.TRAINING))})
 

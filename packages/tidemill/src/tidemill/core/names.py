@@ -58,17 +58,32 @@ class S3Uri:
 
 
 def is_bucket_name(name: str) -> bool:
-    """Return whether ``name`` is a legal bucket name. ``endpoints`` is not: it would hide SageMaker Runtime's paths."""
+    """Return whether ``name`` is a legal bucket name. ``endpoints`` is not: it would hide SageMaker Runtime's paths.
+
+    Args:
+        name: Any text.
+    """
     return bool(_BUCKET.fullmatch(name)) and ".." not in name and name != "endpoints"
 
 
 def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
-    """Return the ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``."""
+    """Return the ARN of a SageMaker resource, e.g. ``sagemaker_arn("training-job", "digits")``.
+
+    Args:
+        kind: Kind of the resource, e.g. ``endpoint``.
+        name: Name of the resource.
+        region: AWS region.
+    """
     return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name}"
 
 
 def kms_arn(text: str, *, region: str = DEFAULT_REGION) -> str:
-    """Return the ARN of a KMS key or alias given by id, ``alias/NAME`` or ARN; it need not exist."""
+    """Return the ARN of a KMS key or alias given by id, ``alias/NAME`` or ARN; it need not exist.
+
+    Args:
+        text: Id, ``alias/NAME`` or ARN.
+        region: AWS region, for an id or alias.
+    """
     if text.startswith("arn:"):
         return text
     resource = text if text.startswith("alias/") else f"key/{text}"
@@ -76,16 +91,31 @@ def kms_arn(text: str, *, region: str = DEFAULT_REGION) -> str:
 
 
 def role_arn(role: str) -> str:
-    """Return the ARN of a role given by name or ARN."""
+    """Return the ARN of a role given by name or ARN.
+
+    Args:
+        role: Name or ARN.
+    """
     return role if role.startswith("arn:") else f"arn:aws:iam::{ACCOUNT_ID}:role/{role}"
 
 
 def role_name(role: str) -> str:
-    """Return the name of a role given by name or ARN, without its path."""
+    """Return the name of a role given by name or ARN, without its path.
+
+    Args:
+        role: Name or ARN.
+    """
     resource = role.split(":", 5)[-1].removeprefix("role") if role.startswith("arn:") else role
     return resource.rstrip("/").rpartition("/")[2]
 
 
 def default_bucket(region: str = DEFAULT_REGION) -> str:
-    """Return the bucket that AWS's SDKs use by default."""
+    """Return the bucket that AWS's SDKs use by default.
+
+    Args:
+        region: AWS region.
+
+    Returns:
+        ``sagemaker-REGION-ACCOUNT``.
+    """
     return f"sagemaker-{region}-{ACCOUNT_ID}"

@@ -78,7 +78,11 @@ class ActionPattern:
     text: str
 
     def fits(self, action: str) -> bool:
-        """Return whether the pattern matches an action."""
+        """Return whether the pattern matches an action.
+
+        Args:
+            action: For example ``s3:GetObject``; case does not matter, as in IAM.
+        """
         return _action_fits(self.text, action)
 
 
@@ -120,7 +124,12 @@ class ResourcePattern:
         return cls(text, tuple(sorted(names)))
 
     def fits(self, resource: str, values: Mapping[str, str]) -> bool:
-        """Return whether the pattern matches a resource. It matches nothing unless each placeholder has a value."""
+        """Return whether the pattern matches a resource. It matches nothing unless each placeholder has a value.
+
+        Args:
+            resource: ARN of the resource.
+            values: Values of the placeholders, by name.
+        """
         given = tuple((name, values[name]) for name in self.placeholders if name in values)
         if len(given) < len(self.placeholders):
             return False
@@ -136,7 +145,12 @@ class Statement:
     resources: tuple[ResourcePattern, ...]
 
     def fits(self, permission: Permission, values: Mapping[str, str]) -> bool:
-        """Return whether the statement matches the permission."""
+        """Return whether the statement matches the permission.
+
+        Args:
+            permission: Action and resource.
+            values: Values of the placeholders, by name.
+        """
         return any(action.fits(permission.action) for action in self.actions) and any(
             resource.fits(permission.resource, values) for resource in self.resources
         )

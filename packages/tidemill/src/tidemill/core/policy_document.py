@@ -149,7 +149,19 @@ def _resource(text: str, at: str) -> ResourcePattern:
 
 
 def read_table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return a table that has no other than the allowed members; raise ValueError for anything else."""
+    """Return a table that has no other than the allowed members; raise ValueError for anything else.
+
+    Args:
+        document: What a settings file or request has.
+        what: What it is called in the error.
+        allowed: Names of members.
+
+    Returns:
+        The same table.
+
+    Raises:
+        ValueError: For another type or member.
+    """
     if not isinstance(document, dict):
         raise ValueError(f"{what} is {document!r}; expected a table with {', '.join(allowed)}")
     unknown = sorted(str(name) for name in document.keys() - set(allowed))
@@ -161,7 +173,18 @@ def read_table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping
 
 
 def read_texts(value: object, what: str) -> tuple[str, ...]:
-    """Return a text, or a list of texts, as a tuple; raise ValueError for anything else."""
+    """Return a text, or a list of texts, as a tuple; raise ValueError for anything else.
+
+    Args:
+        value: A string or a list of strings.
+        what: What it is called in the error.
+
+    Returns:
+        At least one text.
+
+    Raises:
+        ValueError: For anything else.
+    """
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise ValueError(f"{what} is {value!r}; expected a text, or a list of at least one text")

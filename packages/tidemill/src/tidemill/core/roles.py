@@ -63,7 +63,11 @@ class Roles:
         self._policies = {name.casefold(): policy for name, policy in check_role_names(policies).items()}
 
     def policy_of(self, role: str) -> Policy:
-        """Return the policy of a role, or `BUILT_IN` if the settings name no policy."""
+        """Return the policy of a role, or `BUILT_IN` if the settings name no policy.
+
+        Args:
+            role: Name of the role; case does not matter.
+        """
         return self._policies.get(role.casefold(), BUILT_IN)
 
     def rule(self, role: str, permission: Permission, scope: JobScope | None) -> Ruling:

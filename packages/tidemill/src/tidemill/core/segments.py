@@ -47,12 +47,23 @@ _SEGMENT = re.compile(r"([0-9]{8})\.log")
 
 
 def group_directory(root: Path, group: str) -> Path:
-    """Return the directory of all streams of a log group."""
+    """Return the directory of all streams of a log group.
+
+    Args:
+        root: Directory of all logs.
+        group: Name of the group.
+    """
     return root / _digest(group)
 
 
 def stream_directory(root: Path, group: str, stream: str) -> Path:
-    """Return the directory of a log stream. Names are hashed, so none of their characters reaches the file system."""
+    """Return the directory of a log stream. Names are hashed, so none of their characters reaches the file system.
+
+    Args:
+        root: Directory of all logs.
+        group: Name of the group.
+        stream: Name of the stream.
+    """
     return group_directory(root, group) / _digest(stream)
 
 
@@ -77,7 +88,11 @@ def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = 
 
 
 def segments_of(directory: Path) -> list[int]:
-    """Return the numbers of a stream's segments, in order."""
+    """Return the numbers of a stream's segments, in order.
+
+    Args:
+        directory: Directory of the stream; it need not exist.
+    """
     try:
         names = os.listdir(directory)  # noqa: PTH208 - names only, called often
     except FileNotFoundError:
@@ -86,12 +101,21 @@ def segments_of(directory: Path) -> list[int]:
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Return the file of a segment."""
+    """Return the file of a segment.
+
+    Args:
+        directory: Directory of the stream.
+        number: Number of the segment, from 1.
+    """
     return directory / f"{number:08}.log"
 
 
 def time_of(line: bytes) -> int | None:
-    """Return the time stamp of a stored line, in milliseconds since the epoch; None if the line is damaged."""
+    """Return the time stamp of a stored line, in milliseconds since the epoch; None if the line is damaged.
+
+    Args:
+        line: Bytes of the line.
+    """
     digits, separator, _ = line[: TIME_MAX_DIGITS + 1].partition(b" ")
     return int(digits) if separator and digits.isdigit() else None
 
@@ -127,7 +151,11 @@ class SegmentWriter:
         return self._last_ms
 
     def write(self, line: bytes) -> None:
-        """Append one line, given with or without its LF."""
+        """Append one line, given with or without its LF.
+
+        Args:
+            line: Time stamp and message.
+        """
         self.write_many((line,))
 
     def write_many(self, lines: Iterable[bytes]) -> None:

@@ -34,7 +34,14 @@ def register_state_directory(directory: Path, *, environments_dir: Path) -> None
 
 
 def known_state_directories(environments_dir: Path) -> tuple[Path, ...]:
-    """Return the state directories that have a file here; none if it cannot be read."""
+    """Return the state directories that have a file here; none if it cannot be read.
+
+    Args:
+        environments_dir: Directory of the environments.
+
+    Returns:
+        Absolute paths, which need not exist.
+    """
     found = []
     with contextlib.suppress(OSError):
         for file in sorted(environments_dir.glob(f"{_PREFIX}*")):

@@ -162,12 +162,20 @@ class TrainingJob:
         return self.interrupted_attempt == self.attempt
 
     def trained_ms(self, now_ms: int) -> int:
-        """Return the milliseconds that its scripts have run until ``now_ms``, over all attempts."""
+        """Return the milliseconds that its scripts have run until ``now_ms``, over all attempts.
+
+        Args:
+            now_ms: Milliseconds since the epoch.
+        """
         trained = (t for t in self.transitions if t.status is SecondaryStatus.TRAINING)
         return sum((t.ended_ms if t.ended_ms is not None else now_ms) - t.started_ms for t in trained)
 
     def may_enter(self, status: SecondaryStatus) -> bool:
-        """Return whether the table allows the transition."""
+        """Return whether the table allows the transition.
+
+        Args:
+            status: The next secondary status.
+        """
         return not self.transitions or status in _NEXT[self.secondary_status]
 
     def enter(self, status: SecondaryStatus, *, at_ms: int, message: str) -> "TrainingJob":
@@ -198,7 +206,14 @@ class TrainingJob:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TrainingJob":
-        """Parse the output of `to_document`."""
+        """Parse the output of `to_document`.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The job.
+        """
         fields = dict(document)
         fields["status"] = TrainingStatus(fields["status"])
         fields["log_streams"] = tuple(fields["log_streams"])

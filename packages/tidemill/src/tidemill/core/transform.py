@@ -83,13 +83,22 @@ class TransformJob:
         return self.request.get("BatchStrategy", "MultiRecord")
 
     def decide(self, status: TransformStatus, *, failure_reason: str = "") -> "TransformJob":
-        """Return the job with its final status, which is set once. A job that was being stopped becomes Stopped."""
+        """Return the job with its final status, which is set once. A job that was being stopped becomes Stopped.
+
+        Args:
+            status: The final status.
+            failure_reason: Shown as FailureReason.
+        """
         if self.status is TransformStatus.STOPPING:
             status, failure_reason = TransformStatus.STOPPED, ""
         return self if self.decided else replace(self, decided=status, failure_reason=failure_reason)
 
     def end(self, *, at_ms: int) -> "TransformJob":
-        """Return the ended job. A job that has already ended is returned unchanged."""
+        """Return the ended job. A job that has already ended is returned unchanged.
+
+        Args:
+            at_ms: Milliseconds since the epoch.
+        """
         if self.status.terminal or self.decided is None:
             return self
         return replace(self, status=self.decided, ended_ms=at_ms)
@@ -104,7 +113,14 @@ class TransformJob:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "TransformJob":
-        """Parse the output of `to_document`."""
+        """Parse the output of `to_document`.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The job.
+        """
         fields = dict(document)
         fields["status"] = TransformStatus(fields["status"])
         fields["decided"] = TransformStatus(fields["decided"]) if fields["decided"] else None

@@ -145,7 +145,11 @@ class Built:
         return any(self.directory.parent.glob(f"{self.directory.name}{_CHANGED}*"))
 
     def share_progress(self, state: str) -> None:
-        """Publish the build's progress to processes that wait for the build. The caller has the build lock."""
+        """Publish the build's progress to processes that wait for the build. The caller has the build lock.
+
+        Args:
+            state: One line of text.
+        """
         temporary = self._progress.with_name(f"{self._progress.name}.tmp")
         temporary.write_text(state)
         temporary.replace(self._progress)
@@ -173,7 +177,12 @@ _held: dict[Path, int] = {}
 
 
 def try_lock(path: Path, kind: int) -> int | None:
-    """Lock a file, created if missing, and return its descriptor; None if another process has it locked."""
+    """Lock a file, created if missing, and return its descriptor; None if another process has it locked.
+
+    Args:
+        path: The file.
+        kind: ``LOCK_EX`` or ``LOCK_SH``.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

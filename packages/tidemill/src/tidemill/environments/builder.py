@@ -142,7 +142,11 @@ class Environments:
         )
 
     def is_built(self, environment: Environment) -> bool:
-        """Return whether an environment and all layers below it are complete."""
+        """Return whether an environment and all layers below it are complete.
+
+        Args:
+            environment: The environment.
+        """
         return all(Built(each).marker for each in (*environment.shared_layers, environment.prefix))
 
     def ensure(
@@ -410,7 +414,12 @@ def _pythons(framework: Framework, python: str | None) -> tuple[str, ...]:
 
 
 def shared_layers(prefix: Path, record: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the layers below a complete environment, by its marker. Environments of early versions have none."""
+    """Return the layers below a complete environment, by its marker. Environments of early versions have none.
+
+    Args:
+        prefix: Directory of the environment.
+        record: Its marker.
+    """
     names = (record.get("base"), record.get("aws_cli"))
     return tuple(prefix.with_name(name) for name in names if name)
 

@@ -64,7 +64,11 @@ class Interpreter:
 
 
 def preferred(pythons: Sequence[str]) -> tuple[str, ...]:
-    """Return minor versions in the order in which they are tried: first that of tidemill, then newest to oldest."""
+    """Return minor versions in the order in which they are tried: first that of tidemill, then newest to oldest.
+
+    Args:
+        pythons: For example ``3.11``.
+    """
     own = Interpreter.own().minor
     return tuple(sorted(pythons, key=lambda minor: (minor == own, _number(minor)), reverse=True))
 
@@ -91,7 +95,11 @@ def find_interpreter(pythons: Sequence[str], *, purpose: str) -> Interpreter:
 
 
 def available(pythons: Sequence[str]) -> tuple[str, ...]:
-    """Return the minor versions that are on this machine, in the given order."""
+    """Return the minor versions that are on this machine, in the given order.
+
+    Args:
+        pythons: For example ``3.11``.
+    """
     return tuple(minor for minor in pythons if _find(minor) is not None)
 
 

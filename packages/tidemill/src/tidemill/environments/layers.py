@@ -31,7 +31,12 @@ _AWS = '#!/bin/sh\nexec {prefix}/bin/python -I {prefix}/bin/aws "$@"\n'
 
 
 def site_packages(prefix: Path, minor: str) -> Path:
-    """Return the package directory of a virtual environment of Python ``minor``, e.g. ``3.11``."""
+    """Return the package directory of a virtual environment of Python ``minor``, e.g. ``3.11``.
+
+    Args:
+        prefix: Directory of the virtual environment.
+        minor: For example ``3.11``.
+    """
     return prefix / "lib" / f"python{minor}" / "site-packages"
 
 

@@ -89,7 +89,11 @@ class Overlays:
             return Overlay(key, built.directory, sha256)
 
     def remove_above(self, base_key: str) -> None:
-        """Remove all overlays of the environment ``base_key``, and all incomplete overlays."""
+        """Remove all overlays of the environment ``base_key``, and all incomplete overlays.
+
+        Args:
+            base_key: Key of the environment.
+        """
         for marker in sorted(self._directory.glob("*.json")):
             built = Built(marker.with_suffix(""))
             record = built.marker

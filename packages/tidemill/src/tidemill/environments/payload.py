@@ -76,6 +76,12 @@ class Payload:
         The runtime and Pipe mode run with all versions. Model parallelism and Horovod need a recent TensorFlow, the S3
         file system needs TensorFlow 2.6 or later, and the model server needs packages that only the lock of
         `DEFAULT_TENSORFLOW` has.
+
+        Args:
+            framework: The framework version.
+
+        Returns:
+            Fewer wheels or source directories.
         """
         names = set(_EVERYWHERE)
         if framework.has_model_parallelism:

@@ -51,11 +51,19 @@ class BuildProgress:
         """Number of files to compile; None until uv has installed them."""
 
     def started(self, pid: int) -> None:
-        """Set the process id of uv."""
+        """Set the process id of uv.
+
+        Args:
+            pid: Process id.
+        """
         self._pid = pid
 
     def line(self, text: str) -> None:
-        """Process a line that uv printed."""
+        """Process a line that uv printed.
+
+        Args:
+            text: Without LF.
+        """
         if match := _DOWNLOADING.match(text):
             if not self._sizes_mib:
                 self._begun_s = self._clock()

@@ -38,7 +38,14 @@ class Requirements:
 
     @classmethod
     def parse(cls, text: bytes) -> "Requirements":
-        """Parse the content of a requirements.txt."""
+        """Parse the content of a requirements.txt.
+
+        Args:
+            text: Content of the file; a byte order mark is ignored.
+
+        Returns:
+            The lines, and the reason why the packages are no named packages, if so.
+        """
         try:
             decoded = text.decode("utf-8-sig")
         except UnicodeDecodeError:

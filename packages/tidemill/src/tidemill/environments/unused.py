@@ -43,7 +43,15 @@ def unused_environments(directory: Path, environments: Environments, *, before_s
 
 
 def unused_overlays(directory: Path, *, before_s: float) -> Iterator[Path]:
-    """Yield complete overlays whose last use was before the time ``before_s``, in seconds since the epoch."""
+    """Yield complete overlays whose last use was before the time ``before_s``, in seconds since the epoch.
+
+    Args:
+        directory: Directory of the overlays.
+        before_s: Upper bound, exclusive.
+
+    Yields:
+        Directories.
+    """
     for path in _subdirectories(directory):
         if _marker(path) is not None and _is_unused(path, before_s=before_s):
             yield path

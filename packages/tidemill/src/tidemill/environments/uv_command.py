@@ -52,7 +52,11 @@ def find_uv() -> str:
 
 
 def configures_installers(name: str) -> bool:
-    """Return whether an environment variable determines how pip and uv find packages."""
+    """Return whether an environment variable determines how pip and uv find packages.
+
+    Args:
+        name: Name of the variable.
+    """
     return name.startswith(_PREFIXES) or name.upper() in _NAMES
 
 
@@ -62,6 +66,9 @@ def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
     These configure indexes, proxies, certificates and pyenv. By default, uv does not trust the certificates that the
     machine trusts, unlike pip. ``UV_SYSTEM_CERTS`` is set so that uv does, and reaches an index behind a company's
     proxy; a value in ``environ`` takes precedence.
+
+    Args:
+        environ: Variables of a process.
     """
     trust = {"UV_SYSTEM_CERTS": "true"} if any(file.is_file() for file in _CERTIFICATES) else {}
     return trust | {

@@ -20,7 +20,12 @@ _MAX_BYTES = 128
 
 
 def notify(state_dir: Path, ref: InstanceRef) -> None:
-    """Notify the server, if one runs, that the state of ``ref`` has changed. A lost message costs only time."""
+    """Notify the server, if one runs, that the state of ``ref`` has changed. A lost message costs only time.
+
+    Args:
+        state_dir: The state directory.
+        ref: The attempt.
+    """
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

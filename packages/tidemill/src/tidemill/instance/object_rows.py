@@ -28,7 +28,11 @@ class ObjectRows(Protocol):
 
 
 def row_of(reference: ObjectReference) -> ObjectRow:
-    """Return the row of an object."""
+    """Return the row of an object.
+
+    Args:
+        reference: The object.
+    """
     return tuple(getattr(reference, name) for name in reference.__slots__)
 
 

@@ -22,7 +22,11 @@ _ROUND_S = 0.01
 
 
 def kill_marked(mark: str) -> None:
-    """Send SIGKILL to every process with ``mark`` in its environment, until none is left."""
+    """Send SIGKILL to every process with ``mark`` in its environment, until none is left.
+
+    Args:
+        mark: Mark of the instance, ``JOB/INDEX``.
+    """
     wanted = f"{MARK}={mark}".encode()
     for _ in range(_ROUNDS):
         pids = [pid for pid in _all_pids() if pid != os.getpid() and _is_marked(pid, wanted)]
@@ -34,7 +38,14 @@ def kill_marked(mark: str) -> None:
 
 
 def marked(start: str) -> Iterator[tuple[int, str]]:
-    """Yield the id and the mark of each process whose mark has this start."""
+    """Yield the id and the mark of each process whose mark has this start.
+
+    Args:
+        start: Begin of the mark.
+
+    Yields:
+        Process id and mark.
+    """
     wanted = f"{MARK}={start}".encode()
     for pid in _all_pids():
         for variable in _environment(pid):
@@ -43,7 +54,11 @@ def marked(start: str) -> Iterator[tuple[int, str]]:
 
 
 def namespace_init(root: int) -> int | None:
-    """Return process 1 of the pid namespace that a process below ``root`` created; None if none did."""
+    """Return process 1 of the pid namespace that a process below ``root`` created; None if none did.
+
+    Args:
+        root: Process id of an ancestor.
+    """
     for pid in descendants(root):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():

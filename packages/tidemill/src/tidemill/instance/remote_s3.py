@@ -153,7 +153,11 @@ def tls_context() -> "ssl.SSLContext":
 
 
 def remote_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``variables`` from which boto3 gets credentials and certificates."""
+    """Return the ``variables`` from which boto3 gets credentials and certificates.
+
+    Args:
+        variables: Variables of a process.
+    """
     return {name: value for name, value in variables.items() if name.startswith("AWS_") or name == "SSL_CERT_FILE"}
 
 

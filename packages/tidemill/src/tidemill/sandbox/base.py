@@ -111,11 +111,19 @@ class Sandbox(Protocol):
     def isolation(self) -> Isolation: ...
 
     def base_dir(self, view: View) -> str:
-        """Return the path of ``/opt/ml`` as the job sees it."""
+        """Return the path of ``/opt/ml`` as the job sees it.
+
+        Args:
+            view: What the job may see.
+        """
         ...
 
     def variables(self, view: View) -> dict[str, str]:
-        """Return the variables with the job's directories: HOME, TMPDIR, and SAGEMAKER_BASE_DIR if necessary."""
+        """Return the variables with the job's directories: HOME, TMPDIR, and SAGEMAKER_BASE_DIR if necessary.
+
+        Args:
+            view: What the job may see.
+        """
         ...
 
     def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
@@ -124,7 +132,11 @@ class Sandbox(Protocol):
 
 
 def secret_file(data: bytes) -> int:
-    """Return an inheritable descriptor from which ``data`` can be read once; unlike arguments it is not public."""
+    """Return an inheritable descriptor from which ``data`` can be read once; unlike arguments it is not public.
+
+    Args:
+        data: Bytes; the kernel keeps them in memory.
+    """
     fd = os.memfd_create("tidemill", 0)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
@@ -133,7 +145,11 @@ def secret_file(data: bytes) -> int:
 
 
 def existing(paths: Iterable[Path]) -> list[Path]:
-    """Return the existing paths among ``paths``, each resolved once, in order. What cannot be reached is left out."""
+    """Return the existing paths among ``paths``, each resolved once, in order. What cannot be reached is left out.
+
+    Args:
+        paths: Absolute paths.
+    """
     return list(dict.fromkeys(path.resolve() for path in paths if _exists(path)))
 
 
