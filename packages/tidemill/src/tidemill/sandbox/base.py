@@ -127,7 +127,16 @@ class Sandbox(Protocol):
         ...
 
     def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
-        """Return the process to start so that ``argv`` runs in the sandbox, with ``variables`` as whole environment."""
+        """Return the process to start so that ``argv`` runs in the sandbox, with ``variables`` as whole environment.
+
+        Args:
+            argv: The command, as the job sees its paths.
+            view: What the job may see.
+            variables: All variables of the command.
+
+        Returns:
+            Command, variables and descriptors for the process.
+        """
         ...
 
 

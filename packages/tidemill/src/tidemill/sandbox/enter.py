@@ -33,7 +33,11 @@ class _MountAttributes(ctypes.Structure):
 
 
 def main(arguments: list[str]) -> int:
-    """Read the plan, enter, run, and return the exit status of the command (128 + N for signal N)."""
+    """Read the plan, enter, run, and return the exit status of the command (128 + N for signal N).
+
+    Args:
+        arguments: One: the descriptor of the plan, which is JSON.
+    """
     with os.fdopen(int(arguments[0]), "rb") as file:
         plan = json.load(file)
     _die_with_parent(os.getppid())

@@ -53,12 +53,22 @@ def new_in_root(view: View) -> list[str]:
     """Return the directories of `View.mounted` whose first segment the machine lacks, e.g. ``/checkpoints``.
 
     Nothing can be created in a read-only root, so the sandbox builds a root of its own for them.
+
+    Args:
+        view: What the job may see.
     """
     return [str(target) for target, above in _missing(view) if above == Path("/")]
 
 
 def mounts_of(view: View) -> list[Mount]:
-    """Return the mounts above a read-only root, without ``/proc`` and ``/dev``."""
+    """Return the mounts above a read-only root, without ``/proc`` and ``/dev``.
+
+    Args:
+        view: What the job may see.
+
+    Returns:
+        In the order in which they are made.
+    """
     temporary, shared, home = view.tmp / "tmp", view.tmp / "var", str(job_home())
     mounts = [mount for above in sorted({above for _, above in _missing(view)}) for mount in _renewed(above)]
     mounts += [*_opt(view), *_hidden(view)]

@@ -185,12 +185,21 @@ def network_failure() -> str | None:
 
 
 def network_log(file: Path) -> Path:
-    """Return the file for the last words of the process that holds the network which ``file`` describes."""
+    """Return the file for the last words of the process that holds the network which ``file`` describes.
+
+    Args:
+        file: Path of the JSON file that describes the network.
+    """
     return file.with_suffix(".log")
 
 
 def network_end(network: JobNetwork, *, log: Path) -> str:
-    """Return a sentence that says how the process that held a network has ended, with its last words."""
+    """Return a sentence that says how the process that held a network has ended, with its last words.
+
+    Args:
+        network: The network.
+        log: File of its last words; it need not exist.
+    """
     text = f"the network of the job is gone: its process {network.holder.pid} {_end_of(network.holder.pid)}"
     try:
         words = log.read_bytes()[-_WORDS_BYTES:].decode(errors="replace").strip()

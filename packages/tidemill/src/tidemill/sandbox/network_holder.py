@@ -113,7 +113,14 @@ class _Netlink:
 
 
 def main(arguments: list[str]) -> int:
-    """Create the network, leave a process behind that holds it, and print its pid and descriptors."""
+    """Create the network, leave a process behind that holds it, and print its pid and descriptors.
+
+    Args:
+        arguments: One: the plan, as JSON.
+
+    Returns:
+        Exit status.
+    """
     plan = json.loads(arguments[0])
     read_fd, write_fd = os.pipe()
     if os.fork() == 0:

@@ -20,7 +20,16 @@ _TRIAL_TIMEOUT_S = 30
 
 
 def overlaid(launch: Launch, overlays: Sequence[Overlay], fuse: Sequence[FuseMount] = ()) -> Launch:
-    """Return ``launch`` with ``overlays`` and ``fuse`` mounted around it; the sandbox inherits the mounts."""
+    """Return ``launch`` with ``overlays`` and ``fuse`` mounted around it; the sandbox inherits the mounts.
+
+    Args:
+        launch: A launch in the sandbox.
+        overlays: Directories to show above read-only files.
+        fuse: File systems to mount. Default: none.
+
+    Returns:
+        The same launch without anything to mount.
+    """
     if not overlays and not fuse:
         return launch
     plan = {
@@ -46,12 +55,20 @@ def overlaid(launch: Launch, overlays: Sequence[Overlay], fuse: Sequence[FuseMou
 
 
 def overlay_fault(overlay: Overlay) -> str:
-    """Return why ``overlay`` cannot be mounted here, found out by mounting it; empty if it can be."""
+    """Return why ``overlay`` cannot be mounted here, found out by mounting it; empty if it can be.
+
+    Args:
+        overlay: The overlay; its directories exist.
+    """
     return trial_fault(overlaid(Launch(argv=("/bin/true",), variables={}), [overlay]))
 
 
 def trial_fault(launch: Launch) -> str:
-    """Run a launch of `overlaid` to its end; return its error, or an empty text. Closes its descriptors."""
+    """Run a launch of `overlaid` to its end; return its error, or an empty text. Closes its descriptors.
+
+    Args:
+        launch: A launch of `overlaid`.
+    """
     try:
         tried = subprocess.run(
             launch.argv,

@@ -51,6 +51,13 @@ def system_secrets(root: Path = Path("/")) -> Iterator[Path]:
 
 
 def credential_files(variables: Mapping[str, str]) -> list[Path]:
-    """Return the absolute paths with credentials that an environment names."""
+    """Return the absolute paths with credentials that an environment names.
+
+    Args:
+        variables: Variables of a process.
+
+    Returns:
+        They need not exist.
+    """
     named = [Path(part) for name in _NAMED_BY for part in variables.get(name, "").split(":")]
     return [path for path in named if path.is_absolute()]

@@ -113,7 +113,11 @@ class Arguments:
         return bool(self.distribution.get("mpi", {}).get("enabled", False))
 
     def image(self, region: str) -> str:
-        """Return the training image: ``image_uri``, or the image for the framework and Python version."""
+        """Return the training image: ``image_uri``, or the image for the framework and Python version.
+
+        Args:
+            region: AWS region of the registry.
+        """
         if self.image_uri is not None:
             return self.image_uri
         version = self.framework_version or DEFAULT_TENSORFLOW
@@ -213,7 +217,14 @@ def check_script_mode(arguments: Arguments, code: SourceCode) -> None:
 
 
 def tags_of(tags: Any) -> list[dict[str, str]] | None:
-    """Return tags as a list of ``{"Key": ..., "Value": ...}``, from such a list or from a dictionary."""
+    """Return tags as a list of ``{"Key": ..., "Value": ...}``, from such a list or from a dictionary.
+
+    Args:
+        tags: A list, a dictionary or None.
+
+    Returns:
+        None for None.
+    """
     if tags is None:
         return None
     if isinstance(tags, Mapping):

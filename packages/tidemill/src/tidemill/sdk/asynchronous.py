@@ -68,6 +68,11 @@ def async_request(config: Any, session: Session, *, endpoint_name: str) -> Any:
     """Return the request member of a configuration of this SDK or of AWS's, completed with the default prefixes.
 
     A mapping is already that member, and is returned unchanged.
+
+    Args:
+        config: A configuration, or a mapping.
+        session: Session for the default bucket.
+        endpoint_name: Part of the default prefixes.
     """
     if isinstance(config, Mapping):
         return config

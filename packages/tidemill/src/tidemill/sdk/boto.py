@@ -34,12 +34,30 @@ class EndpointSession(boto3.Session):
         self.endpoint_url = endpoint_url
 
     def client(self, service_name: str, *args: Any, **arguments: Any) -> Any:
-        """Create a client as boto3 does, with the session's endpoint as default."""
+        """Create a client as boto3 does, with the session's endpoint as default.
+
+        Args:
+            service_name: For example ``sagemaker``.
+            *args: As for boto3.
+            **arguments: As for boto3; ``endpoint_url`` wins over the session's.
+
+        Returns:
+            The client.
+        """
         client: Callable[..., Any] = super().client
         return client(service_name, *args, **self._at_home(arguments))
 
     def resource(self, service_name: str, *args: Any, **arguments: Any) -> Any:
-        """Create a resource as boto3 does, with the session's endpoint as default."""
+        """Create a resource as boto3 does, with the session's endpoint as default.
+
+        Args:
+            service_name: For example ``s3``.
+            *args: As for boto3.
+            **arguments: As for boto3; ``endpoint_url`` wins over the session's.
+
+        Returns:
+            The resource.
+        """
         resource: Callable[..., Any] = super().resource
         return resource(service_name, *args, **self._at_home(arguments))
 
@@ -62,6 +80,12 @@ def loopback_session(*, endpoint_url: str, region: str, access_key_id: str, secr
 
     The user's profiles, configuration files and HTTP proxies are ignored: they are meant for AWS, and a proxy would
     send loopback requests to another machine.
+
+    Args:
+        endpoint_url: Address of the service.
+        region: AWS region for signatures and ARNs.
+        access_key_id: Id of the key.
+        secret_access_key: Its secret.
     """
     core = CoreSession(
         session_vars={

@@ -63,17 +63,30 @@ class Console:
         return self._stream.isatty()
 
     def say(self, text: str) -> None:
-        """Write one of the SDK's own lines, without control characters: it may quote a job."""
+        """Write one of the SDK's own lines, without control characters: it may quote a job.
+
+        Args:
+            text: One or more lines.
+        """
         text = printable(text)
         self._write(f"{_DIM}{text}{_RESET}" if self._coloured else text)
 
     def ask(self, question: str) -> None:
-        """Write a question on a new line, without a line end, so that the answer is typed after it."""
+        """Write a question on a new line, without a line end, so that the answer is typed after it.
+
+        Args:
+            question: Text without a line end.
+        """
         self._put(f"{self._erased()}\n{question}")
         self._drawn = ""
 
     def log(self, message: str, *, instance: str | None = None) -> None:
-        """Write one log line of a job. ``instance`` is the name of its instance if there are several."""
+        """Write one log line of a job. ``instance`` is the name of its instance if there are several.
+
+        Args:
+            message: Without LF.
+            instance: Default: no name in front of the line.
+        """
         self.log_all([(message, instance)])
 
     def log_all(self, lines: Iterable[tuple[str, str | None]], *, named: bool = False) -> None:
@@ -95,7 +108,11 @@ class Console:
         self._put("".join([self._line(_label(name, named) + message, name) for message, name in cleaned]))
 
     def rewrite(self, text: str) -> None:
-        """Replace the current line of a terminal; do nothing if the stream is not a terminal."""
+        """Replace the current line of a terminal; do nothing if the stream is not a terminal.
+
+        Args:
+            text: One line.
+        """
         if self.is_terminal:
             self._put(self._drawing(text, None))
 

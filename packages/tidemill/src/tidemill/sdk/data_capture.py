@@ -82,7 +82,12 @@ class DataCaptureConfig:
 
 
 def capture_request(config: Any, session: Session) -> Any:
-    """Return the request member of a configuration of this SDK or of AWS's; a mapping is already that member."""
+    """Return the request member of a configuration of this SDK or of AWS's; a mapping is already that member.
+
+    Args:
+        config: A configuration, or a mapping.
+        session: Session for the default bucket.
+    """
     if isinstance(config, DataCaptureConfig):
         return config.to_request(session)
     convert = getattr(config, "_to_request_dict", None)

@@ -30,7 +30,18 @@ def check(distribution: Mapping[str, Any]) -> None:
 
 
 def to_hyperparameters(distribution: Mapping[str, Any], *, instance_type: str | None) -> dict[str, Any]:
-    """Return the distribution's hyperparameters as Python values, not yet encoded."""
+    """Return the distribution's hyperparameters as Python values, not yet encoded.
+
+    Args:
+        distribution: The argument ``distribution`` of the estimator.
+        instance_type: Type of the instances; None with instance groups.
+
+    Returns:
+        Values by hyperparameter.
+
+    Raises:
+        ValueError: If a kind or an option is not allowed.
+    """
     found: dict[str, Any] = {}
     if "instance_groups" in distribution:
         found["sagemaker_distribution_instance_groups"] = [
@@ -50,7 +61,14 @@ def to_hyperparameters(distribution: Mapping[str, Any], *, instance_type: str | 
 
 
 def from_hyperparameters(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the distribution for decoded hyperparameters: the inverse of `to_hyperparameters`."""
+    """Return the distribution for decoded hyperparameters: the inverse of `to_hyperparameters`.
+
+    Args:
+        hyperparameters: Decoded values by name.
+
+    Returns:
+        The argument ``distribution``; empty without one.
+    """
     found: dict[str, Any] = {}
     if "sagemaker_distribution_instance_groups" in hyperparameters:
         found["instance_groups"] = hyperparameters["sagemaker_distribution_instance_groups"]

@@ -39,7 +39,14 @@ class EndpointPlan:
 
 
 def put_endpoint(session: Session, plan: EndpointPlan, *, config_name: str, update: bool = False) -> None:
-    """Create the endpoint configuration, and create the endpoint or update it to that configuration."""
+    """Create the endpoint configuration, and create the endpoint or update it to that configuration.
+
+    Args:
+        session: Session of the client.
+        plan: Model, variant and options.
+        config_name: Name of the new configuration.
+        update: Whether the endpoint exists.
+    """
     if "ServerlessConfig" not in plan.variant:
         warn_of_instance_types(session, plan.instance_type, stacklevel=4)
     instances = {"InitialInstanceCount": plan.instance_count, "InstanceType": plan.instance_type}

@@ -172,7 +172,11 @@ def check_end(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def instance_count(description: dict[str, Any]) -> int:
-    """Return the number of instances of a described job."""
+    """Return the number of instances of a described job.
+
+    Args:
+        description: Answer of DescribeTrainingJob.
+    """
     resources = description["ResourceConfig"]
     groups = resources.get("InstanceGroups") or [resources]
     return sum(group.get("InstanceCount", 1) for group in groups)

@@ -124,13 +124,20 @@ def instance_of(stream: str) -> str:
     """Return the name of the instance that writes a log stream: ``algo-2`` for ``JOB/algo-2-1700000000``.
 
     For other streams, e.g. those of endpoints (``VARIANT/i-0123abc``), return the part after the first slash.
+
+    Args:
+        stream: Name of the stream.
     """
     name = stream.partition("/")[2] or stream
     return _STARTED_S.sub("", name) if name.startswith("algo-") and name.count("-") > 1 else name
 
 
 def instance_order(stream: str) -> tuple[int, str]:
-    """Return the key that sorts log streams by instance: ``JOB/algo-10`` comes after ``JOB/algo-2``."""
+    """Return the key that sorts log streams by instance: ``JOB/algo-10`` comes after ``JOB/algo-2``.
+
+    Args:
+        stream: Name of the stream.
+    """
     number = stream.rpartition("/")[2].removeprefix("algo-").partition("-")[0]
     return (int(number) if number.isdigit() else 0, stream)
 

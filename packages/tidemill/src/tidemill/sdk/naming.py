@@ -29,12 +29,20 @@ def timestamped(base: str, *, now_ms: int | None = None) -> str:
 
 
 def base_of(name: str) -> str:
-    """Return a name without the time stamp of `timestamped`; names without one are returned unchanged."""
+    """Return a name without the time stamp of `timestamped`; names without one are returned unchanged.
+
+    Args:
+        name: Name of a job, model or endpoint.
+    """
     return _STAMP.sub("", name)
 
 
 def image_base(image_uri: str) -> str:
-    """Return a base derived from an image's repository name, with other characters replaced by ``-``."""
+    """Return a base derived from an image's repository name, with other characters replaced by ``-``.
+
+    Args:
+        image_uri: URI of the image.
+    """
     return re.sub(r"[^a-zA-Z0-9]+", "-", parse_image(image_uri).repository).strip("-") or "training"
 
 

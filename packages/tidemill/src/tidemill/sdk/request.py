@@ -15,7 +15,19 @@ __all__ = ["job_hyperparameters", "training_request"]
 def job_hyperparameters(
     arguments: Arguments, *, job_name: str, entry_point: str, code_uri: str, region: str, model_dir: str | None
 ) -> dict[str, str]:
-    """Return all hyperparameters of a job, JSON-encoded: the user's and then the platform's ``sagemaker_*``."""
+    """Return all hyperparameters of a job, JSON-encoded: the user's and then the platform's ``sagemaker_*``.
+
+    Args:
+        arguments: Arguments of the estimator.
+        job_name: Name of the job.
+        entry_point: Path of the script within the code.
+        code_uri: S3 URI of sourcedir.tar.gz.
+        region: AWS region of the session.
+        model_dir: S3 URI; None to leave it out.
+
+    Returns:
+        JSON text by hyperparameter.
+    """
     values = dict(arguments.hyperparameters)
     values |= {
         "sagemaker_submit_directory": code_uri,
@@ -42,7 +54,21 @@ def training_request(
     channels: Sequence[Mapping[str, Any]],
     experiment_config: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the request, without the members whose arguments are not set."""
+    """Return the request, without the members whose arguments are not set.
+
+    Args:
+        arguments: Arguments of the estimator.
+        job_name: Name of the job.
+        role_arn: ARN of the role.
+        image: URI of the training image.
+        output_path: S3 URI of the output.
+        hyperparameters: As `job_hyperparameters` returns them.
+        channels: Members of InputDataConfig.
+        experiment_config: Member of that name. Default: none.
+
+    Returns:
+        Members of CreateTrainingJob.
+    """
     return _present(
         TrainingJobName=job_name,
         AlgorithmSpecification=_algorithm(arguments, image),

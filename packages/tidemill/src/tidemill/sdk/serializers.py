@@ -58,7 +58,14 @@ class Serializer(Protocol):
     CONTENT_TYPE: str
 
     def serialize(self, data: Any) -> Any:
-        """Return the body for ``data``, as bytes or text."""
+        """Return the body for ``data``, as bytes or text.
+
+        Args:
+            data: What the caller passed to `predict`.
+
+        Returns:
+            The body.
+        """
         ...
 
 
@@ -96,7 +103,14 @@ class BaseSerializer(_Callable, abc.ABC):
 
     @abc.abstractmethod
     def serialize(self, data: Any) -> Any:
-        """Return the body for ``data``, as bytes or text."""
+        """Return the body for ``data``, as bytes or text.
+
+        Args:
+            data: What the caller passed to `predict`.
+
+        Returns:
+            The body.
+        """
 
 
 class SimpleBaseSerializer(BaseSerializer):
@@ -184,7 +198,17 @@ class JSONLinesSerializer(SimpleBaseSerializer):
     CONTENT_TYPE = "application/jsonlines"
 
     def serialize(self, data: Any) -> str:
-        """Return the lines of JSON, or a text unchanged."""
+        """Return the lines of JSON, or a text unchanged.
+
+        Args:
+            data: A text, or an iterable of values.
+
+        Returns:
+            Lines, separated by LF.
+
+        Raises:
+            TypeError: If a value has no form in JSON.
+        """
         if isinstance(data, str):
             return data
         return "\n".join(json.dumps(element, default=_plain) for element in data)
@@ -196,7 +220,14 @@ class CSVSerializer(SimpleBaseSerializer):
     CONTENT_TYPE = "text/csv"
 
     def serialize(self, data: Any) -> str:
-        """Return the rows as CSV without a final line feed, or a text unchanged."""
+        """Return the rows as CSV without a final line feed, or a text unchanged.
+
+        Args:
+            data: A text, an array, or a list of rows or of one row's values.
+
+        Returns:
+            CSV.
+        """
         if isinstance(data, str):
             return data
         values = data.tolist() if hasattr(data, "tolist") else list(data)
@@ -260,7 +291,14 @@ class IdentitySerializer(SimpleBaseSerializer):
     CONTENT_TYPE = "application/octet-stream"
 
     def serialize(self, data: Any) -> Any:
-        """Return ``data``, or the serialized protobuf message."""
+        """Return ``data``, or the serialized protobuf message.
+
+        Args:
+            data: Bytes, text, or a message of protobuf.
+
+        Returns:
+            Bytes or text.
+        """
         return data.SerializeToString() if _is_message(data) else data
 
 
@@ -270,7 +308,15 @@ class JSONDeserializer(SimpleBaseDeserializer):
     ACCEPT = "application/json"
 
     def deserialize(self, stream: Any, content_type: str = "") -> Any:
-        """Return the JSON value."""
+        """Return the JSON value.
+
+        Args:
+            stream: The body, which is read whole.
+            content_type: Its MIME type; unused.
+
+        Returns:
+            Lists, dictionaries, numbers, texts.
+        """
         return json.loads(stream.read())
 
 
@@ -280,7 +326,15 @@ class JSONLinesDeserializer(SimpleBaseDeserializer):
     ACCEPT = "application/jsonlines"
 
     def deserialize(self, stream: Any, content_type: str = "") -> list[Any]:
-        """Return the values of all lines that are not empty."""
+        """Return the values of all lines that are not empty.
+
+        Args:
+            stream: The body, which is read whole.
+            content_type: Its MIME type; unused.
+
+        Returns:
+            One value for each line.
+        """
         return [json.loads(line) for line in stream.read().decode().split("\n") if line.strip()]
 
 
@@ -299,7 +353,15 @@ class CSVDeserializer(SimpleBaseDeserializer):
         self._encoding = encoding
 
     def deserialize(self, stream: Any, content_type: str = "") -> list[list[str]]:
-        """Return a list of rows; each row is a list of texts."""
+        """Return a list of rows; each row is a list of texts.
+
+        Args:
+            stream: The body, which is read whole.
+            content_type: Its MIME type; unused.
+
+        Returns:
+            Rows of texts.
+        """
         return list(csv.reader(io.StringIO(stream.read().decode(self._encoding))))
 
 
@@ -354,7 +416,15 @@ class StringDeserializer(SimpleBaseDeserializer):
         self._encoding = encoding
 
     def deserialize(self, stream: Any, content_type: str = "") -> str:
-        """Return the decoded text."""
+        """Return the decoded text.
+
+        Args:
+            stream: The body, which is read whole.
+            content_type: Its MIME type; unused.
+
+        Returns:
+            Text.
+        """
         return stream.read().decode(self._encoding)
 
 
@@ -362,7 +432,15 @@ class BytesDeserializer(SimpleBaseDeserializer):
     """Returns the bytes of an answer."""
 
     def deserialize(self, stream: Any, content_type: str = "") -> bytes:
-        """Return the bytes."""
+        """Return the bytes.
+
+        Args:
+            stream: The body, which is read whole.
+            content_type: Its MIME type; unused.
+
+        Returns:
+            The body.
+        """
         return stream.read()
 
 
@@ -370,7 +448,15 @@ class StreamDeserializer(SimpleBaseDeserializer):
     """Returns an answer as a stream, which the caller must close, and its MIME type."""
 
     def deserialize(self, stream: Any, content_type: str = "") -> tuple[Any, str]:
-        """Return ``(stream, content_type)``."""
+        """Return ``(stream, content_type)``.
+
+        Args:
+            stream: The body; the caller closes it.
+            content_type: Its MIME type.
+
+        Returns:
+            Both.
+        """
         return stream, content_type
 
 

@@ -40,7 +40,11 @@ class ServerlessInferenceConfig:
 
 
 def serverless_request(config: Any) -> Any:
-    """Return the request member of a configuration of this SDK or of AWS's; a mapping is already that member."""
+    """Return the request member of a configuration of this SDK or of AWS's; a mapping is already that member.
+
+    Args:
+        config: A configuration, or a mapping.
+    """
     if isinstance(config, ServerlessInferenceConfig):
         return config.to_request()
     convert = getattr(config, "_to_request_dict", None)

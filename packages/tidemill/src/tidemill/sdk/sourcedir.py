@@ -94,7 +94,11 @@ class SourceCode:
         return cls(entry_point, source_dir=directory, dependencies=paths)
 
     def beside(self, module: str) -> Path | None:
-        """Return the file or directory of a module that lies beside the script but is not packed; None without one."""
+        """Return the file or directory of a module that lies beside the script but is not packed; None without one.
+
+        Args:
+            module: Name as an import has it, e.g. ``helpers.data``.
+        """
         if self.script is None:
             return None
         name = module.partition(".")[0]

@@ -123,7 +123,14 @@ def files_below(root: Path) -> tuple[LocalFile, ...]:
 
 
 def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) -> str:
-    """Upload the files that ``bucket`` does not have yet. Return the S3 URI for a channel."""
+    """Upload the files that ``bucket`` does not have yet. Return the S3 URI for a channel.
+
+    Args:
+        s3_client: Client of boto3.
+        data: What was found below the local path, with its digest.
+        bucket: Name of the bucket.
+        console: Where the progress is shown.
+    """
     base = S3Uri(bucket, f"{INPUTS_PREFIX}{data.digest[:32]}")
     target = f"{base}/" if data.is_directory else str(base / data.files[0].name)
     described = f"{data.root} ({_count(len(data.files))}, {_size(data.size_bytes)})"
