@@ -14,7 +14,11 @@ _ROUND_S = 0.01
 
 
 def descendants(root: int) -> list[int]:
-    """Return the ids of the live descendants of ``root``: parents before children, older before younger."""
+    """Return the ids of the live descendants of ``root``: parents before children, older before younger.
+
+    Args:
+        root: Process id; not in the result.
+    """
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - called often
         if name.isdigit():

@@ -38,7 +38,11 @@ class Launcher:
 
 
 def find_launcher(environment: Mapping[str, str] | None = None) -> Launcher | None:
-    """Return the MPI launcher that started this process, or None."""
+    """Return the MPI launcher that started this process, or None.
+
+    Args:
+        environment: Variables of the process. Default: its own.
+    """
     variables = os.environ if environment is None else environment
     sizes = [variables[name] for name in _SIZES if name in variables]
     if not sizes and not {"PMI_RANK", "PMIX_RANK"} & set(variables):

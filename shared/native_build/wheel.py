@@ -64,7 +64,11 @@ class NativeLibraryHook(BuildHookInterface[Any]):
 
 
 def platform_tag(libraries: Sequence[Path]) -> str:
-    """Return the platforms on which libraries run: on glibc the manylinux tag of the newest symbol that they need."""
+    """Return the platforms on which libraries run: on glibc the manylinux tag of the newest symbol that they need.
+
+    Args:
+        libraries: Paths of the libraries.
+    """
     plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     versions = [version for library in libraries for version in re.findall(_GLIBC_VERSION, library.read_bytes())]
     if not plain.startswith("linux_") or not versions:

@@ -10,7 +10,11 @@ _SIOCGIFADDR = 0x8915
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the interface that has an IPv4 address; ``lo`` if none has it."""
+    """Return the name of the interface that has an IPv4 address; ``lo`` if none has it.
+
+    Args:
+        address: Dotted IPv4 address.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])

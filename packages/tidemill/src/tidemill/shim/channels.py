@@ -45,7 +45,11 @@ class Channels:
     shared: tuple[Built, ...] = ()
 
     def added_to(self, view: View) -> View:
-        """Return ``view`` with these mounts."""
+        """Return ``view`` with these mounts.
+
+        Args:
+            view: What a command may see.
+        """
         return replace(view, overlays=(*view.overlays, *self.overlays), covers=(*view.covers, *self.covers))
 
     def note_use(self) -> None:

@@ -59,13 +59,26 @@ class DiskLimit:
 
     @classmethod
     def of(cls, size_bytes: int, directory: Path) -> "DiskLimit":
-        """Return the limits for a size: the inodes are the same share of the file system, at least 10,000."""
+        """Return the limits for a size: the inodes are the same share of the file system, at least 10,000.
+
+        Args:
+            size_bytes: Limit in bytes.
+            directory: Any directory of the file system.
+
+        Returns:
+            The limit; without inodes where the file system counts none.
+        """
         disk = os.statvfs(directory)
         if not disk.f_files:
             return cls(size_bytes, None)
         return cls(size_bytes, max(_FEWEST_INODES, disk.f_files * size_bytes // max(1, disk.f_blocks * disk.f_frsize)))
 
     def exceeded_by(self, used: Used) -> bool:
+        """Return whether files use more than the limit, in bytes or in inodes.
+
+        Args:
+            used: What the files use.
+        """
         return used.size_bytes > self.size_bytes or (self.inodes is not None and used.inodes > self.inodes)
 
 

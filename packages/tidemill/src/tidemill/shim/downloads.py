@@ -51,7 +51,12 @@ class Downloads:
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, entry: RemoteObject, target: Path) -> None:
-        """Start the download of an object into ``target``, which must not exist. May raise an earlier error."""
+        """Start the download of an object into ``target``, which must not exist. May raise an earlier error.
+
+        Args:
+            entry: The object.
+            target: Path of the new file.
+        """
         self._add(self._download, entry, target)
 
     def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:

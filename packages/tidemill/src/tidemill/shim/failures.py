@@ -64,7 +64,15 @@ class InstanceLost(InternalFailure):
 
 
 def of_os_error(error: OSError, *, place: str) -> InstanceFailure:
-    """Return the failure for an operating system error while writing ``place``, a path as the job sees it."""
+    """Return the failure for an operating system error while writing ``place``, a path as the job sees it.
+
+    Args:
+        error: What the system said.
+        place: Path as the job sees it.
+
+    Returns:
+        ClientFailure if the disk is full.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ClientFailure(f"no space left on device: {place}. Free space, or give the job less data")
     return InternalFailure(f"{place}: {error.strerror or error}")

@@ -52,16 +52,31 @@ class Download(Protocol):
     """Fetches objects whose content lies in a remote S3 to paths that must not exist."""
 
     def add(self, entry: RemoteObject, target: Path) -> None:
-        """Fetch a remote object."""
+        """Fetch a remote object.
+
+        Args:
+            entry: The object.
+            target: Path of the new file.
+        """
         ...
 
     def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
-        """Fetch an object of the store through a local copy, which other jobs may use too."""
+        """Fetch an object of the store through a local copy, which other jobs may use too.
+
+        Args:
+            source: The object.
+            target: Path of the new file.
+            place_object: Puts the copy at the target.
+        """
         ...
 
 
 def is_segment(name: str) -> bool:
-    """Return whether ``name`` can be the name of one file or directory."""
+    """Return whether ``name`` can be the name of one file or directory.
+
+    Args:
+        name: Any text.
+    """
     return _segment_fault(name) is None
 
 
@@ -377,7 +392,12 @@ def _key_error(error: OSError, uri: str, place: str) -> InstanceFailure:
 
 
 def clash(uri: str, place: str) -> ClientFailure:
-    """Return the failure for an object whose name another object or directory below ``place`` has."""
+    """Return the failure for an object whose name another object or directory below ``place`` has.
+
+    Args:
+        uri: URI of the object.
+        place: Directory as the job sees it.
+    """
     return ClientFailure(
         f"{uri} clashes with another object below {place}: one name cannot be both a file and a directory, nor two"
         " files. Rename one of them"

@@ -98,12 +98,20 @@ class Installed:
         return {"TIDEMILL_ENVIRONMENT": str(self.prefix), **(packages if self.has_packages else {})}
 
     def added_to(self, view: View) -> View:
-        """Return ``view`` with the shared overlay readable; the instance's own layer is below ``/opt/ml``."""
+        """Return ``view`` with the shared overlay readable; the instance's own layer is below ``/opt/ml``.
+
+        Args:
+            view: What a command may see.
+        """
         return replace(view, read_only=(*view.read_only, self.shared.prefix)) if self.shared else view
 
 
 def record_of(installed: Installed) -> dict[str, str]:
-    """Return members of an instance's record: key and content digest of the shared overlay, empty without one."""
+    """Return members of an instance's record: key and content digest of the shared overlay, empty without one.
+
+    Args:
+        installed: What was installed.
+    """
     shared = installed.shared
     return {"overlay_key": shared.key if shared else "", "overlay_sha256": shared.sha256 if shared else ""}
 
@@ -268,7 +276,11 @@ class Packages:
 
 
 def has_report(ml: Path) -> bool:
-    """Return whether the runtime or the script reported a failure in ``output/failure`` of the directory ``ml``."""
+    """Return whether the runtime or the script reported a failure in ``output/failure`` of the directory ``ml``.
+
+    Args:
+        ml: Directory of ``/opt/ml``.
+    """
     text = read_beneath(ml, "output/failure", max_bytes=_REPORT_MAX_BYTES)
     return bool(text and text.strip())
 
@@ -308,6 +320,10 @@ def with_installer_files(view: View, settings: dict[str, str]) -> View:
     """Return ``view`` with the files that the service's settings for installers name.
 
     The commands of a job that installs packages of its own run in this view.
+
+    Args:
+        view: What a command may see.
+        settings: Variables for installers.
     """
     return replace(view, read_only=(*view.read_only, *_named_files(settings)))
 

@@ -34,7 +34,12 @@ class Reporter:
         self._phases: list[Phase] = []
 
     def enter(self, status: str, message: str) -> None:
-        """Enter the phase ``status``, a SageMaker SecondaryStatus."""
+        """Enter the phase ``status``, a SageMaker SecondaryStatus.
+
+        Args:
+            status: A SecondaryStatus.
+            message: Shown with it.
+        """
         self._phases.append(Phase(status, self._clock.now_ms(), message))
         self._directory.write_phases(self._phases)
         self.wake()
@@ -48,11 +53,19 @@ class Log(Protocol):
     """Stores the log lines of an instance."""
 
     def note(self, text: str) -> None:
-        """Log a line of the shim; several if ``text`` has line feeds."""
+        """Log a line of the shim; several if ``text`` has line feeds.
+
+        Args:
+            text: Without a last LF.
+        """
         ...
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Log lines of the job, as `LineSplitter` returns them."""
+        """Log lines of the job, as `LineSplitter` returns them.
+
+        Args:
+            lines: Without LF.
+        """
         ...
 
 
@@ -73,11 +86,19 @@ class JobLog:
         self._lock = threading.Lock()
 
     def note(self, text: str) -> None:
-        """Log a line of the shim; several if ``text`` has line feeds."""
+        """Log a line of the shim; several if ``text`` has line feeds.
+
+        Args:
+            text: Without a last LF.
+        """
         self.write(text.encode(errors="replace").split(b"\n"))
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Log lines of the job, as `LineSplitter` returns them."""
+        """Log lines of the job, as `LineSplitter` returns them.
+
+        Args:
+            lines: Without LF.
+        """
         with self._lock:
             lines = [*self._pending, *lines]
             if not lines:

@@ -119,7 +119,11 @@ class Session:
         return environment
 
     def view(self, environment: Environment | None) -> View:
-        """Return the file system view of a command of this instance."""
+        """Return the file system view of a command of this instance.
+
+        Args:
+            environment: Environment of the job; None before it is built.
+        """
         directory, site = self.directory, self.task.site
         return View(
             host_name=self.spec.hosts[self.spec.ref.instance_index],
@@ -295,7 +299,12 @@ class Session:
         return socket if socket is not None and socket.exists() else None
 
     def fetch(self, source: ObjectFile, name: str) -> None:
-        """Copy an object into the private directory of shim and runtime, as file ``name``."""
+        """Copy an object into the private directory of shim and runtime, as file ``name``.
+
+        Args:
+            source: The object.
+            name: Name of the new file.
+        """
         target, place, check = self.directory.private / name, self.base_dir, self.stop.check
         if not source.origin_uri:
             copy_object(source, target, place=place, check=check)

@@ -42,12 +42,20 @@ class LinkDirectories:
 
         The name also depends on the boot of the machine, because a restart may lose links, on the path of the state
         directory, because listings contain absolute paths, and on the form of the listings.
+
+        Args:
+            digest: Digest of names and contents of the files.
         """
         parts = f"{_LISTING_FORM}\n{digest}\n{ProcessId.own().boot_id}\n{self._state_dir}"
         return hashlib.sha256(parts.encode()).hexdigest()[:40]
 
     def take_listing(self, name: str, target: Path) -> bool:
-        """Link the listing of a directory to ``target``, which must not exist; return False without a listing."""
+        """Link the listing of a directory to ``target``, which must not exist; return False without a listing.
+
+        Args:
+            name: Name of the directory.
+            target: Path of the new link.
+        """
         try:
             os.link(self._listing(name), target)
         except OSError:
@@ -56,7 +64,12 @@ class LinkDirectories:
         return True
 
     def keep_listing(self, name: str, listing: Path) -> None:
-        """Keep a complete listing for the next job with the same data."""
+        """Keep a complete listing for the next job with the same data.
+
+        Args:
+            name: Name of the directory.
+            listing: The complete file.
+        """
         with contextlib.suppress(OSError):  # another job was faster, or the file system has no links
             self._views.mkdir(mode=0o700, exist_ok=True)
             os.link(listing, self._listing(name))
@@ -93,7 +106,11 @@ class LinkDirectories:
         return built
 
     def remove_unused(self, *, idle_s: float) -> int:
-        """Remove directories that no process holds or has used for ``idle_s`` seconds. Return their number."""
+        """Remove directories that no process holds or has used for ``idle_s`` seconds. Return their number.
+
+        Args:
+            idle_s: Seconds since the last use.
+        """
         before_s = time.time() - idle_s
         for listing in self._views.glob(f"*{_LISTING}"):
             if listing.stat().st_mtime <= before_s:

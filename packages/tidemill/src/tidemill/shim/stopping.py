@@ -39,7 +39,11 @@ class StopRequest(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested."""
+        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         ...
 
 
@@ -85,7 +89,11 @@ class StopSignal:
             raise Stopped(reason)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested."""
+        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         if not self._requested:
             waiting = select.poll()
             waiting.register(self._read_fd, select.POLLIN)

@@ -51,6 +51,9 @@ class Limits:
 
         At most 5 s if another instance of the job failed: the script then has nothing to save, and may hang in a
         collective operation.
+
+        Args:
+            reason: Why the instance has to stop.
         """
         return min(self.grace_s, _PEER_GRACE_S) if reason is StopReason.PEER_FAILED else self.grace_s
 

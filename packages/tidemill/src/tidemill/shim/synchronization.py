@@ -68,7 +68,11 @@ def restore(session: Session, stores: RemoteStores) -> None:
 
 @contextlib.contextmanager
 def synced(session: Session) -> Iterator[None]:
-    """Upload the directories of the spec during the block, and after it the files that changed since the last scan."""
+    """Upload the directories of the spec during the block, and after it the files that changed since the last scan.
+
+    Args:
+        session: Session of the shim.
+    """
     if not session.spec.synced:
         yield
         return

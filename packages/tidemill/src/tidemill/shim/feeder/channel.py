@@ -60,7 +60,11 @@ class ChannelFeed:
         self.pipes.offer(self._fifo(0))
 
     def run(self, cancellation: Cancellation) -> None:
-        """Feed the channel until cancelled. A second call continues with the same epoch."""
+        """Feed the channel until cancelled. A second call continues with the same epoch.
+
+        Args:
+            cancellation: Ends the feed.
+        """
         try:
             while True:
                 self._offer(self.epoch + 1, cancellation)

@@ -34,7 +34,14 @@ class Order:
         self._offsets: array[int] | None = None
 
     def entries(self, epoch: int) -> Iterator[Entry]:
-        """Yield the entries of this instance in ``epoch``, counted from 0."""
+        """Yield the entries of this instance in ``epoch``, counted from 0.
+
+        Args:
+            epoch: Number of the epoch.
+
+        Yields:
+            In listed or shuffled order.
+        """
         with self._listing.open("rb") as file:
             lines = self._in_order(file) if self._channel.shuffle_seed is None else self._shuffled(file, epoch)
             for line in lines:

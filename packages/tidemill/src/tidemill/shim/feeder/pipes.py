@@ -54,7 +54,12 @@ class PipeDirectory:
         self._locks[channel] = fd
 
     def release(self, channel: str, reason: str) -> None:
-        """Release the lock of a channel: no more epochs follow, for ``reason``, which readers show."""
+        """Release the lock of a channel: no more epochs follow, for ``reason``, which readers show.
+
+        Args:
+            channel: Name of the channel.
+            reason: Shown to readers.
+        """
         fd = self._locks.pop(channel)
         with contextlib.suppress(OSError):  # if the disk is full, readers get no reason
             os.pwrite(fd, " ".join(reason.split()).encode(errors="replace") + b"\n", 0)
@@ -122,7 +127,11 @@ class PipeDirectory:
             raise
 
     def withdraw(self, name: str) -> None:
-        """Remove a FIFO that gets no more data, because a reader that opened it would block forever."""
+        """Remove a FIFO that gets no more data, because a reader that opened it would block forever.
+
+        Args:
+            name: Name of the FIFO; others are left alone.
+        """
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(name, dir_fd=self._data_fd, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=self._data_fd)
