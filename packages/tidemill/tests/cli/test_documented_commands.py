@@ -75,6 +75,14 @@ def test_messages_that_the_documents_explain_are_in_the_code() -> None:
     assert {message for message in messages if message not in source} == set()
 
 
+def test_a_benchmark_that_a_figure_names_exists() -> None:
+    pages = [REPOSITORY / "docs/performance.md", *sorted((REPOSITORY / "docs/measurements").glob("*.md"))]
+    for page in pages:
+        named = set(re.findall(r"benchmarks/\w+\.py", page.read_text()))
+        assert named, page.name
+        assert [name for name in named if not (REPOSITORY / name).exists()] == [], page.name
+
+
 def test_no_code_block_is_too_wide_for_a_page() -> None:
     printed = {"model-parallel-partitioning.md"}  # the report, as a test compares it
     wide = [
