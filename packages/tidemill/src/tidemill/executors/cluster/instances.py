@@ -264,7 +264,7 @@ class ClusterInstances:
             The reason if the attempt has to stop.
 
         Raises:
-            UnknownInstance: If the attempt is over, or is not the job's.
+            UnknownInstance: If its lease has ended, or it is not the job's.
         """
         attempt = self._checked(ref, job_name)
         self._renew(ref, attempt)
@@ -292,7 +292,7 @@ class ClusterInstances:
             The reason if the attempt has to stop.
 
         Raises:
-            UnknownInstance: If the attempt is over, or is not the job's.
+            UnknownInstance: If its lease has ended, or it is not the job's.
         """
         result = _exit(ended) if ended else None
         with self._lock:
@@ -372,7 +372,7 @@ class ClusterInstances:
             Bytes received so far.
 
         Raises:
-            UnknownInstance: If the attempt is over, or is not the job's.
+            UnknownInstance: If its lease has ended, or it is not the job's.
         """
         attempt = self._checked(ref, job_name)
         begin = self._log_begin(ref, attempt)
