@@ -6,6 +6,7 @@ inside, at named fault points; only the one between the ends of the two instance
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ class Gang:
         self._victim = victim
         self._processes_of = processes_of
         self._wait_until = wait_until
-        self._namespaces: set[str] = set()
+        self._namespaces: dict[str, int] = {}
         self.name = ""
         self.job_id = ""
 
@@ -133,8 +134,7 @@ class Gang:
         assert not list(directory.rglob("*.tmp")), "nothing half written is left"
         # A process that is exiting has no environment any more when it leaves its mounts.
         self._wait_until(lambda: not users_of_mounts(str(directory)), "the end of the job's mounts")
-        # Numbers of namespaces are reused, possibly for a network that another test on this machine creates.
-        self._wait_until(lambda: not users_of_namespaces(self._namespaces), "the end of the network namespaces")
+        self._wait_until(lambda: not users_of_namespaces(set(self._namespaces)), "the end of the network namespaces")
 
     def _instances(self) -> list[InstanceDirectory]:
         def both() -> list[InstanceDirectory]:
@@ -144,29 +144,53 @@ class Gang:
         return self._wait_until(both, "both instances")
 
     def _note_namespaces(self) -> None:
-        """Remember the network namespaces that processes of the job are in or hold open."""
+        """Remember the network namespaces that processes of the job are in or hold open.
+
+        The test opens each of them too. Otherwise the kernel would reuse its number, possibly for the network of
+        another test on this machine.
+        """
         own = str(Path("/proc/self/ns/net").readlink())
         for process in self._processes_of(self.job_id):
-            self._namespaces |= set(namespaces_of(Path("/proc") / str(process.pid))) - {own}
+            for link in namespaces_of(Path("/proc") / str(process.pid)):
+                with contextlib.suppress(OSError):  # the process may end meanwhile
+                    descriptor = os.open(link, os.O_RDONLY)
+                    name = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+                    if name in self._namespaces or name == own:
+                        os.close(descriptor)
+                    else:
+                        self._namespaces[name] = descriptor
 
     def check_namespaces_were_seen(self) -> None:
         """Fail if a job that should have had a separate network had none: its removal would not have been tested."""
         assert self._namespaces or network_failure() is not None
 
+    def close(self) -> None:
+        """Let go of the namespaces."""
+        for descriptor in self._namespaces.values():
+            os.close(descriptor)
+        self._namespaces.clear()
 
-def namespaces_of(process: Path) -> Iterator[str]:
-    """Yield the names of the network namespaces that a process is in or has open, as ``net:[4026531840]``."""
+
+def namespaces_of(process: Path) -> Iterator[Path]:
+    """Yield the links to the network namespaces that a process is in or has open."""
     with contextlib.suppress(OSError):
         for link in (process / "ns/net", *(process / "fd").iterdir()):
             with contextlib.suppress(OSError):
-                name = str(link.readlink())
-                if name.startswith("net:["):
-                    yield name
+                if str(link.readlink()).startswith("net:["):
+                    yield link
 
 
 def users_of_namespaces(names: set[str]) -> list[str]:
-    """Return the ids of processes that are in one of the namespaces or hold it open."""
-    return [each.name for each in Path("/proc").glob("[0-9]*") if names & set(namespaces_of(each))]
+    """Return the ids of processes, beside this one, that are in one of the namespaces or hold it open."""
+
+    def uses_one(process: Path) -> bool:
+        for link in namespaces_of(process):
+            with contextlib.suppress(OSError):
+                if str(link.readlink()) in names:
+                    return True
+        return False
+
+    return [each.name for each in Path("/proc").glob("[0-9]*") if int(each.name) != os.getpid() and uses_one(each)]
 
 
 def users_of_mounts(path: str) -> list[str]:
@@ -189,8 +213,9 @@ def victim(tmp_path: Path, jobs_of: Any) -> Iterator[Victim]:
 
 
 @pytest.fixture
-def gang_of(victim: Victim, processes_of: ProcessesOf, wait_until: WaitUntil) -> Callable[[], Gang]:
-    return lambda: Gang(victim, processes_of, wait_until)
+def gang_of(victim: Victim, processes_of: ProcessesOf, wait_until: WaitUntil) -> Iterator[Callable[[], Gang]]:
+    with contextlib.ExitStack() as gangs:
+        yield lambda: gangs.enter_context(contextlib.closing(Gang(victim, processes_of, wait_until)))
 
 
 def test_jobs_of_two_instances_survive_deaths_of_the_server_at_every_stage(

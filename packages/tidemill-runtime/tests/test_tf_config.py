@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from tidemill_runtime import tf_config
 from tidemill_runtime.devices import Devices
 from tidemill_runtime.environment import Environment
 from tidemill_runtime.tf_config import has_parameter_servers, parameter_server_config, tf_config_variables
@@ -65,19 +66,15 @@ def test_mirrored_workers_have_no_chief_and_one_port(instance, index):
     assert read(variables) == {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
 
 
-def test_one_mirrored_worker_has_a_cluster_too_on_another_port_if_the_usual_one_is_taken(instance, capfd):
+def test_one_mirrored_worker_has_a_cluster_too_on_another_port_if_the_usual_one_is_taken(instance, capfd, monkeypatch):
     environment = instance("algo-1", MIRRORED, hosts=["algo-1"])
-    with socket.socket() as taken:
-        try:
-            taken.bind(("", 8890))
-        except OSError:
-            pass  # another process uses it
-        else:
-            taken.listen()
+    with socket.create_server(("", 0)) as taken:  # unlike the usual one, no other process takes or leaves it
+        usual = taken.getsockname()[1]
+        monkeypatch.setattr(tf_config, "MIRRORED_PORT", usual)
         (worker,) = read(tf_config_variables(environment))["cluster"]["worker"]
     host, _, port = worker.partition(":")
     assert host == "algo-1"
-    assert int(port) != 8890
+    assert int(port) != usual
     assert f"tf_config.port port={port}" in capfd.readouterr().err
 
 

@@ -1,6 +1,7 @@
 """`tidemill doctor`: its findings, and the remedies that it names."""
 
 import json
+import os
 import socket
 import subprocess
 from collections.abc import Callable
@@ -27,7 +28,7 @@ def test_a_fit_machine_passes(tidemill: Run) -> None:
     group = next((line.split(":")[2] for line in lines if ":memory:" in line), None)
     expected: tuple[str, ...] = ("enforced by the kernel (control group v2)", "measured four times a second: ")
     if group is not None:
-        directory = Path("/sys/fs/cgroup/memory") / group.lstrip("/") / "tidemill-test-of-doctor"
+        directory = Path("/sys/fs/cgroup/memory") / group.lstrip("/") / f"tidemill-test-of-doctor-{os.getpid()}"
         try:
             directory.mkdir()
             directory.rmdir()

@@ -199,7 +199,7 @@ class Stage:
         self.driver.changed(ref)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.002)
 

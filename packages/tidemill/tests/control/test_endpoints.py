@@ -134,7 +134,7 @@ class Stage:
         return self.credentials.lookup(access_key_id(ref.job_id)) is not None
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.002)
 

@@ -43,7 +43,7 @@ async def request(reader: asyncio.StreamReader) -> bytes:
 
 def post(invoker: Invoker) -> Awaitable[bytes]:
     async def send() -> bytes:
-        return (await invoker.send("POST", "/invocations", b"body", headers={}, timeout_s=10)).body
+        return (await invoker.send("POST", "/invocations", b"body", headers={}, timeout_s=60)).body
 
     return send()
 

@@ -85,7 +85,7 @@ def test_the_service_moves_into_a_leaf_of_its_group(tmp_path: Path) -> None:
     layout, parent = cgroup._parent()
     if layout == 1:
         pytest.skip("groups of layout v1 need no leaf")
-    own = parent / "service-of-a-test"
+    own = parent / f"service-of-test-{os.getpid()}"
     own.mkdir()
     service = subprocess.Popen(
         [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--state-dir", str(tmp_path)],

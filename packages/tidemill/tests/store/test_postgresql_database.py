@@ -199,7 +199,7 @@ def test_one_service_uses_a_database(url, database):
     with pytest.raises(ConfigurationError, match="/postgres is in use by another service"):
         PostgresqlDatabase.open(url, metadata=TABLES, lock_wait_s=0.3)
     database.close()
-    with PostgresqlDatabase.open(url, metadata=TABLES, lock_wait_s=0.3) as second:
+    with PostgresqlDatabase.open(url, metadata=TABLES, lock_wait_s=60) as second:
         second.write_sync(adding("a"))
 
 

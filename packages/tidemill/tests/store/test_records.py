@@ -221,12 +221,12 @@ def test_there_is_no_generation_while_a_change_may_be_yet_to_come(store):
     def work(transaction):
         transaction.insert(record("slow"))
         begun.set()
-        goes_on.wait(10)
+        goes_on.wait(60)
 
     async def run():
         first = store.generation(KIND)
         change = asyncio.ensure_future(store.change(work))
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(begun.wait, 60)
         change.cancel()
         await asyncio.gather(change, return_exceptions=True)
         goes_on.set()
