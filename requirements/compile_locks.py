@@ -1,10 +1,11 @@
-"""Compile the locks of the environments of jobs from the list of versions in `tidemill.core.frameworks`.
+"""Compile the locks of the environments of jobs, listed in `tidemill.core.frameworks`, and those of tools.
 
-    .venv/bin/python requirements/compile_locks.py             # every version
-    .venv/bin/python requirements/compile_locks.py tf-2.15 tf-2.21-gpu   # these
+    .venv/bin/python requirements/compile_locks.py             # all
+    .venv/bin/python requirements/compile_locks.py tf-2.15 tf-2.21-gpu dev   # these
 
-Each lock holds the packages of `tf-VERSION.in` and the TensorFlow release of the list, with hashes, for every Python
-of the list and every platform. That of an environment for GPUs has TensorFlow's CUDA wheels, too.
+The lock of an environment holds the packages of `tf-VERSION.in` and the TensorFlow release of the list, with hashes,
+for every Python of the list and every platform. That of an environment for GPUs has TensorFlow's CUDA wheels, too. All
+others hold what the file with their name lists, e.g. `dev.in`.
 """
 
 import subprocess
@@ -18,6 +19,16 @@ HERE = Path(__file__).resolve().parent
 LOCKS = HERE.parent / "packages/tidemill/src/tidemill/environments/locks"
 CPU_WHEELS_SINCE = (2, 4)
 ARM_WHEELS_SINCE = (2, 12)
+COMPILE = ("pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--upgrade")
+TOOLS = {
+    "aws-cli": LOCKS / "aws-cli.txt",
+    **{
+        file.stem: file
+        for file in sorted(HERE.glob("*.txt"))
+        if file.with_suffix(".in").exists() and not file.is_symlink() and not file.stem.startswith("bench-")
+    },
+}
+"""Lock by name, of what is no environment of jobs. The releases that benchmarks compare with stay."""
 
 
 def tensorflow(framework: Framework, *, gpu: bool) -> list[str]:
@@ -33,8 +44,8 @@ def tensorflow(framework: Framework, *, gpu: bool) -> list[str]:
     ]
 
 
-def compile_lock(name: str) -> None:
-    """Write the lock of one environment.
+def compile_environment(name: str) -> None:
+    """Write the lock of one environment of jobs.
 
     Raises:
         subprocess.CalledProcessError: uv found no solution.
@@ -42,7 +53,7 @@ def compile_lock(name: str) -> None:
     framework = ENVIRONMENTS[name]
     subprocess.run(
         [
-            *(find_uv(), "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--upgrade"),
+            *(find_uv(), *COMPILE),
             *("--python-version", framework.pythons[0], "--override", "requirements/tf-overrides.txt"),
             *(f"requirements/{framework.environment}.in", "-"),
             *("-o", str((LOCKS / f"{name}.txt").relative_to(HERE.parent))),
@@ -54,12 +65,27 @@ def compile_lock(name: str) -> None:
     )
 
 
+def compile_tools(name: str) -> None:
+    """Write the lock of tools.
+
+    Raises:
+        subprocess.CalledProcessError: uv found no solution.
+    """
+    # tf_keras and tensorflow-serving-api ask for tensorflow, which must not lie beside tensorflow-cpu: the Makefile
+    # installs the rest without their dependencies.
+    without = ("--no-emit-package", "tensorflow") if name.endswith("-test") else ()
+    source, output = f"requirements/{name}.in", str(TOOLS[name].relative_to(HERE.parent))
+    command = [find_uv(), *COMPILE, "--python-version", "3.11", *without, source, "-o", output]
+    subprocess.run(command, cwd=HERE.parent, check=True)
+
+
 def main(names: list[str]) -> None:
-    """Compile the locks of the named environments, or all of them."""
-    for name in names or ENVIRONMENTS:
-        if name not in ENVIRONMENTS:
-            raise SystemExit(f"no environment {name!r}; the list has {', '.join(ENVIRONMENTS)}")
-        compile_lock(name)
+    """Compile the named locks, or all of them."""
+    known = [*ENVIRONMENTS, *TOOLS]
+    for name in names or known:
+        if name not in known:
+            raise SystemExit(f"no lock {name!r}; the list has {', '.join(known)}")
+        (compile_environment if name in ENVIRONMENTS else compile_tools)(name)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,14 @@ import pytest
 
 import ranks
 
+PARTS = ("smp_first", "smp_rest", "smp_long", "smp_saved")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give `smp_rest` to a test without a mark, so that one of the make targets runs it."""
+    if not any(item.get_closest_marker(part) for part in PARTS):
+        item.add_marker("smp_rest")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _end_ranks():

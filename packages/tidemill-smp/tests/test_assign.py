@@ -7,6 +7,8 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 
+pytestmark = pytest.mark.smp_first
+
 
 def assigned(graph: Graph, units: dict[str, int | str], **options) -> Assignment:
     names = {name: where if isinstance(where, str) else f"unit{where}" for name, where in units.items()}

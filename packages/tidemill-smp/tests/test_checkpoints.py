@@ -12,6 +12,8 @@ import parity
 import ranks
 from checkpoints import CONFIG, Save
 
+pytestmark = pytest.mark.smp_saved
+
 TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 
 RESUMED = [

@@ -10,6 +10,8 @@ import checkpoints
 import ranks
 from checkpoints import CONFIG, Save
 
+pytestmark = pytest.mark.smp_long
+
 LAYOUTS = [(1, 2), (2, 1), (4, 1), (2, 2)]
 """(partitions, replicas)."""
 

@@ -10,6 +10,8 @@ import checkpoints
 import ranks
 from checkpoints import CONFIG, Save
 
+pytestmark = pytest.mark.smp_long
+
 OPTIMIZERS = ("Adam", "legacy.Adam", "RMSprop", "legacy.SGD", "legacy.Ftrl")
 RESUMED = [
     # (model, partitions, optimizer, when it is restored)

@@ -7,6 +7,8 @@ import pytest
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.config import PARAMETERS_VARIABLE, read_config
 
+pytestmark = pytest.mark.smp_first
+
 
 def test_only_partitions_is_required():
     config = read_config({"partitions": 2})

@@ -14,6 +14,8 @@ import pytest
 from smdistributed.modelparallel.backend import exceptions
 from smdistributed.modelparallel.tensorflow.config import Config
 
+pytestmark = pytest.mark.smp_long
+
 PAGE = Path(__file__).parents[3] / "docs" / "model-parallel.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

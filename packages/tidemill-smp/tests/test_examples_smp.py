@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.smp_long
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "03_model_parallel"
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
 ALONE = [sys.executable]

@@ -15,6 +15,8 @@ from checkpoints import CONFIG, forget_the_step_before, held, merged
 from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.saving.weights import RemoteWeight
 
+pytestmark = pytest.mark.smp_long
+
 KERASES = pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
 
 

@@ -15,6 +15,8 @@ import smdistributed.modelparallel.tensorflow as smp
 from checkpoints import forget_the_step_before
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 
+pytestmark = pytest.mark.smp_long
+
 CONFIG = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2, "horovod": True}
 KERASES = pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
 BATCH, EPOCHS = 16, 8

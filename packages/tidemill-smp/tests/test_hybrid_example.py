@@ -11,6 +11,8 @@ import pytest
 
 import mpi
 
+pytestmark = pytest.mark.smp_long
+
 SCRIPT = Path(__file__).parents[3] / "examples/04_model_parallel_hybrid/train.py"
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "4"]
 

@@ -11,6 +11,8 @@ import pytest
 
 import ranks
 
+pytestmark = pytest.mark.smp_long
+
 CONFIG = {"partitions": 2, "auto_partition": False, "default_partition": 0, "microbatches": 2, "horovod": True}
 
 

@@ -10,6 +10,8 @@ from tensorflow.python.framework import func_graph
 from smdistributed.modelparallel.tensorflow.engine.invariance import invariance_of
 from smdistributed.modelparallel.tensorflow.engine.nodes import read_nodes
 
+pytestmark = pytest.mark.smp_first
+
 TABLE, COUNTER = tf.Variable(tf.zeros([7, 3])), tf.Variable(0)
 PLACES = tf.constant([2, 0, 1])
 FEEDS: dict[str, Any] = {"x": 0, "by_time": 1, "whole": "whole", "ragged": "varying sizes"}

@@ -18,6 +18,8 @@ from tensorflow.python.framework import func_graph
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import legacy_keras
 
+pytestmark = pytest.mark.smp_long
+
 SCRIPT = Path(__file__).parent / "scripts" / "digits_of_keras_2.py"
 
 

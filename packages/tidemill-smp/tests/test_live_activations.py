@@ -10,6 +10,8 @@ import pytest
 
 import ranks
 
+pytestmark = pytest.mark.smp_long
+
 CONFIG = {"auto_partition": False, "default_partition": 0}
 BATCH = 8
 

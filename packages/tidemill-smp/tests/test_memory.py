@@ -1,7 +1,11 @@
 """A model that is too large for one rank is not too large for two."""
 
+import pytest
+
 import memory
 import ranks
+
+pytestmark = pytest.mark.smp_long
 
 WIDTH = 4096
 LIMIT_BYTES = memory.weights_bytes(WIDTH) * 7 // 2

@@ -8,6 +8,8 @@ import pytest
 
 import ranks
 
+pytestmark = pytest.mark.smp_first
+
 MANUAL = {"auto_partition": False, "default_partition": 0, "microbatches": 4}
 AUTOMATIC = {"microbatches": 4}
 

@@ -12,6 +12,8 @@ from tensorflow.python.eager import context
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 
+pytestmark = pytest.mark.smp_first
+
 METHODS = ["reduce_mean", "reduce_sum", "concat", "stack", "merge", "accumulate"]
 EAGER, GRAPH = (lambda f: f), tf.function
 modes = pytest.mark.parametrize("mode", [EAGER, GRAPH], ids=["eager", "graph"])

@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
+
+pytestmark = pytest.mark.smp_long
 
 
 def test_a_cut_is_written_to_a_file_edited_and_loaded(tmp_path: Path) -> None:

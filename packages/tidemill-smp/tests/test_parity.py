@@ -6,6 +6,8 @@ import pytest
 
 import parity
 
+pytestmark = pytest.mark.smp_first
+
 CASES = [
     # (model, partitions, microbatches, pipeline): every model with both schedules, on two and more ranks; every number
     # of ranks with every number of microbatches. Models that trace slowly occur no more often; MATRIX has the rest.

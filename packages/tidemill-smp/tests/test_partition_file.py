@@ -16,6 +16,8 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.file import load_partition, save_partition
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
 
+pytestmark = pytest.mark.smp_first
+
 GRAPH = chain([1, 2, 3, 4])
 ASSIGNMENT = (0, 0, 1, 1)
 

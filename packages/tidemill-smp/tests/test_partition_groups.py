@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partition_graphs import chain, graphs
 from smdistributed.modelparallel.tensorflow.partitioning.groups import Anchor, group
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
+
+pytestmark = pytest.mark.smp_first
 
 
 def linked(names: str, edges: str, **shared: str) -> UnitGraph:

@@ -16,6 +16,8 @@ from smdistributed.modelparallel.tensorflow.partitioning.manual import (
 )
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
 
+pytestmark = pytest.mark.smp_first
+
 LAYERS = ["embedding", "encoder/block_1/dense", "encoder/block_1/norm", "encoder/block_2/dense", "head"]
 
 

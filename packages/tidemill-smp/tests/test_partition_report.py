@@ -14,6 +14,8 @@ from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
 from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, bars, report
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
+pytestmark = pytest.mark.smp_first
+
 FREE = CutOptions(partitions=2, microbatches=4, optimize="speed", message_us=0.0, byte_us=0.0)
 
 

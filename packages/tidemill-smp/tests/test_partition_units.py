@@ -19,6 +19,8 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning import units as units_module
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
 
+pytestmark = pytest.mark.smp_first
+
 A, B = Unit(name="a", forward_us=1), Unit(name="b", variables=frozenset({"w", "v", "u"}))
 GRAPH = UnitGraph((A, B), (Edge("a", "b", 8), Edge("a", "b", 4, "mask")), (Output("b", 2),), loss_us=3)
 

@@ -7,6 +7,8 @@ import pytest
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow.placement import STRATEGIES, place
 
+pytestmark = pytest.mark.smp_first
+
 ALL = [
     (size, partitions, strategy)
     for size, strategy in itertools.product(range(1, 33), STRATEGIES)

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import parity
 import programs
 
+pytestmark = pytest.mark.smp_long
+
 CASES = st.tuples(programs.programs(), st.sampled_from([2, 3]), st.sampled_from([1, 2, 4]), st.booleans())
 COMMON: dict[str, Any] = {
     "deadline": None,

@@ -6,6 +6,8 @@ import pytest
 
 import ranks
 
+pytestmark = pytest.mark.smp_long
+
 CONFIG = {"auto_partition": False, "default_partition": 0}
 KINDS = ["uniform", "dropout", "shuffle", "in a loop", "in a function", "in a function put in place"]
 

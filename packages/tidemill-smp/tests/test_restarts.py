@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.smp_saved
+
 SCRIPT = Path(__file__).parent / "scripts" / "train_and_resume.py"
 NUM_STEPS = 6
 MANY_STEPS = 60

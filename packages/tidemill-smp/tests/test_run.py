@@ -13,6 +13,8 @@ import pytest
 import mpi
 from ports import reserved_port
 
+pytestmark = pytest.mark.smp_saved
+
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run"]
 SCRIPTS = Path(__file__).parent / "jobs"
 DEADLINE_S = 300

@@ -7,6 +7,8 @@ import pytest
 
 from smdistributed.modelparallel.tensorflow import run
 
+pytestmark = pytest.mark.smp_saved
+
 
 class Clock:
     """A clock that the test sets."""

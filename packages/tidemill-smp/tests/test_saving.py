@@ -16,6 +16,8 @@ import ranks
 import saving
 from checkpoints import CONFIG
 
+pytestmark = pytest.mark.smp_saved
+
 TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 LOAD_PLAINLY = Path(__file__).parent / "scripts" / "load_plainly.py"
 CASES = [

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule, Stage, make_schedule
 from smdistributed.modelparallel.tensorflow.engine.timeline import ideal_bubble
 
+pytestmark = pytest.mark.smp_first
+
 
 def chain(partitions: int, forward: float = 1.0, backward: float = 2.0) -> list[Stage]:
     """Return stages forward through all partitions and back; the last partition does both in one."""

@@ -1,5 +1,6 @@
 """Cutting hand-made and random graphs into segments."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,6 +9,8 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.plan import stages_of
 from smdistributed.modelparallel.tensorflow.engine.schedule import make_schedule
 from smdistributed.modelparallel.tensorflow.engine.segments import Cut, Message, cut
+
+pytestmark = pytest.mark.smp_first
 
 
 def cut_of(graph: Graph, owners: list[int], wanted: dict[int, int], *, effects=(), partitions=2, recompute=()) -> Cut:

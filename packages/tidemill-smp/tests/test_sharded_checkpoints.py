@@ -9,6 +9,8 @@ import checkpoints
 import ranks
 from checkpoints import CONFIG, Save
 
+pytestmark = pytest.mark.smp_saved
+
 LAYOUTS = [(2, 2, True), (2, 2, False), (1, 4, True), (1, 1, False)]
 """(partitions, replicas, whether they shard slots)."""
 

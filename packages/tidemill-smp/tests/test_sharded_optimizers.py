@@ -11,6 +11,8 @@ import pytest
 
 import ranks
 
+pytestmark = pytest.mark.smp_long
+
 CONFIG = {
     "auto_partition": False,
     "default_partition": 0,

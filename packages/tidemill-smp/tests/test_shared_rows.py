@@ -17,6 +17,8 @@ from smdistributed.modelparallel.tensorflow.shared_rows import (
     num_shared_rows,
 )
 
+pytestmark = pytest.mark.smp_first
+
 CONFIG = {"partitions": 1, "microbatches": 4, "bind_cores": False}
 BATCH, LENGTH, ROWS = 8, 4, 9
 

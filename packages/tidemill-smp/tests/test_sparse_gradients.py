@@ -13,6 +13,8 @@ import pytest
 import ranks
 from embeddings import BATCH, EVERYTHING, KINDS, compare
 
+pytestmark = pytest.mark.smp_first
+
 MANUAL = {"auto_partition": False, "default_partition": 0, "bind_cores": False}
 TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 OTHER_HOROVOD = {"PYTHONPATH": str(Path(__file__).resolve().parent / "other_horovod")}

@@ -14,6 +14,8 @@ from smdistributed.modelparallel.backend.exceptions import SMPSplitError
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Split, Static, Whole
 from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 
+pytestmark = pytest.mark.smp_first
+
 
 def step(x: Any = None, y: Any = None, *rest: Any, flag: Any = None) -> None:
     """The signature in most tests."""

@@ -6,6 +6,8 @@ import pytest
 
 import parity
 
+pytestmark = pytest.mark.smp_saved
+
 TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 MODELS = ("chain", "skips", "zigzag", "shared", "branches", "language", "mixed", "recurrent", "raw")
 CASES = [

@@ -7,6 +7,8 @@ import pytest
 
 import ranks
 
+pytestmark = pytest.mark.smp_long
+
 CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 1}
 TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 

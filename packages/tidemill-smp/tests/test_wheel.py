@@ -11,6 +11,8 @@ import pytest
 from smdistributed.modelparallel.tensorflow._shared.native_build import compiling
 from smdistributed.modelparallel.tensorflow.transport.library import TRANSPORT
 
+pytestmark = pytest.mark.smp_long
+
 PACKAGE = Path(__file__).parent.parent
 PLACE = "smdistributed/modelparallel/tensorflow/transport"
 

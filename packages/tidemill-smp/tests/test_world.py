@@ -20,6 +20,8 @@ from smdistributed.modelparallel.tensorflow import session, utils
 from smdistributed.modelparallel.tensorflow.cores import cores_of
 from smdistributed.modelparallel.tensorflow.world import wire
 
+pytestmark = pytest.mark.smp_first
+
 
 def ranks_and_sizes():
     return {
