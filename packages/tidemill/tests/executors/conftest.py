@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import itertools
 import secrets
+import select
 import shutil
 import socket
 import ssl
@@ -274,35 +275,32 @@ class Wire:
         with client, suppress(OSError), ExitStack() as stack:
             if self.tls:
                 client = stack.enter_context(self.tls.wrap_socket(client, server_side=True))
-            store = None
-            client.settimeout(0.05)
+            store: socket.socket | None = None
             given = 0
             while not self._ended.is_set():
-                with suppress(TimeoutError):
+                if isinstance(client, ssl.SSLSocket) and client.pending():
+                    ready: list[socket.socket] = [client]
+                else:
+                    ready, _, _ = select.select([client, store] if store else [client], [], [], 0.05)
+                if client in ready:
                     if not (asked := client.recv(65536)):
                         return
                     self.requests.append(asked.decode("latin-1"))
                     if self.answer:
                         client.sendall(self.answer)
                         return
-                    if store is None:
-                        store = stack.enter_context(socket.create_connection(self._target))
-                        store.settimeout(0.05)
+                    store = store or stack.enter_context(socket.create_connection(self._target))
                     store.sendall(asked)
-                if store is None:
-                    continue
-                with suppress(TimeoutError):
-                    while data := store.recv(65536):
-                        if given + len(data) > self.silent_after:
-                            self._ended.wait()
-                            return
-                        given += len(data)
-                        client.settimeout(None)
-                        client.sendall(data[: self.cut_after - given + len(data)])
-                        client.settimeout(0.05)
-                        if given >= self.cut_after:
-                            return
-                    return
+                elif store in ready:
+                    if not (data := store.recv(65536)):
+                        return
+                    if given + len(data) > self.silent_after:
+                        self._ended.wait()
+                        return
+                    given += len(data)
+                    client.sendall(data[: self.cut_after - given + len(data)])
+                    if given >= self.cut_after:
+                        return
 
 
 @dataclass
