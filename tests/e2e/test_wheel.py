@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 TRAIN = """
-import argparse, os
+import argparse, importlib.util, os
 
 import horovod.tensorflow as hvd
 import smdistributed.modelparallel.tensorflow as smp
@@ -28,7 +28,8 @@ hvd.init()
 smp.init({"partitions": 1, "microbatches": 1})
 print("epochs", arguments.epochs, "ranks", hvd.size(), smp.size(), PipeModeDataset.__name__)
 print("data", sorted(os.listdir(os.environ["SM_CHANNEL_TRAIN"])))
-print("runs", smp.__file__)
+for name in ("horovod", "sagemaker_tensorflow", "smdistributed.modelparallel", "tidemill_runtime", "tidemill_serving"):
+    print("runs", list(importlib.util.find_spec(name).submodule_search_locations)[0])
 model = tf.keras.Sequential([tf.keras.layers.Input((64,)), tf.keras.layers.Dense(1, bias_initializer="ones")])
 model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
 """
@@ -72,6 +73,7 @@ def test_the_wheel_was_built_from_its_source_archive_and_brings_every_in_job_dis
     assert brought == {
         f"tidemill_{name}" for name in ("horovod", "pipemode", "runtime", "serving", "smp", "tensorflow")
     }
+    assert "-py3-none-manylinux_2_17_" in wheel.name, "native libraries may tie it to an old C library only"
 
 
 def test_the_snippet_of_the_readme_runs_from_the_wheel_alone(bare: Path, root: Path, variables: dict[str, str]) -> None:
@@ -99,7 +101,9 @@ def test_the_snippet_of_the_readme_runs_from_the_wheel_alone(bare: Path, root: P
         subprocess.run([tidemill, "down"], env=variables, cwd=bare, check=False, capture_output=True, timeout=60)
     assert "epochs 3 ranks 1 1 PipeModeDataset" in done.stdout
     assert "data ['digits.csv']" in done.stdout
-    (runs,) = re.findall(r"runs (.*)", done.stdout)
-    assert not Path(runs).is_relative_to(root), "the job saw the checkout"
-    assert "/environments/tf-2.21-" in runs
+    runs = re.findall(r"runs (.*)", done.stdout)
+    assert len(runs) == 5
+    for path in runs:
+        assert not Path(path).is_relative_to(root), "the job saw the checkout"
+        assert "/environments/tf-2.21-" in path
     assert "{'predictions': [[1.0]]}" in done.stdout

@@ -1,4 +1,4 @@
-"""Environments built by uv: from a small lock, from the wheel, and the real one."""
+"""Environments built by uv from a small lock; tests/e2e/test_wheel.py builds one from the wheel."""
 
 import ast
 import os
@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,12 @@ from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments
 from tidemill.environments.changes import release_writable
 from tidemill.environments.overlays import Overlays
-from tidemill.environments.payload import DISTRIBUTIONS, Payload
+from tidemill.environments.payload import Payload
 from tidemill.environments.progress import BuildProgress
-from tidemill.environments.uv_command import find_uv, installer_variables
+from tidemill.environments.uv_command import installer_variables
 from tidemill.errors import EnvironmentBuildError
 from tidemill.settings import Settings
 
-PACKAGE = Path(__file__).parents[2]
 LOCK = Path(module.__file__).parent / "locks" / "tf-2.21.txt"
 
 
@@ -512,55 +510,6 @@ def test_a_marker_is_valid_only_while_its_directory_exists(tmp_path):
     assert built.marker is None
     (tmp_path / "x-1.0").mkdir()
     assert built.marker == {"version": 1}
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Return the wheel of tidemill, as it is distributed."""
-    directory = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
-    subprocess.run(command, cwd=PACKAGE, check=True, capture_output=True)
-    (found,) = directory.glob("*.whl")
-    return found
-
-
-def test_the_wheel_carries_every_in_job_distribution(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        payload = [name for name in archive.namelist() if name.startswith("tidemill/environments/payload/")]
-    assert sorted(Path(name).name.split("-")[0].replace("_", "-") for name in payload) == sorted(DISTRIBUTIONS)
-    assert "-py3-none-manylinux_2_17_" in wheel.name, "native libraries may tie it to an old C library only"
-
-
-def test_an_installed_tidemill_builds_environments_from_its_payload(wheel, tmp_path, locks):
-    venv = tmp_path / "venv"
-    for arguments in (
-        ["venv", "-q", str(venv)],
-        ["pip", "install", "-q", "--no-deps", "--python", str(venv), str(wheel)],
-    ):
-        subprocess.run([find_uv(), *arguments], check=True, cwd=tmp_path)
-    code = (
-        "import sys; from pathlib import Path; from tidemill.environments.builder import Environments\n"
-        "e = Environments(Path(sys.argv[1]), locks=Path(sys.argv[2])).ensure('tf-2.21', log=lambda line: None)\n"
-        "print(e.python)\n"
-    )
-    environment = tmp_path / "environments"
-    built = subprocess.run(
-        [venv / "bin/python", "-I", "-c", code, environment, locks],
-        env={**os.environ, "PATH": f"{Path(find_uv()).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    python = built.stdout.strip()
-    modules = ("tidemill_runtime", "tidemill_serving", "sagemaker_tensorflow", "horovod", "smdistributed")
-    look = (
-        "import importlib.util\n"
-        f"for name in {modules}: print(list(importlib.util.find_spec(name).submodule_search_locations)[0])\n"
-    )
-    shown = subprocess.run([python, "-c", look], check=True, capture_output=True, text=True, cwd="/")
-    assert [Path(line).name for line in shown.stdout.split()] == list(modules)
-    assert all(line.startswith(str(environment)) for line in shown.stdout.split())
 
 
 def test_a_tidemill_without_its_payload_is_an_error(tmp_path):
