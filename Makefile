@@ -34,7 +34,7 @@ LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: $(shell sed -nE 's/^([a-z][a-z0-9 -]*):.*## .*/\1/p' Makefile)
 help: ## this list; (T): a part of `make test`
-	@sed -nE 's/^([a-z][a-z0-9 -]*):.*## (.*)/make \1#\2/p' Makefile | while IFS='#' read -r names text; do printf '%-26s %s\n' "$$names" "$$text"; done
+	@sed -nE 's/^([a-z][a-z0-9 -]*):.*## (.*)/make \1#\2/p' Makefile | while IFS='#' read -r names text; do printf '%-25s  %s\n' "$$names" "$$text"; done
 
 # --- the two commands -----------------------------------------------------------------------------------------
 quickstart: .venv/ready jobs-environment ## set up, start the service, train, deploy and predict on a real data set

@@ -1,7 +1,9 @@
 """Every command line of tidemill in the documents is valid, and every message that they explain is one of the code."""
 
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,3 +112,21 @@ def test_a_list_does_not_follow_one_of_another_kind() -> None:
             elif line and not line.startswith(" "):
                 last = ""
     assert mixed == []
+
+
+def test_make_targets_that_documents_name_are_listed_by_make_help() -> None:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "-s", "help"]
+    shown = subprocess.run(command, cwd=REPOSITORY, env=outside, capture_output=True, text=True, check=True).stdout
+    listed = {
+        name for names in re.findall(r"^make((?: [a-z][a-z0-9-]*)+)  ", shown, re.MULTILINE) for name in names.split()
+    }
+    named = {
+        name
+        for document in (*DOCUMENTS, REPOSITORY / "CONTRIBUTING.md")
+        for code in code_of(document.read_text())
+        for name in re.findall(r"^`?make ([a-z][a-z0-9-]*)", code)
+        if not name.startswith("lock-")  # of one file
+    }
+    assert {"test", "quickstart", "check", "test-bare", "matrix-smp", "reference"} <= named
+    assert named <= listed
