@@ -50,9 +50,12 @@ def connect(directory: str, name: str) -> socket.socket:
         OSError: If nobody listens.
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(f"/proc/self/fd/{fd}/{name}")
-        return connection
+    except OSError:
+        connection.close()
+        raise
     finally:
         os.close(fd)
+    return connection
