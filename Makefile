@@ -121,12 +121,11 @@ test-pipemode matrix-pipemode:
 
 # `.ci/run` runs them where these programs are hidden: such a test is then skipped, with the reason, and none fails.
 test-bare: test-bare-stack test-bare-in-job ## the tests that name programs which a machine may lack, e.g. bubblewrap
-BARE := $(SHORT) -r fE --naming-optional-tools
 test-bare-stack: .venv/ready
-	$(BIN)/python $(BARE) packages/tidemill/tests tests/contract tests/e2e tests/faults
+	$(BIN)/python $(SHORT) -r fE --naming-optional-tools packages/tidemill/tests tests/contract tests/e2e tests/faults
 	$(BIN)/python packages/tidemill-pipemode/tests/run_fuzz.py 5
 test-bare-in-job: $(TF_ENV)/ready
-	$(IN_JOB) $(BARE) $(addsuffix /tests,$(filter-out %-pipemode,$(IN_JOB_PACKAGES))) || [ $$? = 5 ]
+	$(IN_JOB) $(SHORT) -r fE --naming-optional-tools $(addsuffix /tests,$(filter-out %-pipemode,$(IN_JOB_PACKAGES))) || [ $$? = 5 ]
 
 # --- the long matrix, fuzzing, sanitizers ---------------------------------------------------------------------
 matrix: setup ## every kill stage, and clusters of old TensorFlow versions (about half an hour)
@@ -142,12 +141,11 @@ matrix-toolkit: .venvs/toolkit/ready $(TF_ENV)/ready ## what a script finds here
 	$(BIN)/python $(PYTEST) tests/toolkit
 
 # Other Pythons, and Ray. A Python is in pyenv's directory or on the path; PYTHON_3.12=/path/to/python names another.
-STACK_ENVS := $(OTHER_PYTHONS:%=.venvs/python-%/ready) .venvs/ray/ready
 $(foreach v,$(OTHER_PYTHONS),$(eval PYTHON_$(v) ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/$(v).*/bin/python) python$(v))) \
   $(eval .venvs/python-$(v)/ready: OWN_PYTHON = $$(PYTHON_$(v))))
 .venvs/ray/ready: THEN = $(INTO) --compile-bytecode --require-hashes -r requirements/dev.txt -r requirements/ray.txt
 .venvs/ray/ready: requirements/ray.txt
-$(STACK_ENVS): $(STACK_SOURCES) | .venv/ready
+$(OTHER_PYTHONS:%=.venvs/python-%/ready) .venvs/ray/ready: $(STACK_SOURCES) | .venv/ready
 	@$(or $(OWN_PYTHON),$(PYTHON)) --version || { echo "this Python is missing: install it, or name it, e.g. PYTHON_3.12=/path/to/python" >&2; exit 1; }
 	$(NEW)
 	$(STACK)
@@ -177,8 +175,7 @@ sanitize-smp sanitize-horovod sanitize-serving: sanitize-%: $(TF_ENV)/ready ## t
 
 # --- checks and upkeep ----------------------------------------------------------------------------------------
 # What runs inside of jobs on old TensorFlow versions uses nothing that Python 3.7 lacks. Warm processes need 3.10.
-VERMIN := -q --no-tips --violations -t=3.7- --backport typing --exclude typing.Protocol --exclude fcntl.F_SETPIPE_SZ \
-  --exclude signal.raise_signal
+VERMIN := -q --no-tips --violations -t=3.7- --backport typing $(addprefix --exclude ,typing.Protocol fcntl.F_SETPIPE_SZ signal.raise_signal)
 PYTHON_37 := packages/tidemill-pipemode/src $(filter-out %/warm %/compiler %/_compiled %/native,$(wildcard \
   packages/tidemill-runtime/src/tidemill_runtime/* packages/tidemill-tensorflow/src/tidemill_tensorflow/*))
 check: .venv/ready ## lint, strict types, import contracts
@@ -192,9 +189,7 @@ format: .venv/ready ## format the code
 	$(BIN)/ruff check -q --fix .
 	$(BIN)/ruff format -q .
 measure: .venv/ready ## how easy the source is to read, in numbers
-	$(BIN)/python benchmarks/files_entered.py
-	$(BIN)/python benchmarks/source_measures.py
-	$(BIN)/python benchmarks/listed_names.py
+	$(foreach each,files_entered source_measures listed_names,$(BIN)/python benchmarks/$(each).py &&) true
 compatibility: .venv/ready ## write the tables of docs/compatibility.md, from the one by which requests are refused
 	$(BIN)/python docs/write_compatibility.py
 reference: .venv/ready ## write docs/reference's options and settings, as the code has them, and the diagrams
