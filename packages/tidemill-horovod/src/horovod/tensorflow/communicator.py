@@ -77,16 +77,33 @@ class Single:
     size = 1
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """Return the array itself."""
+        """Return a copy of the array.
+
+        Args:
+            array: Any shape and dtype.
+            op: ``sum`` or ``mean``; the same with one process.
+
+        Returns:
+            A copy.
+        """
         del op
         return np.array(array, copy=True)
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """Return a list of the array itself."""
+        """Return a list of the array itself.
+
+        Args:
+            array: Any shape and dtype.
+        """
         return [np.asarray(array)]
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """Return the array itself."""
+        """Return the array itself.
+
+        Args:
+            array: Any shape and dtype.
+            root: 0, the only rank.
+        """
         del root
         return np.asarray(array)
 

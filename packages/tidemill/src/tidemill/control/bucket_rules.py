@@ -68,15 +68,27 @@ class BucketRules:
         self._generation: int | None = None
 
     def policy_of(self, bucket: str) -> BucketPolicy | None:
-        """Return the policy of a bucket, or None."""
+        """Return the policy of a bucket, or None.
+
+        Args:
+            bucket: Name of the bucket.
+        """
         return self._of(bucket).policy
 
     def policy_text(self, bucket: str) -> str:
-        """Return the JSON of a bucket's policy as the client gave it; empty if there is none."""
+        """Return the JSON of a bucket's policy as the client gave it; empty if there is none.
+
+        Args:
+            bucket: Name of the bucket.
+        """
         return self._of(bucket).policy_text
 
     def encryption_of(self, bucket: str) -> DefaultEncryption | None:
-        """Return what new objects show if nothing else is requested; None for nothing."""
+        """Return what new objects show if nothing else is requested; None for nothing.
+
+        Args:
+            bucket: Name of the bucket.
+        """
         return self._of(bucket).encryption if self._encrypts else None
 
     def members_of(self, bucket: str, key: str | None) -> dict[str, Any]:
@@ -95,12 +107,24 @@ class BucketRules:
         return members | ({"BucketKeyEnabled": True} if default.bucket_key else {})
 
     def key_arn(self, key: str) -> str:
-        """Return the ARN of a KMS key that a request names; it need not exist."""
+        """Return the ARN of a KMS key that a request names; it need not exist.
+
+        Args:
+            key: Id, alias or ARN.
+        """
         arn: str = self._keys.members_of(key)["SSEKMSKeyId"]
         return arn
 
     async def set_encryption(self, bucket: str, encryption: DefaultEncryption | None) -> None:
-        """Replace the default encryption of a bucket. Raises NoSuchBucket."""
+        """Replace the default encryption of a bucket.
+
+        Args:
+            bucket: Name of the bucket.
+            encryption: What new objects show; None to remove it.
+
+        Raises:
+            NoSuchBucket: If there is none.
+        """
         if encryption is not None and encryption.algorithm != "AES256":
             await self._keys.name(encryption.key or DEFAULT_KEY)
         await self._change(bucket, lambda rules: replace(rules, encryption=encryption), grows=encryption is not None)
@@ -114,7 +138,12 @@ class BucketRules:
         await self._change(bucket, lambda rules: replace(rules, policy_text=text), grows=bool(text))
 
     async def forget(self, bucket: str, *, created_ms: int) -> None:
-        """Remove the rules of a bucket that was created at a time and does not exist any more."""
+        """Remove the rules of a bucket that was created at a time and does not exist any more.
+
+        Args:
+            bucket: Name of the bucket.
+            created_ms: Milliseconds since the epoch.
+        """
         await self._records.delete(_RULES, _name(bucket, created_ms))
 
     async def _change(self, bucket: str, change: Callable[[_Rules], _Rules], *, grows: bool) -> None:

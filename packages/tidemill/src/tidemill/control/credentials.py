@@ -63,7 +63,11 @@ class Credentials:
         self._prune_at = _PRUNE_MIN
 
     def lookup(self, access_key_id: str) -> Credential | None:
-        """Return the credential of ``access_key_id``, or None if the key is unknown or no longer valid."""
+        """Return the credential of ``access_key_id``, or None if the key is unknown or no longer valid.
+
+        Args:
+            access_key_id: Id of the key in a request.
+        """
         if access_key_id == self._user.access_key_id:
             return self._user
         if access_key_id.startswith("AKIA"):
@@ -98,6 +102,10 @@ class Credentials:
         """Extend the validity of keys to ``lifetime_s`` from now, if less than half of that is left.
 
         Expired keys become valid again: a service that did not run could not renew them.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+            lifetime_s: Seconds from now.
         """
         found = self.lookup(access_key_id(job_id))
         now_ms = self._clock.now_ms()
@@ -186,7 +194,12 @@ class Credentials:
 
 
 def end_keys(transaction: Transaction, job_id: str) -> None:
-    """Revoke the keys of a job, in the transaction that ends the job."""
+    """Revoke the keys of a job, in the transaction that ends the job.
+
+    Args:
+        transaction: The transaction that ends the job.
+        job_id: Hexadecimal id of the job.
+    """
     transaction.delete(CREDENTIAL, access_key_id(job_id))
 
 
@@ -199,5 +212,12 @@ def _rights(job: TrainingJob) -> dict[str, Any]:
 
 
 def access_key_id(job_id: str) -> str:
-    """Return the id of the temporary key of a job."""
+    """Return the id of the temporary key of a job.
+
+    Args:
+        job_id: Hexadecimal id of the job.
+
+    Returns:
+        ``ASIA`` and 16 characters.
+    """
     return "ASIA" + base64.b32encode(bytes.fromhex(job_id)).decode()[:16]

@@ -57,7 +57,12 @@ class Denials:
         self._known: dict[str, set[tuple[str, str]]] = {}
 
     async def note(self, credential: Credential, permissions: Sequence[Permission]) -> None:
-        """Keep permissions that were denied to a job's key, up to 20 of a job. The keys of endpoints have no job."""
+        """Keep permissions that were denied to a job's key, up to 20 of a job. The keys of endpoints have no job.
+
+        Args:
+            credential: The key of the request.
+            permissions: What was denied.
+        """
         if credential.scope is None or credential.scope.kind is HolderKind.ENDPOINT:
             return
         key = credential.access_key_id
@@ -75,7 +80,11 @@ class Denials:
                 _log.warning("denials.not_stored", caller=credential.arn, reason=str(error))
 
     def of(self, job_id: str) -> list[str]:
-        """Return what was denied to a job, e.g. ``s3:PutObject on arn:aws:s3:::b/k (role 'R')``, and forget it."""
+        """Return what was denied to a job, e.g. ``s3:PutObject on arn:aws:s3:::b/k (role 'R')``, and forget it.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+        """
         key = access_key_id(job_id)
         self._known.pop(key, None)
         try:
@@ -99,12 +108,21 @@ class Denials:
 
 
 def forget_denials(transaction: Transaction, job_id: str) -> None:
-    """Remove the denials of a job, in the transaction that ends the job."""
+    """Remove the denials of a job, in the transaction that ends the job.
+
+    Args:
+        transaction: The transaction that ends the job.
+        job_id: Hexadecimal id of the job.
+    """
     transaction.delete(_KIND, access_key_id(job_id))
 
 
 def denial_lines(denied: Sequence[str]) -> list[str]:
-    """Return the lines for the log of a job."""
+    """Return the lines for the log of a job.
+
+    Args:
+        denied: As `Denials.of` returns them.
+    """
     return [f"tidemill: AccessDenied for the keys of this job: {each}" for each in denied]
 
 

@@ -68,7 +68,11 @@ async def find_metrics(
 
 
 def latest(found: Sequence[FoundMetrics]) -> FoundMetrics:
-    """Merge the metrics of several instances' streams: each metric gets the value that was logged last."""
+    """Merge the metrics of several instances' streams: each metric gets the value that was logged last.
+
+    Args:
+        found: Metrics of each stream.
+    """
     if len(found) == 1:
         return found[0]
     last: dict[str, FinalMetric] = {}

@@ -24,7 +24,12 @@ class JobArchive:
         self._root = root
 
     def keep(self, job_id: str, record: Mapping[str, Any]) -> None:
-        """Store the record of a job whose instances have been removed."""
+        """Store the record of a job whose instances have been removed.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+            record: What is needed to repeat the job.
+        """
         directory = self._root / job_id
         make_directory(directory, mode=0o700)
         for each in (directory, *directory.glob("algo-*")):
@@ -44,5 +49,9 @@ class JobArchive:
         write_json(directory / _FINISHED, {"version": 1, "name": name, "ended_ms": ended_ms})
 
     def is_finished(self, job_id: str) -> bool:
-        """Return whether a job is marked as cleaned up."""
+        """Return whether a job is marked as cleaned up.
+
+        Args:
+            job_id: Hexadecimal id of the job.
+        """
         return os.path.exists(f"{self._root}/{job_id}/{_FINISHED}")  # noqa: PTH110 - half the time of a Path

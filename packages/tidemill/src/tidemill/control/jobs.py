@@ -40,12 +40,20 @@ class JobKind(Generic[J]):
 
 
 def job_record(job: TrainingJob) -> Record:
-    """Return a training job as a record."""
+    """Return a training job as a record.
+
+    Args:
+        job: The job.
+    """
     return _record(TRAINING_JOB, job)
 
 
 def transform_record(job: TransformJob) -> Record:
-    """Return a batch transform job as a record."""
+    """Return a batch transform job as a record.
+
+    Args:
+        job: The job.
+    """
     return _record(TRANSFORM_JOB, job)
 
 
@@ -101,11 +109,22 @@ class Jobs(Generic[J]):
         return record
 
     def get(self, name: str) -> J:
-        """Return a job; raises the errors of `record`."""
+        """Return a job; raises the errors of `record`.
+
+        Args:
+            name: Name of the job.
+
+        Raises:
+            ValidationException: If there is none, as on SageMaker.
+        """
         return self.kind.read(self.record(name).document)
 
     def find(self, name: str) -> J | None:
-        """Return a job, or None if there is no job of that name."""
+        """Return a job, or None if there is no job of that name.
+
+        Args:
+            name: Name of the job.
+        """
         record = self._records.get(self.kind.kind, name)
         return None if record is None else self.kind.read(record.document)
 

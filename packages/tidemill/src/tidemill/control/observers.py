@@ -21,7 +21,11 @@ _ASKED = {
 
 
 def observer_files(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``debughookconfig`` and ``profilerconfig`` by name, for those of the two that a training job has."""
+    """Return ``debughookconfig`` and ``profilerconfig`` by name, for those of the two that a training job has.
+
+    Args:
+        request: Members of CreateTrainingJob.
+    """
     files: dict[str, Any] = {}
     if "DebugHookConfig" in request:
         files["debughookconfig"] = {"LocalPath": _TENSORS, **request["DebugHookConfig"]}
@@ -32,7 +36,11 @@ def observer_files(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observer_notices(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a line for the job's log for each configuration that selects what to save, and one for rules."""
+    """Return a line for the job's log for each configuration that selects what to save, and one for rules.
+
+    Args:
+        request: Members of CreateTrainingJob.
+    """
     return (*_unsaved(request), *_unevaluated(request))
 
 

@@ -64,13 +64,25 @@ class Publisher:
         return published.get("model", "")
 
     def log(self, job: TrainingJob, lines: Sequence[str]) -> None:
-        """Append lines to the log of ``algo-1``, whose instance has ended."""
+        """Append lines to the log of ``algo-1``, whose instance has ended.
+
+        Args:
+            job: The job, whose instances have ended.
+            lines: Without LF.
+        """
         if lines:
             with SegmentWriter(create_stream(self._logs, TRAINING_LOG_GROUP, job.log_streams[0])) as writer:
                 writer.write_many(line.encode(errors="replace") for line in lines)
 
     async def final_metrics(self, job: TrainingJob) -> FoundMetrics:
-        """Find the last values of the job's metrics in its log streams."""
+        """Find the last values of the job's metrics in its log streams.
+
+        Args:
+            job: The job.
+
+        Returns:
+            Metrics of all instances, merged.
+        """
         definitions = job.request["AlgorithmSpecification"].get("MetricDefinitions", ())
         directories = [stream_directory(self._logs, TRAINING_LOG_GROUP, stream) for stream in job.log_streams]
         return latest([await find_metrics(directory, definitions) for directory in directories])
@@ -99,6 +111,9 @@ class Publisher:
         """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished.
 
         A job whose files could not be removed is not marked, so that the next start of the service tries again.
+
+        Args:
+            job: The job.
         """
         launched = any(self._executor.observe(ref).launched for ref in instances_of(job))
         removed = self._executor.reap(job.job_id)

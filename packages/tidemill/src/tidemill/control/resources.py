@@ -53,25 +53,42 @@ async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[
 
 
 def async_invocation_record(invocation: AsyncInvocation) -> Record:
-    """Return a request to an asynchronous endpoint as a record."""
+    """Return a request to an asynchronous endpoint as a record.
+
+    Args:
+        invocation: The request.
+    """
     return _record(ASYNC_INVOCATION, invocation.invocation_id, "", invocation.created_ms, invocation.to_document())
 
 
 def endpoint_record(endpoint: Endpoint) -> Record:
-    """Return an endpoint as a record."""
+    """Return an endpoint as a record.
+
+    Args:
+        endpoint: The endpoint.
+    """
     record = _record(ENDPOINT, endpoint.name, str(endpoint.status), endpoint.created_ms, endpoint.to_document())
     return replace(record, summary={"arn": endpoint.arn})
 
 
 def removal_record(endpoint: Endpoint) -> Record:
-    """Return an endpoint that is being deleted as a record that does not occupy its name."""
+    """Return an endpoint that is being deleted as a record that does not occupy its name.
+
+    Args:
+        endpoint: An endpoint that is being deleted.
+    """
     return _record(
         ENDPOINT_REMOVAL, endpoint.endpoint_id, str(endpoint.status), endpoint.created_ms, endpoint.to_document()
     )
 
 
 def resource_record(kind: str, resource: Resource) -> Record:
-    """Return a model or an endpoint configuration as a record."""
+    """Return a model or an endpoint configuration as a record.
+
+    Args:
+        kind: Kind of the record.
+        resource: Model or configuration.
+    """
     record = _record(kind, resource.name, "", resource.created_ms, resource.to_document())
     return replace(record, summary={"arn": resource.arn})
 

@@ -47,5 +47,9 @@ class ServerKeys:
         return {**self._service_variables, **keys.variables}
 
     async def renew(self, job_id: str) -> None:
-        """Extend the validity of a server's keys, if less than half of it is left."""
+        """Extend the validity of a server's keys, if less than half of it is left.
+
+        Args:
+            job_id: Id of the instance's job.
+        """
         await self._credentials.renew(job_id, lifetime_s=_LIFETIME_S)

@@ -51,7 +51,12 @@ def insert_tags(transaction: Transaction, arn: str, tags: Mapping[str, str], *, 
 
 
 def delete_tags(transaction: Transaction, arn: str) -> None:
-    """Remove all tags of a resource that the same transaction deletes."""
+    """Remove all tags of a resource that the same transaction deletes.
+
+    Args:
+        transaction: The transaction that deletes the resource.
+        arn: ARN of the resource.
+    """
     transaction.delete(_KIND, arn)
 
 
@@ -68,7 +73,11 @@ class Tags:
         self._clock = clock
 
     def of(self, arn: str) -> dict[str, str]:
-        """Return the tags of a resource; empty without tags."""
+        """Return the tags of a resource; empty without tags.
+
+        Args:
+            arn: ARN of the resource.
+        """
         record = self._records.get(_KIND, arn)
         return dict(record.document) if record else {}
 

@@ -68,7 +68,12 @@ class TrainingMetrics:
         self._series: OrderedDict[str, Sequence[_Series]] = OrderedDict()
 
     async def points(self, job_name: str, metric: str) -> Sequence[Points]:
-        """Return the points of a metric so far, one series per definition and instance; empty without points."""
+        """Return the points of a metric so far, one series per definition and instance; empty without points.
+
+        Args:
+            job_name: Name of the training job.
+            metric: Name of the metric.
+        """
         record = self._records.get(TRAINING_JOB, job_name)
         if record is None:
             return ()
@@ -82,7 +87,11 @@ class TrainingMetrics:
         return found
 
     async def names(self, job_name: str) -> tuple[JobMetric, ...]:
-        """Return the metrics of a job that have points; empty if there is no such job."""
+        """Return the metrics of a job that have points; empty if there is no such job.
+
+        Args:
+            job_name: Name of the training job.
+        """
         record = self._records.get(TRAINING_JOB, job_name)
         return () if record is None else await self._with_points(TrainingJob.from_document(record.document))
 

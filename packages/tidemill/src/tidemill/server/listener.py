@@ -52,13 +52,22 @@ def listening(*, host: str, port: int, or_next: bool = False) -> Generator[socke
 
 
 def listener_url(sock: socket.socket) -> str:
-    """Return the URL for clients, e.g. ``http://127.0.0.1:8780``."""
+    """Return the URL for clients, e.g. ``http://127.0.0.1:8780``.
+
+    Args:
+        sock: A bound TCP socket.
+    """
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def moved_port(url: str, *, wanted: int) -> str | None:
-    """Return the notice of a service that does not listen on the wanted port, or None."""
+    """Return the notice of a service that does not listen on the wanted port, or None.
+
+    Args:
+        url: Address of the service.
+        wanted: Port that was configured; 0 for any.
+    """
     port = urlsplit(url).port
     if wanted in (0, port):
         return None
@@ -72,6 +81,9 @@ def make_room(connections: int) -> None:
     """Raise the limit of this process's descriptors, for as many connections as the system allows.
 
     Processes that it starts from now on inherit the limit.
+
+    Args:
+        connections: Most connections at the same time.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_DESCRIPTORS
@@ -81,7 +93,11 @@ def make_room(connections: int) -> None:
 
 
 def connections_allowed(most: int) -> int:
-    """Return how many connections, at most ``most``, the limit of descriptors leaves room for; 256 at least."""
+    """Return how many connections, at most ``most``, the limit of descriptors leaves room for; 256 at least.
+
+    Args:
+        most: The number that was configured.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = most if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
     return max(_CONNECTIONS_MIN, min(most, free))

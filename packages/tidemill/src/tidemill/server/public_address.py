@@ -69,7 +69,11 @@ class PublicAddress:
             ) from error
 
     def url(self, sock: socket.socket) -> str:
-        """Return the URL for clients; for a wildcard address, with this machine's name."""
+        """Return the URL for clients; for a wildcard address, with this machine's name.
+
+        Args:
+            sock: The bound socket.
+        """
         host = socket.gethostname() if _is_wildcard(self.host) else self.host
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls else 'http'}://{shown}:{sock.getsockname()[1]}"

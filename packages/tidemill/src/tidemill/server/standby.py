@@ -107,6 +107,9 @@ def end_predecessor(predecessor: Predecessor) -> None:
 
     It can no longer change the records, because its connection to the database is closed. Only its death protects the
     files.
+
+    Args:
+        predecessor: The service that led.
     """
     process = predecessor.process
     if process is None or not process.certainly_alive or process.pid == os.getpid():

@@ -235,7 +235,12 @@ class StateDirectory:
 
 
 def network_filesystem(path: Path, *, magic: Callable[[Path], int] | None = None) -> str | None:
-    """Return the name of the network file system that holds ``path``, or None if the file system is local."""
+    """Return the name of the network file system that holds ``path``, or None if the file system is local.
+
+    Args:
+        path: Any path of the file system.
+        magic: Returns the type of a path's file system. Default: that of the kernel.
+    """
     return _NETWORK_FILESYSTEMS.get((magic or _filesystem_magic)(path))
 
 

@@ -27,11 +27,21 @@ class Writer(Protocol):
     """A caller that may not change every object that its policy allows it to write."""
 
     def publisher_of(self, bucket: str, key: str) -> str:
-        """Return the publisher to record with an object that the caller writes; empty if it publishes nothing."""
+        """Return the publisher to record with an object that the caller writes; empty if it publishes nothing.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+        """
         ...
 
     def keeps(self, bucket: str, key: str) -> bool:
-        """Return whether the caller has to keep an object if another job published it."""
+        """Return whether the caller has to keep an object if another job published it.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+        """
         ...
 
     def refusal(self, action: str, bucket: str, key: str, *, publisher: str | None) -> AwsError | None:

@@ -15,26 +15,42 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_datetime(value: Any) -> datetime:
-    """Convert a handler's timestamp, a datetime or epoch seconds, to an aware datetime."""
+    """Convert a handler's timestamp, a datetime or epoch seconds, to an aware datetime.
+
+    Args:
+        value: A datetime, naive ones in UTC, or seconds since the epoch.
+    """
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return parse_epoch(value)
 
 
 def epoch_seconds(value: Any) -> float | int:
-    """Return seconds since the epoch with milliseconds; an integer without a fraction."""
+    """Return seconds since the epoch with milliseconds; an integer without a fraction.
+
+    Args:
+        value: A datetime or seconds since the epoch.
+    """
     seconds = round(to_datetime(value).timestamp(), 3)
     return int(seconds) if seconds.is_integer() else seconds
 
 
 def iso8601(value: Any) -> str:
-    """Format as ``2026-11-21T10:00:00.250Z``; S3 and the query services always show milliseconds or none."""
+    """Format as ``2026-11-21T10:00:00.250Z``; S3 and the query services always show milliseconds or none.
+
+    Args:
+        value: A datetime or seconds since the epoch.
+    """
     moment = to_datetime(value).astimezone(UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{moment.microsecond // 1000:03d}Z"
 
 
 def rfc822(value: Any) -> str:
-    """Format as ``Sat, 21 Nov 2026 10:00:00 GMT``."""
+    """Format as ``Sat, 21 Nov 2026 10:00:00 GMT``.
+
+    Args:
+        value: A datetime or seconds since the epoch.
+    """
     return format_datetime(to_datetime(value).astimezone(UTC), usegmt=True)
 
 

@@ -35,6 +35,9 @@ def launch_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a launcher adds to the environment of a rank; none if the user has set malloc's.
 
     They set the thresholds and huge pages, which make mapping cheaper and can only be enabled when a process starts.
+
+    Args:
+        environment: Variables of the launcher.
     """
     if _choice_of_user(environment):
         return {}

@@ -21,6 +21,10 @@ AVERAGING = "smp_averaging"
 
 
 def mark(name: str) -> None:
-    """Add a NoOp with this name to the graph under construction, if there is one."""
+    """Add a NoOp with this name to the graph under construction, if there is one.
+
+    Args:
+        name: Name of the op.
+    """
     if not tf.executing_eagerly():
         tf.no_op(name=name)

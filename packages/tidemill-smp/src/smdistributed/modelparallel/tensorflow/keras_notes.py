@@ -19,7 +19,14 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"Softmax": tf.nn.softmax, "Sigm
 
 
 def notes_of(output: Any) -> dict[str, Any]:
-    """Return tensors that Keras may look for on a model's output, by internal name; empty if it is not dense."""
+    """Return tensors that Keras may look for on a model's output, by internal name; empty if it is not dense.
+
+    Args:
+        output: Output of a model.
+
+    Returns:
+        Tensors by name.
+    """
     if not isinstance(output, tf.Tensor):
         return {}
     found = {name: getattr(output, attribute, None) for name, attribute in _ATTRIBUTES.items()}
@@ -29,7 +36,12 @@ def notes_of(output: Any) -> dict[str, Any]:
 
 
 def with_notes(value: Any, notes: Mapping[str, Any]) -> Any:
-    """Return a tensor with the value of `value` and the notes attached; it may be `value` itself."""
+    """Return a tensor with the value of `value` and the notes attached; it may be `value` itself.
+
+    Args:
+        value: Any tensor.
+        notes: What `notes_of` returned, perhaps on another rank.
+    """
     for name, activation in _ACTIVATIONS.items():
         if name in notes:
             value = activation(notes[name])
@@ -43,6 +55,9 @@ def replicated(output: Any) -> Any:
     """Return an output of a model for ops that are replicated on all ranks.
 
     For probabilities the logits are sent from rank to rank, and each rank recomputes the probabilities.
+
+    Args:
+        output: A tensor, or any other object.
     """
     if not tf.is_tensor(output):
         return output

@@ -38,7 +38,12 @@ class Replacements:
         self._answered_s: dict[tuple[str, int], float] = {}
 
     def died(self, key: str, instance: Instance) -> bool:
-        """Count the death of an endpoint's instance. Return False if too many died in a row."""
+        """Count the death of an endpoint's instance. Return False if too many died in a row.
+
+        Args:
+            key: Key of the endpoint.
+            instance: The instance that died.
+        """
         deaths = self._deaths.setdefault(key, _Deaths())
         lived_s = (self._clock.now_ms() - instance.created_ms) / 1000
         deaths.in_a_row = 1 if instance.ready and lived_s > _STABLE_S else deaths.in_a_row + 1
@@ -47,12 +52,21 @@ class Replacements:
         return deaths.in_a_row < _DEATHS
 
     def due(self, key: str) -> bool:
-        """Return whether a missing instance may be replaced now."""
+        """Return whether a missing instance may be replaced now.
+
+        Args:
+            key: Key of the endpoint.
+        """
         deaths = self._deaths.get(key)
         return deaths is None or self._clock.monotonic_s() >= deaths.next_s
 
     def ping_due(self, instance: Instance, *, every_s: float) -> bool:
-        """Return whether an instance's next ping is due; if so, record the ping as sent."""
+        """Return whether an instance's next ping is due; if so, record the ping as sent.
+
+        Args:
+            instance: The instance.
+            every_s: Seconds between pings.
+        """
         now_s = self._clock.monotonic_s()
         if now_s - self._pinged_s.get(instance.key, float("-inf")) < every_s:
             return False
@@ -60,17 +74,30 @@ class Replacements:
         return True
 
     def silent_s(self, instance: Instance, *, answers: bool) -> float:
-        """Record the result of a ping. Return for how many seconds the instance has not answered."""
+        """Record the result of a ping. Return for how many seconds the instance has not answered.
+
+        Args:
+            instance: The instance.
+            answers: Whether it answered the ping.
+        """
         now_s = self._clock.monotonic_s()
         if answers:
             self._answered_s[instance.key] = now_s
         return now_s - self._answered_s.setdefault(instance.key, now_s)
 
     def forget_instance(self, instance: Instance) -> None:
-        """Drop the counts of an instance."""
+        """Drop the counts of an instance.
+
+        Args:
+            instance: The instance.
+        """
         self._pinged_s.pop(instance.key, None)
         self._answered_s.pop(instance.key, None)
 
     def forget(self, key: str) -> None:
-        """Drop the counts of an endpoint."""
+        """Drop the counts of an endpoint.
+
+        Args:
+            key: Key of the endpoint.
+        """
         self._deaths.pop(key, None)

@@ -104,7 +104,14 @@ def resized(serving: Deployment, wanted: Iterable[Mapping[str, Any]], *, at_ms: 
 
 
 def limit_of(config: Mapping[str, Any]) -> int | None:
-    """Return the MaximumExecutionTimeoutInSeconds of a DeploymentConfig; None if it is missing."""
+    """Return the MaximumExecutionTimeoutInSeconds of a DeploymentConfig; None if it is missing.
+
+    Args:
+        config: The DeploymentConfig of a request.
+
+    Returns:
+        Seconds.
+    """
     return config.get("BlueGreenUpdatePolicy", {}).get("MaximumExecutionTimeoutInSeconds")
 
 

@@ -56,13 +56,29 @@ def _check_serverless(variant: Mapping[str, Any], *, at: str) -> None:
 
 
 def check_count(count: int, *, at: str) -> None:
-    """Raise ValidationException unless a variant can have this number of instances."""
+    """Raise ValidationException unless a variant can have this number of instances.
+
+    Args:
+        count: Number of instances.
+        at: Name of the request member.
+
+    Raises:
+        ValidationException: If it is out of range.
+    """
     if not 1 <= count <= MAX_INSTANCES:
         raise ValidationException(f"Value {count} at '{at}' is not allowed: between 1 and {MAX_INSTANCES}")
 
 
 def check_total(count: int, *, at: str) -> None:
-    """Raise ValidationException unless an endpoint can have this number of instances in all."""
+    """Raise ValidationException unless an endpoint can have this number of instances in all.
+
+    Args:
+        count: Number of instances.
+        at: Name of the request member.
+
+    Raises:
+        ValidationException: If it is too large.
+    """
     if count > MAX_INSTANCES:
         raise ValidationException(
             f"Value {count} instances at '{at}' is not allowed: all variants of an endpoint together have at most"
@@ -71,7 +87,15 @@ def check_total(count: int, *, at: str) -> None:
 
 
 def check_weights(weights: Any, *, at: str) -> None:
-    """Raise ValidationException unless at least one variant has a weight above 0."""
+    """Raise ValidationException unless at least one variant has a weight above 0.
+
+    Args:
+        weights: Numbers from 0.
+        at: Name of the request member.
+
+    Raises:
+        ValidationException: If all are 0.
+    """
     if not sum(weights) > 0:
         raise ValidationException(
             f"Value 0 for the sum of all variant weights at '{at}' is not allowed: no variant would get a request; give"
@@ -101,14 +125,23 @@ def deployment_of(
 
 
 def capture_of(request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the DataCaptureConfig of a CreateEndpointConfig request, or None if it captures nothing."""
+    """Return the DataCaptureConfig of a CreateEndpointConfig request, or None if it captures nothing.
+
+    Args:
+        request: Members of CreateEndpointConfig.
+    """
     config = request.get("DataCaptureConfig")
     # As on SageMaker, EnableCapture defaults to true.
     return config if config and config.get("EnableCapture", True) else None
 
 
 def new_instance(variant_name: str, *, at_ms: int) -> Instance:
-    """Return a new instance, not started yet, with its own log stream."""
+    """Return a new instance, not started yet, with its own log stream.
+
+    Args:
+        variant_name: Name of the variant.
+        at_ms: Milliseconds since the epoch.
+    """
     job_id = secrets.token_hex(16)
     return Instance(job_id=job_id, log_stream=f"{variant_name}/i-{job_id[:17]}", created_ms=at_ms)
 

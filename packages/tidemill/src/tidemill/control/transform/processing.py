@@ -120,7 +120,11 @@ class Processing:
 
 
 def format_of(content_type: str) -> str:
-    """Return ``csv`` or ``json``; empty for a media type that cannot be filtered."""
+    """Return ``csv`` or ``json``; empty for a media type that cannot be filtered.
+
+    Args:
+        content_type: A media type, with or without parameters.
+    """
     return FORMATS.get(content_type.partition(";")[0].strip().lower(), "")
 
 

@@ -23,7 +23,14 @@ class BadObject(ValueError):
 
 
 def splitter(split_type: str) -> Split:
-    """Return the function that splits objects of a SplitType into records."""
+    """Return the function that splits objects of a SplitType into records.
+
+    Args:
+        split_type: SplitType of the request.
+
+    Raises:
+        KeyError: If there is no such type.
+    """
     return _SPLITTERS[split_type]
 
 

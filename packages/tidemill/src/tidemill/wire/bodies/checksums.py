@@ -43,7 +43,11 @@ class Checksum(Protocol):
     """A running checksum."""
 
     def update(self, data: bytes | memoryview, /) -> None:
-        """Add bytes to the checksum."""
+        """Add bytes to the checksum.
+
+        Args:
+            data: A piece of the body; not kept.
+        """
         ...
 
     def digest(self) -> bytes:

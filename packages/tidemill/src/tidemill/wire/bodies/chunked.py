@@ -37,11 +37,25 @@ class ChunkSigner:
     """The previous signature; at first that of the request's head."""
 
     def chunk(self, digest: str) -> str:
-        """Return the signature of a chunk whose SHA-256 is ``digest``."""
+        """Return the signature of a chunk whose SHA-256 is ``digest``.
+
+        Args:
+            digest: 64 hexadecimal digits.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         return self._next("AWS4-HMAC-SHA256-PAYLOAD", f"{_EMPTY_SHA256}\n{digest}")
 
     def trailer(self, digest: str) -> str:
-        """Return the signature of the trailer lines."""
+        """Return the signature of the trailer lines.
+
+        Args:
+            digest: SHA-256 of the lines, 64 hexadecimal digits.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         return self._next("AWS4-HMAC-SHA256-TRAILER", digest)
 
     def _next(self, kind: str, rest: str) -> str:

@@ -19,7 +19,12 @@ _STRING = 7
 
 
 def encode_message(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Return one message: lengths, their CRC, headers, payload, and a CRC of everything."""
+    """Return one message: lengths, their CRC, headers, payload, and a CRC of everything.
+
+    Args:
+        headers: Texts by name.
+        payload: Bytes of the event.
+    """
     packed = b"".join(_header(name, value) for name, value in headers.items())
     prelude = struct.pack(">II", 16 + len(packed) + len(payload), len(packed))
     message = prelude + struct.pack(">I", zlib.crc32(prelude)) + packed + payload
@@ -27,7 +32,14 @@ def encode_message(headers: Mapping[str, str], payload: bytes) -> bytes:
 
 
 def compile_event_stream(shape: Shape) -> Callable[[AsyncIterator[Mapping[str, Any]]], AsyncIterator[bytes]]:
-    """Return the encoder of an event stream's shape."""
+    """Return the encoder of an event stream's shape.
+
+    Args:
+        shape: A shape of botocore's model.
+
+    Returns:
+        Turns events into messages.
+    """
     members = shape.members if isinstance(shape, StructureShape) else {}
     encoders = {name: _event(name, member) for name, member in members.items() if isinstance(member, StructureShape)}
 

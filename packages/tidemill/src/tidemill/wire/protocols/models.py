@@ -45,7 +45,12 @@ def service_model(service: str) -> ServiceModel:
 
 @lru_cache(maxsize=1024)
 def error_members(service: str, code: str) -> frozenset[str]:
-    """Return the members of an error in the model; empty for codes that the model does not list."""
+    """Return the members of an error in the model; empty for codes that the model does not list.
+
+    Args:
+        service: Name of the service, e.g. ``s3``.
+        code: Code of the error.
+    """
     model = service_model(service)
     for shape in model.error_shapes:
         if isinstance(shape, StructureShape) and code in (shape.error_code, shape.name):

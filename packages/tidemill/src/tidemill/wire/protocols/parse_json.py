@@ -85,7 +85,11 @@ def load_json(data: bytes) -> Any:
 
 
 def compile_json(shape: Shape) -> Convert:
-    """Return the converter of a shape."""
+    """Return the converter of a shape.
+
+    Args:
+        shape: A shape of botocore's model.
+    """
     return fold(shape, _Converters())
 
 

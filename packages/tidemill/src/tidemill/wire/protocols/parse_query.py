@@ -51,7 +51,14 @@ def parse_form(body: bytes) -> dict[str, str]:
 
 
 def compile_query(shape: StructureShape | None) -> Callable[[Mapping[str, str]], dict[str, Any]]:
-    """Return the reader of an operation's input."""
+    """Return the reader of an operation's input.
+
+    Args:
+        shape: Shape of the input; None without one.
+
+    Returns:
+        Turns the fields of a form into members.
+    """
     if shape is None:
         return lambda fields: {}
     read = fold(shape, _Readers())

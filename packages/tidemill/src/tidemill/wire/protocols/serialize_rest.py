@@ -20,7 +20,12 @@ _Head = tuple[str, str, Shape]
 def compile_rest_reply(
     operation: OperationModel, *, form: Literal["json", "xml"]
 ) -> Callable[[Mapping[str, Any], str], HttpReply]:
-    """Return the writer of an operation's output: a function of the members and the request id."""
+    """Return the writer of an operation's output: a function of the members and the request id.
+
+    Args:
+        operation: An operation of botocore's model.
+        form: Form of the body.
+    """
     status = int(operation.http.get("responseCode", 200))
     shape = operation.output_shape
     if shape is None:

@@ -97,7 +97,11 @@ def members(shape: Shape | None) -> tuple[Place, ...]:
 
 
 def render(path: Path) -> str:
-    """Format a path with dots, e.g. ``Tags[].Key``."""
+    """Format a path with dots, e.g. ``Tags[].Key``.
+
+    Args:
+        path: Names of members, `ITEM` and `VALUE`.
+    """
     text = ""
     for step in path:
         text += step if step in (ITEM, VALUE) or not text else f".{step}"

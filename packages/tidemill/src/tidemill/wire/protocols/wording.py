@@ -12,7 +12,11 @@ Path = tuple[Any, str] | None
 
 
 def render(path: Path) -> str:
-    """Format a path with dots, e.g. ``inputDataConfig.1.member.channelName``; long map keys are cut."""
+    """Format a path with dots, e.g. ``inputDataConfig.1.member.channelName``; long map keys are cut.
+
+    Args:
+        path: Linked steps, the last one first.
+    """
     names: list[str] = []
     while path is not None:
         path, name = path
@@ -21,7 +25,11 @@ def render(path: Path) -> str:
 
 
 def shorten(value: Any) -> str:
-    """Format a value as AWS does, truncated after `MAX_SHOWN` characters."""
+    """Format a value as AWS does, truncated after `MAX_SHOWN` characters.
+
+    Args:
+        value: A value of a request.
+    """
     if isinstance(value, dict):
         value = "{" + ", ".join(f"{k}={v}" for k, v in list(value.items())[:16]) + "}"
     elif isinstance(value, list):
@@ -31,5 +39,9 @@ def shorten(value: Any) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a member's name as AWS writes it in messages: the first letter in lower case."""
+    """Return a member's name as AWS writes it in messages: the first letter in lower case.
+
+    Args:
+        name: Name in botocore's model.
+    """
     return name[:1].lower() + name[1:]

@@ -34,7 +34,11 @@ class CredentialLookup(Protocol):
     """Finds a credential by its access key id."""
 
     def lookup(self, access_key_id: str) -> Credential | None:
-        """Return the credential, or None if there is no such key."""
+        """Return the credential, or None if there is no such key.
+
+        Args:
+            access_key_id: Id of the key in a request.
+        """
         ...
 
 

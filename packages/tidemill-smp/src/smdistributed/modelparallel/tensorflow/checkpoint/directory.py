@@ -67,15 +67,29 @@ class Directory:
         self._read: dict[Path, tuple[tuple[int, int, int], Commit]] = {}
 
     def rank(self, mp_rank: int) -> Path:
-        """Return the directory of a rank of the replica."""
+        """Return the directory of a rank of the replica.
+
+        Args:
+            mp_rank: From 0.
+        """
         return self.root / f"mp_rank_{mp_rank}"
 
     def prefix(self, name: str, mp_rank: int) -> Path:
-        """Return the prefix of a rank's files of a checkpoint."""
+        """Return the prefix of a rank's files of a checkpoint.
+
+        Args:
+            name: Name of the checkpoint.
+            mp_rank: From 0.
+        """
         return self.rank(mp_rank) / name
 
     def staged(self, token: str, mp_rank: int) -> Path:
-        """Return the directory for a rank's uncommitted files."""
+        """Return the directory for a rank's uncommitted files.
+
+        Args:
+            token: Token of the save in progress.
+            mp_rank: From 0.
+        """
         return self.rank(mp_rank) / f".{self.checkpoint_name}.staged-{token}"
 
     def commits(self) -> list[Commit]:
@@ -84,7 +98,11 @@ class Directory:
         return sorted((commit for commit in found if commit is not None), key=lambda commit: commit.order)
 
     def commit(self, commit: Commit) -> None:
-        """Write the commit, which makes a checkpoint valid."""
+        """Write the commit, which makes a checkpoint valid.
+
+        Args:
+            commit: Name, token and partitions.
+        """
         text = json.dumps({"format": _FORMAT, **dataclasses.asdict(commit)}, indent=1)
         path = self.root / f"{commit.name}.json"
         fresh = self.root / f".{commit.name}.{commit.token}.json"
@@ -96,7 +114,12 @@ class Directory:
         _sync(self.root)
 
     def promote(self, commit: Commit, mp_rank: int) -> None:
-        """Rename a rank's files of a committed checkpoint to their final names. Repeatable after a crash."""
+        """Rename a rank's files of a committed checkpoint to their final names. Repeatable after a crash.
+
+        Args:
+            commit: A commit that was written.
+            mp_rank: From 0.
+        """
         staged = self.staged(commit.token, mp_rank)
         target = self.rank(mp_rank)
         with contextlib.suppress(FileNotFoundError):  # another process may finish it at the same time
@@ -107,13 +130,22 @@ class Directory:
             staged.rmdir()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Invalidate checkpoints; their files still exist."""
+        """Invalidate checkpoints; their files still exist.
+
+        Args:
+            names: Names of checkpoints.
+        """
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 (self.root / f"{name}.json").replace(self.root / f".{name}.dropped")
 
     def delete(self, names: Iterable[str], mp_ranks: Iterable[int]) -> None:
-        """Delete the files of dropped checkpoints."""
+        """Delete the files of dropped checkpoints.
+
+        Args:
+            names: Names of dropped checkpoints.
+            mp_ranks: Ranks whose files are deleted.
+        """
         for name in names:
             for mp_rank in mp_ranks:
                 prefix = self.prefix(name, mp_rank)
@@ -121,7 +153,11 @@ class Directory:
                     file.unlink(missing_ok=True)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Remove the records of dropped checkpoints, once all their files are deleted."""
+        """Remove the records of dropped checkpoints, once all their files are deleted.
+
+        Args:
+            names: Names of dropped checkpoints.
+        """
         for name in names:
             (self.root / f".{name}.dropped").unlink(missing_ok=True)
 
@@ -148,7 +184,12 @@ class Directory:
             unfinished.unlink(missing_ok=True)
 
     def write_state(self, mp_rank: int, commits: Sequence[Commit]) -> None:
-        """Write the list in a rank's directory that `tf.train.latest_checkpoint` reads."""
+        """Write the list in a rank's directory that `tf.train.latest_checkpoint` reads.
+
+        Args:
+            mp_rank: From 0.
+            commits: All commits, oldest first.
+        """
         here = [commit for commit in commits if mp_rank < commit.partitions]
         if not here:
             return
@@ -183,7 +224,11 @@ class Directory:
 
 
 def sync_files(directory: Path) -> None:
-    """Flush the files of a directory, and the directory itself, to the disk."""
+    """Flush the files of a directory, and the directory itself, to the disk.
+
+    Args:
+        directory: Its files; subdirectories are not entered.
+    """
     for path in directory.iterdir():
         _sync(path)
     _sync(directory)

@@ -16,7 +16,11 @@ __all__ = ["is_backward", "nodes_to_recompute"]
 
 
 def is_backward(node: Node) -> bool:
-    """Return whether a node belongs to the backward pass, by the name scopes that tapes and `tf.gradients` add."""
+    """Return whether a node belongs to the backward pass, by the name scopes that tapes and `tf.gradients` add.
+
+    Args:
+        node: A node of the trace.
+    """
     return "gradient_tape/" in node.name or "gradients/" in node.name or node.name.startswith("gradient_of_variable")
 
 

@@ -45,11 +45,19 @@ class Schedule:
     """End of the last task."""
 
     def of(self, partition: int) -> tuple[Task, ...]:
-        """Return the tasks of one partition, in order."""
+        """Return the tasks of one partition, in order.
+
+        Args:
+            partition: From 0.
+        """
         return tuple(task for task in self.tasks if task.partition == partition)
 
     def bubble(self, num_partitions: int) -> float:
-        """Return the idle share of the ranks' time, from 0 to 1."""
+        """Return the idle share of the ranks' time, from 0 to 1.
+
+        Args:
+            num_partitions: Ranks of the replica.
+        """
         busy = sum(task.end - task.start for task in self.tasks)
         return 1.0 - busy / (self.span * num_partitions) if self.span else 0.0
 

@@ -33,11 +33,25 @@ class Decision:
 
     @classmethod
     def of(cls, graph: UnitGraph, options: CutOptions, assignment: Sequence[int]) -> Decision:
-        """Record an assignment."""
+        """Record an assignment.
+
+        Args:
+            graph: The units.
+            options: Options of the cut.
+            assignment: Partition of each unit.
+
+        Returns:
+            The decision, which JSON can hold.
+        """
         return cls(graph.structure_hash, dataclasses.asdict(options), list(assignment))
 
     def fits(self, graph: UnitGraph, options: CutOptions) -> bool:
-        """Return whether this is an assignment of `graph` under `options`."""
+        """Return whether this is an assignment of `graph` under `options`.
+
+        Args:
+            graph: The units.
+            options: Options of the cut.
+        """
         parts = range(options.partitions)
         return (
             self.graph == graph.structure_hash
@@ -90,7 +104,11 @@ def follow(graph: UnitGraph, config: Config, rules: Rules) -> dict[str, int]:
 
 
 def cut_options(config: Config) -> CutOptions:
-    """Return the options of the cut that follow from the parameters of `smp.init`."""
+    """Return the options of the cut that follow from the parameters of `smp.init`.
+
+    Args:
+        config: The configuration of `smp.init`.
+    """
     return CutOptions(
         partitions=config.partitions,
         microbatches=config.microbatches,

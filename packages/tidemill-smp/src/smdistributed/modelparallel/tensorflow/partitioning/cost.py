@@ -72,7 +72,11 @@ class CutOptions:
         return self.memory_slack if self.optimize == "memory" else self.time_slack
 
     def alive(self, partition: int) -> int:
-        """Return the largest number of microbatches whose activations a partition keeps at the same time."""
+        """Return the largest number of microbatches whose activations a partition keeps at the same time.
+
+        Args:
+            partition: From 0.
+        """
         if partition == self.partitions - 1:
             return 1
         alive = self.microbatches
@@ -119,7 +123,14 @@ class Costs:
         self._outputs()
 
     def message_ns(self, size: int) -> int:
-        """Return the cost of one message to each of its two sides."""
+        """Return the cost of one message to each of its two sides.
+
+        Args:
+            size: Bytes of the message.
+
+        Returns:
+            Nanoseconds.
+        """
         return _ns(self.options.message_us) + _ns(self.options.byte_us * size)
 
     def _outputs(self) -> None:
@@ -134,7 +145,14 @@ class Costs:
             self.owner[group] += max(others - 1, 0) * self.message_ns(size)
 
     def measures(self, assignment: Sequence[int]) -> tuple[int, int, int]:
-        """Return both objectives, and the communication that depends on the assignment."""
+        """Return both objectives, and the communication that depends on the assignment.
+
+        Args:
+            assignment: Partition of each group.
+
+        Returns:
+            Nanoseconds and bytes, in the order of the objectives, and nanoseconds of communication.
+        """
         result = self.evaluate(assignment)
         time, size = max(result.time_ns), max(result.bytes)
         compute, outputs = sum(self.compute) + sum(self.owner), sum(self.base)
@@ -142,7 +160,14 @@ class Costs:
         return (*((size, time) if self.options.optimize == "memory" else (time, size)), communication)
 
     def evaluate(self, assignment: Sequence[int]) -> Evaluation:
-        """Compute the costs of an assignment of groups from scratch."""
+        """Compute the costs of an assignment of groups from scratch.
+
+        Args:
+            assignment: Partition of each group.
+
+        Returns:
+            Times in nanoseconds, memory in bytes, by partition.
+        """
         parts = range(self.partitions)
         compute, time, held, kept = [0] * len(parts), list(self.base), [0] * len(parts), [0] * len(parts)
         sent, received, messages = [0] * len(parts), [0] * len(parts), [0] * len(parts)

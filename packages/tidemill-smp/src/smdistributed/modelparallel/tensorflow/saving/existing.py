@@ -39,6 +39,9 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `Model.save` that request something other than `save_model` writes.
 
     tf_keras's `ModelCheckpoint` passes a default `tf.saved_model.SaveOptions()` if the script passes none.
+
+    Args:
+        options: Keyword arguments of `Model.save`.
     """
     asked = {name: value for name, value in options.items() if _SAVED_MODEL.get(name, ...) != value}
     if _settings(asked.get("options")) == _settings(tf.saved_model.SaveOptions()):
