@@ -13,10 +13,10 @@ import pytest
 from botocore.exceptions import ClientError
 from nodes import HEAD, LEASE_S, RAY_PORT, SPECIAL_ADDRESS, Node
 
+from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.errors import LaunchError
 from tidemill.executors.ray.placement import RayPlacement
-from tidemill.instance.spec import InstanceRef
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"

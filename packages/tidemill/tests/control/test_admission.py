@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.admission import check_capacity, check_cluster, check_network, check_training_request
+from tidemill.control.training.admission import check_capacity, check_cluster, check_network, check_training_request
 from tidemill.core.frameworks import Frameworks
 from tidemill.errors import AwsError, ResourceLimitExceeded, ValidationException
 from tidemill.executors.base import Capacity

@@ -10,7 +10,8 @@ import pytest
 
 from tidemill.control.channels import Channels, DataMissing, channel_config
 from tidemill.core.clock import SystemClock
-from tidemill.instance.spec import ChannelSpec, InlineText, ObjectReference
+from tidemill.core.instances import ObjectReference
+from tidemill.instance.spec import ChannelSpec, InlineText
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects import schema as object_schema

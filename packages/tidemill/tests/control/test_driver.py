@@ -14,15 +14,17 @@ from separate_executor import SeparateExecutor
 
 from tidemill.control.credentials import Credentials
 from tidemill.control.denials import Denials
-from tidemill.control.driver import TrainingDriver
-from tidemill.control.gang import Gang
 from tidemill.control.jobs import job_record
-from tidemill.control.plan import DataMissing, instances_of
+from tidemill.control.plan import DataMissing
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.slots import Slots
-from tidemill.control.training import Training
+from tidemill.control.training.driver import TrainingDriver
+from tidemill.control.training.gang import Gang
+from tidemill.control.training.jobs import Training
+from tidemill.control.training.plan import instances_of
 from tidemill.core.clock import SystemClock
 from tidemill.core.frameworks import Frameworks
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import (
     CapacityError,
@@ -32,7 +34,7 @@ from tidemill.errors import (
     ServiceUnavailable,
     ValidationException,
 )
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, StopReason
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
@@ -249,7 +251,7 @@ def test_a_job_goes_from_created_to_completed(make_stage: MakeStage) -> None:
 def test_a_job_waits_while_the_machines_that_fit_it_are_busy(
     make_stage: MakeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.control.driver._BUSY_S", 0.01)
+    monkeypatch.setattr("tidemill.control.training.driver._BUSY_S", 0.01)
     busy = True
 
     async def run() -> TrainingJob:

@@ -19,7 +19,8 @@ from tidemill.control.resources import endpoint_record
 from tidemill.control.server_keys import ServerKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
-from tidemill.instance.spec import InstanceRef, InstanceSpec, ObjectReference, StreamName
+from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.control.final_metrics import FoundMetrics, find_metrics
+from tidemill.control.training.final_metrics import FoundMetrics, find_metrics
 from tidemill.core.segments import SegmentWriter
 from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
 

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tidemill.control.plan import InstancePlanner
+from tidemill.control.plan import ServerPlanner
+from tidemill.control.training.plan import TrainingPlanner
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.limits import InstanceLimits, LimitPolicy
@@ -45,12 +46,10 @@ def test_an_instance_that_serves_is_planned_with_its_keys_and_with_the_limits_of
             objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
             await objects.ensure_bucket("models")
             await objects.put_bytes("models", "m.tar.gz", b"model")
-            planner = InstancePlanner(
+            planner = ServerPlanner(
                 objects,
-                logs=tmp_path / "logs",
                 region="us-west-2",
                 grace_s=1,
-                warm=False,
                 limits=LimitPolicy(by_type=True, processes=50),
             )
             keys = {"AWS_ACCESS_KEY_ID": "ASIA", "MODE": "of the service"}
@@ -110,9 +109,8 @@ def test_an_instance_of_a_job_gets_the_gpus_and_limits_of_its_type_and_shares_li
             objects = ObjectStore(database, tmp_path / "objects", clock=SystemClock())
             await objects.ensure_bucket("data")
             await asyncio.gather(*(objects.put_bytes("data", f"many/{n:03}", b"x") for n in range(101)))
-            planner = InstancePlanner(
+            planner = TrainingPlanner(
                 objects,
-                logs=tmp_path / "logs",
                 region="us-west-2",
                 grace_s=1,
                 warm=True,

@@ -14,12 +14,13 @@ from separate_executor import SeparateExecutor
 from tidemill.control.bucket_rules import BucketRules, DefaultEncryption
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.kms_keys import KmsKeys
-from tidemill.control.plan import instances_of
-from tidemill.control.publish import ArtifactLost, Publisher
+from tidemill.control.training.plan import instances_of
+from tidemill.control.training.publish import ArtifactLost, Publisher
 from tidemill.core.clock import SystemClock
 from tidemill.core.files import read_json
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceExit
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase

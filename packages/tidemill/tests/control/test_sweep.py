@@ -13,9 +13,10 @@ from tidemill.control.resources import endpoint_record, removal_record
 from tidemill.control.sweep import clean_up, find_leftovers
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, Instance, Variant
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.core.transform import TransformJob, TransformStatus
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase

@@ -10,7 +10,7 @@ import pytest
 from tidemill.control import target_models
 from tidemill.control.invoker import Answer
 from tidemill.control.target_models import TargetModels, model_name
-from tidemill.instance.spec import InstanceRef, ObjectReference
+from tidemill.core.instances import InstanceRef, ObjectReference
 
 REF = InstanceRef("aa", 0)
 ROOM = 2

@@ -10,7 +10,7 @@ import pytest
 
 from tidemill.control import metric_process
 from tidemill.control.jobs import job_record
-from tidemill.control.training_metrics import JobMetric, TrainingMetrics
+from tidemill.control.training.metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import SystemClock
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
@@ -117,7 +117,7 @@ def test_an_expression_that_takes_too_long_is_abandoned_and_the_others_continue(
 ) -> None:
     search = metric_process.search_metrics
     monkeypatch.setattr(
-        "tidemill.control.training_metrics.search_metrics", lambda *args, **kwargs: search(*args, cpu_s=1, **kwargs)
+        "tidemill.control.training.metrics.search_metrics", lambda *args, **kwargs: search(*args, cpu_s=1, **kwargs)
     )
     with stage.job("j", LOSS, ("endless", "(a+)+$"), ("epoch", "epoch ([0-9]+)")) as log:
         log.write_many([b"epoch 1 loss: 0.5", b"a" * 40 + b"!"])

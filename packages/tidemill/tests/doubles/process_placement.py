@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.errors import CapacityError
 from tidemill.executors.base import Capacity
 from tidemill.executors.cluster.machine import Machine
-from tidemill.instance.spec import InstanceRef
 
 
 class ProcessPlacement:

@@ -19,10 +19,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, ObjectSource
-from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import Artifact, InstanceExit, InstanceStatus, Outcome, Phase, StopReason
 
 _POLL_S = 0.01
@@ -205,6 +206,7 @@ class SeparateExecutor:
                 self._clear(other)
         if not (directory / "spec.json").exists():
             self._copy_in(spec, directory)
+            self._logs.create(spec.log)
             _write(
                 directory / "spec.json",
                 {

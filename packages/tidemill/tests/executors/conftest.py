@@ -21,13 +21,14 @@ from unittest import mock
 
 import pytest
 
+from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import stream_directory
 from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments
 from tidemill.executors.local import LocalExecutor
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, RemoteObject, StreamName
+from tidemill.instance.spec import ChannelSpec, InstanceSpec, RemoteObject
 from tidemill.instance.status import InstanceExit
 from tidemill.sandbox import detect
 from tidemill.testing import Service

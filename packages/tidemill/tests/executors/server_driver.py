@@ -4,8 +4,9 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.executors.local import LocalExecutor
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 
 state_dir, environments_dir, job_id, script = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 executor = LocalExecutor(

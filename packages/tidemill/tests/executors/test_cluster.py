@@ -18,13 +18,14 @@ from cluster_service import ClusterService
 from process_placement import ProcessPlacement
 
 from tidemill.core.clock import SystemClock
+from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
 from tidemill.core.segments import segment_path, segments_of, stream_directory
 from tidemill.errors import LaunchError
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.remote_s3 import upload, upload_client
-from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
+from tidemill.instance.spec import ChannelSpec, InstanceSpec
 from tidemill.instance.status import InstanceExit, Outcome
 from tidemill.node.service import AttemptOver, Service, ServiceAway
 from tidemill.store.database.base import Database

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table, func, select
 
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.errors import ServiceUnavailable
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.reports import UnknownInstance
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.base import Database
 from tidemill.store.database.postgresql.database import PostgresqlDatabase
 from tidemill.store.database.postgresql.succession import Succession

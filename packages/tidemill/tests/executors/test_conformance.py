@@ -22,13 +22,14 @@ from separate_executor import SeparateExecutor
 
 from tidemill.control.invoker import Invoker
 from tidemill.core.clock import SystemClock
+from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
 from tidemill.core.segments import segment_path, segments_of, stream_directory
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.local import LocalExecutor
 from tidemill.executors.split import SplitExecutor
-from tidemill.instance.spec import ChannelSpec, InstanceRef, InstanceSpec, ObjectReference, StreamName
+from tidemill.instance.spec import ChannelSpec, InstanceSpec
 from tidemill.instance.status import InstanceExit, Outcome, StopReason
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase

@@ -5,9 +5,9 @@ import secrets
 
 import pytest
 
+from tidemill.core.instances import InstanceRef
 from tidemill.core.process import ProcessId
 from tidemill.executors.base import KnownInstance
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Artifact, Outcome
 
 REF = InstanceRef(secrets.token_hex(16), 0)

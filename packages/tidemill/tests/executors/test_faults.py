@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tidemill.core.instances import InstanceRef
 from tidemill.executors.base import KnownInstance
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Outcome, StopReason
 
 POINTS = ("started", "environment", "downloaded", "launched", "packed", "exit")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.core.instances import InstanceRef
 from tidemill.errors import LaunchError
 from tidemill.executors.gpus import Gpu, GpuPool, find_gpus
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Outcome
 
 SHOW = (

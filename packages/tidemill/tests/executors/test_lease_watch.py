@@ -1,5 +1,5 @@
+from tidemill.core.instances import InstanceRef
 from tidemill.executors.cluster.lease_watch import LeaseWatch
-from tidemill.instance.spec import InstanceRef
 
 LEASE_S = 60.0
 MANY = 1000

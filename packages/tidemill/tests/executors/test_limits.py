@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.limits import InstanceLimits
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import Outcome
 from tidemill.shim.limits import chosen_cpus
 

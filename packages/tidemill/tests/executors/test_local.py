@@ -15,13 +15,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from tidemill._shared.trees import remove_tree
-from tidemill.control.gang import Gang
+from tidemill.control.training.gang import Gang
+from tidemill.core.instances import InstanceRef
 from tidemill.core.limits import InstanceLimits
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors import local
 from tidemill.executors.shim_process import spawn_shim
-from tidemill.instance.spec import ChannelSpec, InstanceRef
+from tidemill.instance.spec import ChannelSpec
 from tidemill.instance.status import Outcome, StopReason
 from tidemill.sandbox import Overlay, View, overlay_fault, sandbox_named
 

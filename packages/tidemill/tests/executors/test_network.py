@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors.networks import JobNetworks
 from tidemill.instance.process_tree import marked
-from tidemill.instance.spec import InstanceRef, StreamName
 from tidemill.instance.status import Outcome
 from tidemill.sandbox import detect
 from tidemill.sandbox.network import JobNetwork, network_failure

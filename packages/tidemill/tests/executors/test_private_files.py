@@ -13,7 +13,7 @@ from tidemill.instance.status import Outcome
 from tidemill.sandbox import View
 from tidemill.sandbox.mounts import MountKind, mounts_of
 from tidemill.sandbox.private_files import credential_files, system_secrets
-from tidemill.server.app import private_paths
+from tidemill.server.executors import private_paths
 from tidemill.settings import Settings
 from tidemill.shim.packages import with_installer_files
 

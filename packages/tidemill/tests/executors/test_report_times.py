@@ -4,8 +4,8 @@ import heapq
 import random
 from collections import Counter
 
+from tidemill.core.instances import InstanceRef
 from tidemill.executors.cluster.report_times import wait_of_report_s
-from tidemill.instance.spec import InstanceRef
 
 PERIOD_S = 10.0
 INSTANCES = 2000

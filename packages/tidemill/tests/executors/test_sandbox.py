@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.core.instances import Isolation
 from tidemill.errors import ConfigurationError
-from tidemill.instance.spec import Isolation
 from tidemill.instance.status import Outcome
 from tidemill.sandbox import detect, sandbox_named
 from tidemill.sandbox.base import Overlay, View

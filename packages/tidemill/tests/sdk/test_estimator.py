@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.admission import check_training_request
+from tidemill.control.training.admission import check_training_request
 from tidemill.errors import JobFailed
 from tidemill.sdk import InstanceGroup, Session, TensorFlow, TrainingCompilerConfig, TrainingInput, s3_input
 from tidemill.sdk.console import Console

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.admission import check_training_request
+from tidemill.control.training.admission import check_training_request
 from tidemill.sdk import InstanceGroup, Session, TensorFlow, TrainingCompilerConfig, TrainingInput
 from tidemill.wire.operations import operation
 

@@ -31,16 +31,16 @@ from tidemill.control.jobs import job_record
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
-from tidemill.control.training import Training
-from tidemill.control.training_metrics import TrainingMetrics
+from tidemill.control.training.jobs import Training
+from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.hosting import Endpoint, Instance
+from tidemill.core.instances import InstanceRef
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
-from tidemill.instance.spec import InstanceRef
 from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService

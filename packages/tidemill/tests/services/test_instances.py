@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.executors.cluster.instances import ClusterInstances
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import Phase
 from tidemill.services.instances import InstancesService
 from tidemill.store.database.schema import metadata

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tidemill.core.instances import Isolation
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.spec import Isolation
 from tidemill.shim import channels as shim_channels
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.link_parts import PARTS

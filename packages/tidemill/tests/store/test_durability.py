@@ -131,7 +131,7 @@ import asyncio, hashlib, os, sys
 from pathlib import Path
 from tidemill.core.clock import SystemClock
 from tidemill.core.segments import SegmentWriter, create_stream
-from tidemill.instance.spec import StreamName
+from tidemill.core.instances import StreamName
 from tidemill.server.state import StateDirectory
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.core.instances import StreamName
 from tidemill.core.segments import SegmentWriter, segment_path, segments_of, stream_directory
-from tidemill.instance.spec import StreamName
 from tidemill.store.logs.sink import SegmentSink
 
 STREAM = StreamName("group", "stream")

@@ -120,7 +120,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def _isolation(settings: "Settings") -> Finding:
-    from tidemill.instance.spec import Isolation
+    from tidemill.core.instances import Isolation
     from tidemill.sandbox import detect
 
     remedy = "sudo apt-get install bubblewrap; in a container, allow unprivileged user namespaces"

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from tidemill._shared.trees import remove_tree
 from tidemill.core.clock import SystemClock
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import Site, SpecRecord
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import StopReason
 from tidemill.shim.report import Reporter
 from tidemill.shim.session import Session

@@ -16,10 +16,11 @@ from typing import Any
 
 from tidemill.control.manifests import ManifestFault, augmented_values, manifest_names
 from tidemill.control.remotes import Pinned, RemoteFault, Remotes, RemoteStore, in_order
+from tidemill.core.instances import ObjectReference
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.object_rows import ObjectRow, row_of
-from tidemill.instance.spec import FAST_FILE, ChannelSpec, InlineText, Input, ObjectReference, RemoteObject
+from tidemill.instance.spec import FAST_FILE, ChannelSpec, InlineText, Input, RemoteObject
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 

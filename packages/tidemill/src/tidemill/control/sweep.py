@@ -9,8 +9,8 @@ import structlog
 
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRAINING, TRANSFORM, J, Jobs
-from tidemill.control.publish import Publisher
 from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL
+from tidemill.control.training.publish import Publisher
 from tidemill.control.transform.driver import TransformDriver
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from tidemill.control.invoker import Answer
+from tidemill.core.instances import InstanceRef, ObjectReference
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef, ObjectReference
 
 __all__ = ["Send", "TargetModels", "model_name"]
 

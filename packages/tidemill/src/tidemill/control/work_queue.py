@@ -11,8 +11,8 @@ from typing import Any, Generic
 import structlog
 
 from tidemill.control.jobs import J, Jobs
+from tidemill.core.instances import InstanceRef
 from tidemill.errors import ServiceUnavailable
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["JobDriver", "WorkQueue"]
 

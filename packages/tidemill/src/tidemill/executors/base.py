@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference, StreamName
+from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
 __all__ = ["Capacity", "Executor", "KnownInstance", "LogSink", "ObjectSource", "Publication"]
@@ -66,6 +67,10 @@ class ObjectSource(Protocol):
 class LogSink(Protocol):
     """Stores the logs of instances that cannot write to the service's log store directly."""
 
+    def create(self, stream: StreamName) -> None:
+        """Create a stream durably, unless it exists, so that it is listed before its first line."""
+        ...
+
     def received_bytes(self, stream: StreamName) -> int:
         """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery.
 
@@ -113,6 +118,8 @@ class Executor(Protocol):
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         """Start instances of one job, all or none. Instances that run or have ended are not changed.
+
+        Their log streams exist from then on, even before the first line.
 
         Args:
             specs: The specs of one attempt. Older attempts of these instances are killed first.

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
+from tidemill.core.instances import InstanceRef
 from tidemill.errors import LaunchError
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["Gpu", "GpuPool", "find_gpus"]
 

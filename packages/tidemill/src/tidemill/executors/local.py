@@ -20,9 +20,10 @@ import structlog
 from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
 from tidemill.core.files import read_json, sync_directory, write_json
+from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
-from tidemill.core.segments import stream_directory
+from tidemill.core.segments import create_stream
 from tidemill.core.state_directories import register_state_directory
 from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
@@ -37,18 +38,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, RESTORED, Site, SpecRecord
-from tidemill.instance.spec import (
-    FAST_FILE,
-    ChannelSpec,
-    Entry,
-    Input,
-    InstanceRef,
-    InstanceSpec,
-    Isolation,
-    ObjectFile,
-    ObjectReference,
-    RemoteObject,
-)
+from tidemill.instance.spec import FAST_FILE, ChannelSpec, Entry, Input, InstanceSpec, ObjectFile, RemoteObject
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect, fuse_fault
 from tidemill.shim.failures import InstanceFailure
@@ -437,7 +427,7 @@ class LocalExecutor:
             pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
             code=code,
             model=model,
-            log_directory=stream_directory(self._logs, spec.log.group, spec.log.stream),
+            log_directory=create_stream(self._logs, spec.log.group, spec.log.stream),
             shared={name: links for name, links in shared.items() if links},
             devices=self._gpus.take(spec.ref, spec.gpus) if self._gpus.devices else None,
             site=Site(

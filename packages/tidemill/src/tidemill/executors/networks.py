@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from tidemill.core import faults
 from tidemill.core.files import read_json, write_json
+from tidemill.core.instances import InstanceRef
 from tidemill.errors import LaunchError
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.instance.process_tree import MARK, kill_marked
-from tidemill.instance.spec import InstanceRef, InstanceSpec
+from tidemill.instance.spec import InstanceSpec
 from tidemill.sandbox.network import JobNetwork, make_network, network_log
 
 __all__ = ["JobNetworks"]

@@ -13,10 +13,10 @@ import threading
 import time
 from pathlib import Path
 
+from tidemill.core.instances import InstanceRef
 from tidemill.executors.shim_process import spawn_shim
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import NotifySocket
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["ShimWatch"]
 

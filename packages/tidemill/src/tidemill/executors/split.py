@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.executors.base import Capacity, Executor, KnownInstance, Publication
 from tidemill.executors.cluster.executor import ClusterExecutor
-from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
 __all__ = ["SplitExecutor"]

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidemill.core.instances import ObjectReference
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.records import (
     channel_from_json,
@@ -14,7 +15,7 @@ from tidemill.instance.records import (
     spec_from_json,
     spec_to_json,
 )
-from tidemill.instance.spec import Input, InstanceSpec, ObjectFile, ObjectReference, RemoteObject
+from tidemill.instance.spec import Input, InstanceSpec, ObjectFile, RemoteObject
 
 __all__ = ["SERVICE", "Assignment"]
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidemill.core.files import read_json, sync_directory, write_json
+from tidemill.core.instances import InstanceRef
 from tidemill.core.process import ProcessId
 from tidemill.instance import records
 from tidemill.instance.object_rows import FileRow
-from tidemill.instance.spec import Entry, InstanceRef, SyncedDirectory
+from tidemill.instance.spec import Entry, SyncedDirectory
 from tidemill.instance.status import InstanceExit, Phase, StopReason
 
 __all__ = ["InstanceDirectory"]

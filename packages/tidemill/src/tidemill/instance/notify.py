@@ -10,7 +10,7 @@ import re
 import socket
 from pathlib import Path
 
-from tidemill.instance.spec import InstanceRef
+from tidemill.core.instances import InstanceRef
 
 __all__ = ["NotifySocket", "notify"]
 

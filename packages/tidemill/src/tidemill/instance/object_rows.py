@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from tidemill.instance.spec import Input, ObjectReference
+from tidemill.core.instances import ObjectReference
+from tidemill.instance.spec import Input
 
 __all__ = ["FileRow", "ObjectRow", "ObjectRows", "row_of", "rows_of"]
 

@@ -9,17 +9,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.spec import (
     ChannelSpec,
     Entry,
     InlineText,
-    InstanceRef,
     InstanceSpec,
     ObjectFile,
     RemoteObject,
-    StreamName,
     SyncedDirectory,
 )
 from tidemill.instance.status import Artifact, InstanceExit, Outcome

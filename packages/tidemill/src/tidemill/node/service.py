@@ -10,10 +10,10 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tidemill.core.instances import InstanceRef, ObjectReference
 from tidemill.core.names import S3Uri
 from tidemill.instance.records import exit_to_json
 from tidemill.instance.remote_s3 import upload, upload_client
-from tidemill.instance.spec import InstanceRef, ObjectReference
 from tidemill.instance.status import InstanceExit, Phase, StopReason
 from tidemill.wire.protocols.models import OWN_MODELS
 

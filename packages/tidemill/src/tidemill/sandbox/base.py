@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from tidemill.instance.spec import Isolation
+from tidemill.core.instances import Isolation
 
 __all__ = ["FuseMount", "Launch", "Overlay", "Sandbox", "View", "existing", "secret_file"]
 

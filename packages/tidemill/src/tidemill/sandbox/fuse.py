@@ -9,7 +9,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from tidemill.instance.spec import Isolation
+from tidemill.core.instances import Isolation
 from tidemill.sandbox.base import FuseMount, Launch, Sandbox
 from tidemill.sandbox.overlays import overlaid, trial_fault
 

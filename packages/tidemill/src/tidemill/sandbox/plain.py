@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tidemill.instance.spec import Isolation
+from tidemill.core.instances import Isolation
 from tidemill.sandbox.base import Launch, View
 
 __all__ = ["PlainSandbox"]

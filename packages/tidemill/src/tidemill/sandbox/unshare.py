@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tidemill.instance.spec import Isolation
+from tidemill.core.instances import Isolation
 from tidemill.sandbox.base import Launch, View, secret_file
 from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, job_home, mounts_of, new_in_root
 from tidemill.sandbox.overlays import overlaid

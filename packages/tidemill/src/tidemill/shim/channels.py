@@ -14,9 +14,10 @@ from pathlib import Path
 
 from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
+from tidemill.core.instances import Isolation
 from tidemill.environments.build_lock import Built
 from tidemill.instance.object_rows import FileRow
-from tidemill.instance.spec import Entry, Isolation, ObjectFile, RemoteObject
+from tidemill.instance.spec import Entry, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
 from tidemill.shim.link_parts import PARTS, link_in_parts

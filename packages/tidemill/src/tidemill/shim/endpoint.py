@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.core import faults
+from tidemill.core.instances import Isolation
 from tidemill.environments.builder import Environment
-from tidemill.instance.spec import Isolation, ObjectFile
+from tidemill.instance.spec import ObjectFile
 from tidemill.instance.status import InstanceExit, Outcome
 from tidemill.sandbox import Launch
 from tidemill.shim.cgroup import Cgroup

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill._shared.trees import remove_tree
+from tidemill.core.instances import Isolation
 from tidemill.environments.builder import Environment
 from tidemill.environments.layers import site_packages
 from tidemill.environments.overlays import Overlay, Overlays
 from tidemill.environments.requirements import Requirements
 from tidemill.environments.uv_command import configures_installers, installer_variables
 from tidemill.environments.venv_files import write_venv
-from tidemill.instance.spec import Isolation
 from tidemill.sandbox import Launch, View
 from tidemill.shim.beneath import read_beneath
 from tidemill.shim.failures import InstanceFailure, algorithm_reason, ended_reason, of_os_error

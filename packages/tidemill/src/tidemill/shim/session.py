@@ -12,6 +12,7 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.container_credentials import located
 from tidemill.core.files import read_json, write_json
+from tidemill.core.instances import Isolation
 from tidemill.core.process import ProcessId
 from tidemill.core.state_directories import known_state_directories
 from tidemill.environments.builder import Environment, Environments
@@ -19,7 +20,7 @@ from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.records import SpecRecord
-from tidemill.instance.spec import InstanceSpec, Isolation, ObjectFile
+from tidemill.instance.spec import InstanceSpec, ObjectFile
 from tidemill.sandbox import Launch, Sandbox, View, secret_file
 from tidemill.sandbox.network import INTERFACE, JobNetwork, network_end, network_log
 from tidemill.shim.addresses import interface_of

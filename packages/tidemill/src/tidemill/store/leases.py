@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
+from tidemill.core.instances import InstanceRef
 from tidemill.instance.lease import StoredLease
-from tidemill.instance.spec import InstanceRef
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import leases, starts
 

@@ -22,7 +22,7 @@ from tidemill.control.endpoints.serverless import Serverless
 from tidemill.control.endpoints.traffic import Call, Traffic
 from tidemill.control.endpoints.variants import new_instance
 from tidemill.control.invoker import Answer
-from tidemill.control.plan import DataMissing, InstancePlanner
+from tidemill.control.plan import DataMissing, ServerPlanner
 from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL, endpoint_record
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.tags import delete_tags
@@ -31,9 +31,9 @@ from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
+from tidemill.core.instances import InstanceRef
 from tidemill.errors import LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
 __all__ = ["EndpointDriver"]
@@ -65,7 +65,7 @@ class EndpointDriver:
         records: RecordStore,
         executor: Executor,
         *,
-        planner: InstancePlanner,
+        planner: ServerPlanner,
         clock: Clock,
         keys: ServerKeys | None = None,
         capture: Capture | None = None,

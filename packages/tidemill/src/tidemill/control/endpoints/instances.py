@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.invoker import Answer, Invoker, Unreachable
-from tidemill.control.plan import InstancePlanner
+from tidemill.control.plan import ServerPlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.core.hosting import Endpoint, Instance, Variant
+from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceStatus, StopReason
 
 __all__ = ["Instances", "failure_of", "ref_of"]
@@ -27,7 +27,7 @@ class Instances:
         keys: Issues their keys; None gives them none.
     """
 
-    def __init__(self, executor: Executor, planner: InstancePlanner, keys: ServerKeys | None) -> None:
+    def __init__(self, executor: Executor, planner: ServerPlanner, keys: ServerKeys | None) -> None:
         self._executor = executor
         self._planner = planner
         self._keys = keys

@@ -14,8 +14,8 @@ from tidemill.control.endpoints.serverless import Serverless
 from tidemill.control.invoker import Answer, Unreachable
 from tidemill.control.target_models import TargetModels, model_name
 from tidemill.core.hosting import Endpoint, Instance, Variant
+from tidemill.core.instances import ObjectReference
 from tidemill.errors import AwsError, LaunchError
-from tidemill.instance.spec import ObjectReference
 
 __all__ = ["Call", "Traffic"]
 

@@ -20,7 +20,7 @@ from tidemill.control.denials import Denials, denial_lines, forget_denials, with
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRANSFORM, Jobs
-from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, InstancePlanner
+from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, ServerPlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
 from tidemill.control.transform.model_server import ModelServer, Patience
@@ -33,6 +33,7 @@ from tidemill.control.transform.run import Transformed, TransformRun
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
@@ -41,7 +42,6 @@ from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.transform import TransformJob, TransformStatus
 from tidemill.errors import LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
@@ -91,7 +91,7 @@ class TransformDriver(JobDriver[TransformJob]):
         objects: ObjectStore,
         executor: Executor,
         *,
-        planner: InstancePlanner,
+        planner: ServerPlanner,
         slots: Slots,
         archive: JobArchive,
         roles: Roles,

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.admission import refusal
 from tidemill.control.hosting import MODEL
 from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.resources import TRANSFORM_JOB
 from tidemill.control.tags import check_tags
+from tidemill.control.training.admission import refusal
 from tidemill.control.transform.admission import check_transform_model, check_transform_request
 from tidemill.core import faults
 from tidemill.core.clock import Clock

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.control.invoker import Answer, Invoker, Unreachable
+from tidemill.core.instances import InstanceRef
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["ModelServer", "Patience", "RecordFailed"]
 

@@ -16,13 +16,14 @@ from tidemill.control.transform.model_server import ModelServer
 from tidemill.control.transform.one_object import Assembly, ObjectFailed, ObjectTransform
 from tidemill.control.transform.rights import NotAllowed, Rights
 from tidemill.core import faults
+from tidemill.core.instances import ObjectReference
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import SegmentWriter
 from tidemill.core.transform import TransformJob
 from tidemill.errors import AwsError, ServiceUnavailable
-from tidemill.instance.spec import Input, ObjectReference, RemoteObject
+from tidemill.instance.spec import Input, RemoteObject
 from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
 

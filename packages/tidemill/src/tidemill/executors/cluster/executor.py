@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.core.machine_share import MachineShare, share_of
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
@@ -21,7 +22,7 @@ from tidemill.executors.cluster.lease_records import LeaseRecords
 from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.placement import Placement
 from tidemill.instance.assignment import Assignment
-from tidemill.instance.spec import InstanceRef, InstanceSpec, Isolation, ObjectReference
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
 __all__ = ["ClusterExecutor"]

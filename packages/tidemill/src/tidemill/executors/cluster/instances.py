@@ -28,6 +28,7 @@ import structlog
 
 from tidemill._shared.trees import remove_tree
 from tidemill.core.files import make_directory, read_json, write_json
+from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.errors import ServiceUnavailable
 from tidemill.executors.base import KnownInstance, LogSink
 from tidemill.executors.cluster.lease_records import LeaseRecords
@@ -35,7 +36,7 @@ from tidemill.executors.cluster.reports import UnknownInstance
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.lease import StoredLease
 from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_json
-from tidemill.instance.spec import InstanceRef, InstanceSpec, StreamName
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceExit, InstanceStatus, Phase, StopReason
 
 __all__ = ["ClusterInstances"]
@@ -213,6 +214,7 @@ class ClusterInstances:
         make_directory(directory.path, mode=0o700)
         (directory.path / _LEASE_FILE).touch()
         self._leases.add(spec.ref, lease_s=self._lease_s)
+        self._logs.create(spec.log)
         write_json(directory.spec_file, {"version": 1, **spec_to_json(spec)})
         attempt = self._attempt(spec.ref)
         attempt.renewal_is_stored = True

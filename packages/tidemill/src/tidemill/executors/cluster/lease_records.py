@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from tidemill.core.instances import InstanceRef
 from tidemill.instance.lease import StoredLease
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["LeaseRecords"]
 

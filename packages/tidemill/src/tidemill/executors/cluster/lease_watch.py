@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tidemill.instance.spec import InstanceRef
+from tidemill.core.instances import InstanceRef
 
 __all__ = ["LeaseWatch"]
 

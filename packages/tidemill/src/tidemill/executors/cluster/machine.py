@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tidemill._shared.trees import remove_tree
 from tidemill.core.files import read_json, write_durably
+from tidemill.core.instances import InstanceRef
 from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import kill_marked
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["ASSIGNMENT_FILE", "LOCK_FILE", "PROCESS_FILE", "Machine", "remove_remains"]
 

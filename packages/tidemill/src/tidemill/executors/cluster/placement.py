@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.executors.base import Capacity
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["Placement"]
 

@@ -8,7 +8,7 @@ its report is answered.
 
 import zlib
 
-from tidemill.instance.spec import InstanceRef
+from tidemill.core.instances import InstanceRef
 
 __all__ = ["wait_of_report_s"]
 

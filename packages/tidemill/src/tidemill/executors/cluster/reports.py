@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidemill.instance.spec import InstanceRef
+from tidemill.core.instances import InstanceRef
 from tidemill.instance.status import Phase, StopReason
 
 __all__ = ["InstanceReports", "UnknownInstance"]

@@ -18,12 +18,12 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy
 from tidemill.executors.base import Capacity
 from tidemill.executors.cluster.fitting import MachineSize, too_few
 from tidemill.executors.cluster.machine import Machine
-from tidemill.instance.spec import InstanceRef
 from tidemill.settings import Settings
 
 __all__ = ["capacity", "connect", "kill", "prepare", "release", "reserve", "start"]

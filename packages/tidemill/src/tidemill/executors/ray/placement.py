@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.errors import ConfigurationError, LaunchError
 from tidemill.executors.base import Capacity
 from tidemill.executors.ray import driver
 from tidemill.executors.ray.process import RayProcess, RayProcessEnded
-from tidemill.instance.spec import InstanceRef
 
 __all__ = ["RayPlacement"]
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from tidemill.control.training_metrics import Points, TrainingMetrics
+from tidemill.control.training.metrics import Points, TrainingMetrics
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch.dimensions import points_of
 from tidemill.services.cloudwatch.statistics import Statistic, Window, combination, invalid, statistic

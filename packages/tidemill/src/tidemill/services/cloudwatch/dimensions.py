@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.control.training_metrics import Points, TrainingMetrics
+from tidemill.control.training.metrics import Points, TrainingMetrics
 
 __all__ = ["DIMENSION", "NAMESPACE", "points_of"]
 

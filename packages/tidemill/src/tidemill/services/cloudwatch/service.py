@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from tidemill.control.training_metrics import JobMetric, TrainingMetrics
+from tidemill.control.training.metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch.data import metric_data

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.core.instances import InstanceRef
 from tidemill.errors import AwsError
 from tidemill.executors.cluster.report_times import wait_of_report_s
 from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import Phase
 from tidemill.wire.exchange import Context, Handler
 

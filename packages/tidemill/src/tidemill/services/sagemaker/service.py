@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.tags import Tags
-from tidemill.control.training import Training
+from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.hosting import HostingHandlers

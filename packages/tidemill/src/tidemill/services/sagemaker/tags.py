@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.control.resources import TRAINING_JOB, TRANSFORM_JOB
 from tidemill.control.tags import Tags
-from tidemill.control.training import Training
+from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.errors import ValidationException
 from tidemill.wire.exchange import Context, Handler

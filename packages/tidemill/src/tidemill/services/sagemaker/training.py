@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.control.training import Training
+from tidemill.control.training.jobs import Training
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when

@@ -3,8 +3,8 @@
 import threading
 from pathlib import Path
 
-from tidemill.core.segments import SegmentWriter, segment_path, segments_of, stream_directory
-from tidemill.instance.spec import StreamName
+from tidemill.core.instances import StreamName
+from tidemill.core.segments import SegmentWriter, create_stream, segment_path, segments_of, stream_directory
 from tidemill.store.logs.segment_file import SegmentFile
 
 __all__ = ["SegmentSink"]
@@ -23,6 +23,10 @@ class SegmentSink:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock = threading.Lock()
+
+    def create(self, stream: StreamName) -> None:
+        """Create a stream durably, unless it exists."""
+        create_stream(self._root, stream.group, stream.stream)
 
     def received_bytes(self, stream: StreamName) -> int:
         """Return the offset from which to deliver.

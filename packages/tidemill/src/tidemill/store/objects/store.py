@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection
 
 from tidemill.core.clock import Clock
+from tidemill.core.instances import ObjectReference
 from tidemill.core.names import is_bucket_name
 from tidemill.errors import AwsError, StateCorrupt
-from tidemill.instance.spec import ObjectReference
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects import unnamed

@@ -1,7 +1,8 @@
 """The last value of each metric of a training job, read from its log when it has ended.
 
 SageMaker calls them FinalMetricDataList. The user's regular expressions run in a separate process
-(`tidemill.control.metric_search`), never in the service, so that a slow expression affects only its own metric.
+(`tidemill.control.training.metric_search`), never in the service, so that a slow expression affects only its own
+metric.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.control.metric_process import CPU_S, search_metrics
+from tidemill.control.training.metric_process import CPU_S, search_metrics
 from tidemill.core.training import FinalMetric
 
 __all__ = ["FoundMetrics", "find_metrics", "latest"]

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tidemill.control.metric_process import Cursor, search_metrics
-from tidemill.control.plan import TRAINING_LOG_GROUP
 from tidemill.control.resources import TRAINING_JOB
+from tidemill.control.training.metric_process import Cursor, search_metrics
+from tidemill.control.training.plan import TRAINING_LOG_GROUP
 from tidemill.core.segments import stream_directory
 from tidemill.core.training import TrainingJob
 from tidemill.store.logs.streams import LogReader

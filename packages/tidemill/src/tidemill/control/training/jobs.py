@@ -1,4 +1,4 @@
-"""Training jobs: create, look up, list, update, stop, delete. `tidemill.control.driver` runs them."""
+"""Training jobs: create, look up, list, update, stop, delete. `tidemill.control.training.driver` runs them."""
 
 import asyncio
 import io
@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.admission import (
+from tidemill.control.jobs import TRAINING, Jobs
+from tidemill.control.resources import TRAINING_JOB
+from tidemill.control.tags import check_tags, delete_tags
+from tidemill.control.training.admission import (
     check_capacity,
     check_cluster,
     check_mounts,
@@ -18,10 +21,7 @@ from tidemill.control.admission import (
     check_training_request,
     refusal,
 )
-from tidemill.control.jobs import TRAINING, Jobs
-from tidemill.control.resources import TRAINING_JOB
-from tidemill.control.synced import synced_uris
-from tidemill.control.tags import check_tags, delete_tags
+from tidemill.control.training.synced import synced_uris
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.frameworks import Frameworks

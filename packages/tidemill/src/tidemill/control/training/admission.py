@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.control.gpus import GpusMissing, plan_gpus
-from tidemill.control.synced import is_mounted, synced_directories
+from tidemill.control.training.gpus import GpusMissing, plan_gpus
+from tidemill.control.training.synced import is_mounted, synced_directories
 from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, Frameworks
 from tidemill.core.hyperparameters import decode

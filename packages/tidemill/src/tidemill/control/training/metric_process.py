@@ -1,4 +1,4 @@
-"""Run `tidemill.control.metric_search`; if an expression takes too long, run it again without that expression."""
+"""Run `metric_search` in a process; if an expression takes too long, run it again without that expression."""
 
 import asyncio
 import contextlib
@@ -102,7 +102,7 @@ async def search_metrics(
 async def _answers(task: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
     """Yield the program's answers; if it failed or was killed, at last its exit status as ``ended_by``."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tidemill.control.metric_search"),
+        *(sys.executable, "-P", "-m", "tidemill.control.training.metric_search"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

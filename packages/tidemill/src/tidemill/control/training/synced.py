@@ -10,8 +10,9 @@ from typing import Any
 
 from tidemill.control.channels import reference
 from tidemill.core.hyperparameters import decode
+from tidemill.core.instances import ObjectReference
 from tidemill.core.names import S3Uri
-from tidemill.instance.spec import ObjectReference, SyncedDirectory
+from tidemill.instance.spec import SyncedDirectory
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 

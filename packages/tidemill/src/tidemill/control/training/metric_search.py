@@ -1,6 +1,6 @@
 """Find the values of metrics in a log stream. This runs as a separate program:
 
-    python -m tidemill.control.metric_search < TASK > ANSWERS
+    python -m tidemill.control.training.metric_search < TASK > ANSWERS
 
 Users write the expressions, and Python's engine may need exponential time for one. Each expression has a limit of CPU
 time per piece of the log. At the limit the kernel ends the program; the results of earlier pieces are already written.

@@ -14,17 +14,19 @@ import structlog
 
 from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
-from tidemill.control.final_metrics import FoundMetrics
 from tidemill.control.full_disk import delayed_by_full_disk
-from tidemill.control.gang import Gang
-from tidemill.control.gpus import GpusMissing, plan_gpus
 from tidemill.control.jobs import TRAINING, Jobs
-from tidemill.control.plan import DataMissing, InstancePlanner, instances_of
-from tidemill.control.publish import ArtifactLost, Publisher
+from tidemill.control.plan import DataMissing
 from tidemill.control.slots import Slots
+from tidemill.control.training.final_metrics import FoundMetrics
+from tidemill.control.training.gang import Gang
+from tidemill.control.training.gpus import GpusMissing, plan_gpus
+from tidemill.control.training.plan import TrainingPlanner, instances_of
+from tidemill.control.training.publish import ArtifactLost, Publisher
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.instances import InstanceRef
 from tidemill.core.retries import (
     attempts_allowed,
     pause_before_restart_s,
@@ -34,7 +36,6 @@ from tidemill.core.retries import (
 from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceRef
 from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
 from tidemill.store.records.base import RecordStore, Transaction
 
@@ -83,7 +84,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         records: RecordStore,
         executor: Executor,
         *,
-        planner: InstancePlanner,
+        planner: TrainingPlanner,
         publisher: Publisher,
         credentials: Credentials,
         denials: Denials,

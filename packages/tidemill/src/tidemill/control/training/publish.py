@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidemill.control.bucket_rules import BucketRules
-from tidemill.control.final_metrics import FoundMetrics, find_metrics, latest
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.plan import TRAINING_LOG_GROUP, instances_of
+from tidemill.control.training.final_metrics import FoundMetrics, find_metrics, latest
+from tidemill.control.training.plan import TRAINING_LOG_GROUP, instances_of
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import S3Uri
 from tidemill.core.segments import SegmentWriter, create_stream, stream_directory

@@ -1,0 +1,1 @@
+"""Training jobs: admitted, planned, driven, published; and the metrics in their logs."""

@@ -1,0 +1,123 @@
+"""Open the drivers, which run the accepted jobs and endpoints, and clean up after earlier services."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from tidemill.control.endpoints import EndpointDriver
+from tidemill.control.endpoints.capture import Capture
+from tidemill.control.job_archive import JobArchive
+from tidemill.control.plan import ServerPlanner
+from tidemill.control.server_keys import ServerKeys
+from tidemill.control.slots import Slots
+from tidemill.control.sweep import clean_up, find_leftovers
+from tidemill.control.training.driver import TrainingDriver
+from tidemill.control.training.plan import TrainingPlanner
+from tidemill.control.training.publish import Publisher
+from tidemill.control.transform.driver import TransformDriver
+from tidemill.core.frameworks import Frameworks
+from tidemill.executors.base import Executor
+from tidemill.server.access import Access
+from tidemill.server.executors import Executors
+from tidemill.server.startup import Startup
+from tidemill.server.stores import Stores
+
+__all__ = ["Drivers", "open_drivers"]
+
+_log = structlog.get_logger("tidemill.server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drivers:
+    """The drivers of jobs and endpoints."""
+
+    training: TrainingDriver
+    transforms: TransformDriver
+    endpoints: EndpointDriver
+
+
+async def open_drivers(
+    start: Startup, stores: Stores, executors: Executors, access: Access, *, frameworks: Frameworks
+) -> Drivers:
+    """Start the drivers, and stop them when the service ends; instances continue to run."""
+    settings, state = start.settings, start.state
+    records, objects, clock, executor = stores.records, stores.objects, stores.clock, executors.executor
+    service_variables = {"AWS_ENDPOINT_URL": start.url}
+    keys = ServerKeys(access.credentials, service_variables=service_variables)
+    archive = JobArchive(state.jobs)
+    publisher = Publisher(objects, executor, archive=archive, logs=state.logs, rules=access.rules)
+    slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
+    training = TrainingDriver(
+        records,
+        executor,
+        planner=TrainingPlanner(
+            objects,
+            region=settings.region,
+            grace_s=settings.stop_grace_s,
+            warm=settings.warm,
+            remotes=settings.remote_s3,
+            capacity=executor.capacity,
+            limits=settings.limit_policy,
+            fast_file_fault=executors.fast_file_fault,
+            frameworks=frameworks,
+        ),
+        publisher=publisher,
+        credentials=access.credentials,
+        denials=access.denials,
+        slots=slots,
+        service_variables=service_variables,
+        clock=clock,
+    )
+    servers = ServerPlanner(
+        objects,
+        region=settings.region,
+        grace_s=settings.stop_grace_s,
+        limits=settings.limit_policy,
+        frameworks=frameworks,
+    )
+    capture = Capture(objects, clock=clock)
+    start.stack.push_async_callback(capture.flush)
+    start.run(capture.run(), "data capture")
+    endpoints = EndpointDriver(
+        records,
+        executor,
+        planner=servers,
+        clock=clock,
+        keys=keys,
+        capture=capture,
+        serverless_idle_s=settings.serverless_idle_s,
+    )
+    transforms = TransformDriver(
+        records,
+        objects,
+        executor,
+        planner=servers,
+        slots=slots,
+        archive=archive,
+        roles=access.roles,
+        keys=keys,
+        denials=access.denials,
+        rules=access.rules,
+        remotes=settings.remote_s3,
+        logs=state.logs,
+        clock=clock,
+    )
+    leftovers = await find_leftovers(records, executor, publisher, transforms, archive=archive, clock=clock)
+    drivers = (training, transforms, endpoints)
+    for driver in drivers:
+        start.stack.push_async_callback(driver.close)
+    for driver in drivers:
+        await driver.start()
+    start.run(_dispatch(executor, drivers), "executor changes")
+    start.run(clean_up(leftovers), "clean-up after ended jobs")
+    start.run(executors.keep_clean(), "removal of links")
+    return Drivers(training=training, transforms=transforms, endpoints=endpoints)
+
+
+async def _dispatch(executor: Executor, drivers: Sequence[TrainingDriver | TransformDriver | EndpointDriver]) -> None:
+    """Forward changes of instances to their drivers."""
+    while True:
+        for ref in await executor.changed(timeout_s=60):
+            if not any(driver.changed(ref) for driver in drivers):
+                _log.debug("instance.unknown", job_id=ref.job_id)

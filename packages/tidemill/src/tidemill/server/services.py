@@ -1,0 +1,77 @@
+"""Open the gateway to the services of AWS that tidemill implements."""
+
+from collections.abc import Mapping
+
+from tidemill import __version__
+from tidemill.control.training.metrics import TrainingMetrics
+from tidemill.control.user_keys import UserKeys
+from tidemill.server.access import Access
+from tidemill.server.executors import Executors
+from tidemill.server.startup import Startup
+from tidemill.server.stores import Stores
+from tidemill.services.authorization import Authorization
+from tidemill.services.cloudwatch import CloudWatchService
+from tidemill.services.iam import IamService
+from tidemill.services.instances import InstancesService
+from tidemill.services.kms import KmsService
+from tidemill.services.logs import LogsService
+from tidemill.services.s3 import HandedFiles, S3Service
+from tidemill.services.sts import StsService
+from tidemill.store.logs.streams import LogStreams
+from tidemill.wire.exchange import Service
+from tidemill.wire.gateway import BodyLimits, Gateway
+
+__all__ = ["open_gateway"]
+
+
+async def open_gateway(
+    start: Startup, stores: Stores, executors: Executors, access: Access, sagemaker: Mapping[str, Service]
+) -> Gateway:
+    """Return the gateway to all services, and take files from the SDK until the service ends.
+
+    Args:
+        start: The start of the service.
+        stores: Stores records and objects.
+        executors: Run the instances.
+        access: Decides about requests.
+        sagemaker: The services that run jobs and endpoints, by botocore's names.
+    """
+    settings, state = start.settings, start.state
+    records, objects, clock = stores.records, stores.objects, stores.clock
+    handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
+    services: dict[str, Service] = {
+        **sagemaker,
+        "logs": LogsService(LogStreams(state.logs), region=settings.region),
+        "cloudwatch": CloudWatchService(TrainingMetrics(records, logs=state.logs), clock=clock),
+        "sts": StsService(),
+        "iam": IamService(UserKeys(records, clock=clock), owner=access.owner.access_key_id),
+        "kms": KmsService(access.kms),
+        "s3": S3Service(
+            objects,
+            access.kms,
+            access.rules,
+            region=settings.region,
+            handed_files=handed_files,
+            records_encryption=settings.encryption == "record",
+        ),
+    }
+    if executors.agents is not None:
+        services["tidemill-instances"] = InstancesService(executors.agents)
+    if objects.contents.new is objects.contents.disk:
+        await start.stack.enter_async_context(handed_files.listening(state.files_socket))
+    return Gateway(
+        services,
+        access.credentials,
+        authorizer=Authorization(access.roles, access.denials, rules=access.rules),
+        region=settings.region,
+        allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
+        clock=clock,
+        is_certain=stores.is_certain,
+        refuses_encryption=settings.encryption == "refuse",
+        limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
+        health={
+            "version": __version__,
+            "isolation": str(executors.executor.isolation),
+            "isolation_reason": executors.isolation_reason,
+        },
+    )
