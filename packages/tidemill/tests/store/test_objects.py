@@ -20,7 +20,7 @@ from tidemill.store.database.sqlite.backup import backup
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 from tidemill.store.objects import index, unnamed
-from tidemill.store.objects.content import Swept
+from tidemill.store.objects.disk_place import Swept
 from tidemill.store.objects.errors import InvalidArgument, InvalidPart, NoSuchBucket, NoSuchKey, ObjectDamaged
 from tidemill.store.objects.index import DamagedObject, ObjectAttributes, ObjectInfo
 from tidemill.store.objects.schema import objects as object_table

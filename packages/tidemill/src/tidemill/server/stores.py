@@ -14,7 +14,7 @@ from tidemill.server.startup import Startup
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.backup import Backups
-from tidemill.store.objects.contents import Elsewhere
+from tidemill.store.objects.contents import RemoteSettings
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
 
@@ -96,19 +96,19 @@ async def open_stores(start: Startup) -> Stores:
 
 async def _open_objects(start: Startup, database: Database, clock: Clock) -> ObjectStore:
     settings = start.settings
-    elsewhere = Elsewhere(
+    remote = RemoteSettings(
         S3Uri.parse(settings.object_store) if settings.object_store else None,
         remotes=settings.remote_s3,
         copies_max_bytes=settings.object_copies_max_bytes,
     )
-    objects = ObjectStore(database, start.state.objects, clock=clock, elsewhere=elsewhere)
+    objects = ObjectStore(database, start.state.objects, clock=clock, remote=remote)
     start.stack.push_async_callback(objects.close)
     taken_back = await asyncio.to_thread(objects.take_back)
     if taken_back:
         _log.info("objects.taken_back", files=taken_back, reason="rows of the database name them again")
     await asyncio.to_thread(objects.contents.remote.check)
-    if elsewhere.home is not None:
-        _log.info("service.object_store", uri=str(elsewhere.home))
+    if remote.home is not None:
+        _log.info("service.object_store", uri=str(remote.home))
     start.run(objects.contents.remote.keep_clean(), "clean-up of the other S3")
     await objects.ensure_bucket(default_bucket(settings.region))
     return objects

@@ -30,7 +30,7 @@ from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import HandedFiles, S3Service
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
-from tidemill.store.objects.contents import Elsewhere
+from tidemill.store.objects.contents import RemoteSettings
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.gateway import Gateway
@@ -61,11 +61,11 @@ class SomeKeys:
 
 
 @contextlib.asynccontextmanager
-async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
+async def opened(root: Path, elsewhere: RemoteSettings) -> AsyncGenerator[Gateway]:
     """Open the store; yield the gateway above it."""
     with SqliteDatabase.open(root / "tidemill.db", metadata=metadata) as database:
         grace_s = 0 if elsewhere.home else 10
-        objects = ObjectStore(database, root / "objects", clock=SystemClock(), grace_s=grace_s, elsewhere=elsewhere)
+        objects = ObjectStore(database, root / "objects", clock=SystemClock(), grace_s=grace_s, remote=elsewhere)
         await asyncio.to_thread(objects.contents.remote.check)
         await objects.sweep()
         with contextlib.suppress(ServiceUnavailable):
@@ -83,11 +83,11 @@ async def opened(root: Path, elsewhere: Elsewhere) -> AsyncGenerator[Gateway]:
 async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    elsewhere = Elsewhere()
+    elsewhere = RemoteSettings()
     if len(sys.argv) > 2:
         home = S3Uri.parse(sys.argv[2])
         remotes = {home.bucket: RemoteS3(endpoint_url=sys.argv[3], region=REGION)}
-        elsewhere = Elsewhere(home, remotes=remotes, copies_max_bytes=1 << 30)
+        elsewhere = RemoteSettings(home, remotes=remotes, copies_max_bytes=1 << 30)
     async with opened(Path(sys.argv[1]), elsewhere) as gateway:
         server = AsgiServer(gateway)
         with socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0")))) as sock:

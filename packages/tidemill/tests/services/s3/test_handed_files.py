@@ -27,7 +27,7 @@ from tidemill.core.names import S3Uri
 from tidemill.sdk.handed_file import handed_over
 from tidemill.sdk.upload import files_below, upload_files
 from tidemill.services.s3 import HandedFiles, handed_files
-from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.disk_place import DiskPlace
 
 JOBS_BUCKET = "sagemaker-handed"
 LARGE = MULTIPART_BYTES + 12_345
@@ -326,7 +326,7 @@ def test_what_a_client_does_not_finish_ends_by_itself(
             return words
 
     async def serve() -> list[str]:
-        store = ContentStore(tmp_path / "objects", clock=SystemClock(), grace_s=0)
+        store = DiskPlace(tmp_path / "objects", clock=SystemClock(), grace_s=0)
         async with HandedFiles(store, limit_bytes=1 << 20).listening(tmp_path / "files.sock"):
             words = await asyncio.to_thread(idle)
         store.close()
@@ -353,7 +353,7 @@ def test_a_connection_beyond_the_limit_is_closed_and_the_client_gets_no_ticket(
                 return beyond is not None
 
     async def serve() -> bool:
-        store = ContentStore(tmp_path / "objects", clock=SystemClock(), grace_s=0)
+        store = DiskPlace(tmp_path / "objects", clock=SystemClock(), grace_s=0)
         async with HandedFiles(store, limit_bytes=1 << 20).listening(Path(path)):
             got = await asyncio.to_thread(has_ticket)
         store.close()
@@ -390,7 +390,7 @@ def test_a_file_system_that_can_shares_the_blocks_until_the_user_writes(tmp_path
 
 
 async def _copied(root: Path, source: Path) -> tuple[Path, str]:
-    store = ContentStore(root, clock=SystemClock(), grace_s=0)
+    store = DiskPlace(root, clock=SystemClock(), grace_s=0)
     with source.open("rb") as file:
         size_bytes = source.stat().st_size
         async with store.copy(file.fileno(), size_bytes=size_bytes, copied=lambda _: None) as content:

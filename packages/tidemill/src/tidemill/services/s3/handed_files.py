@@ -22,7 +22,7 @@ import structlog
 from tidemill.core.handed_files import GREETING, MESSAGE_MAX_BYTES, MULTIPART_BYTES
 from tidemill.errors import ServiceUnavailable
 from tidemill.services.s3.checksums import base64_of, begin
-from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import InvalidArgument
 
@@ -70,7 +70,7 @@ class HandedFiles:
         path: Path of the socket; None while it is not open.
     """
 
-    def __init__(self, disk: ContentStore, *, limit_bytes: int) -> None:
+    def __init__(self, disk: DiskPlace, *, limit_bytes: int) -> None:
         self.path: Path | None = None
         self._disk = disk
         self._limit_bytes = limit_bytes

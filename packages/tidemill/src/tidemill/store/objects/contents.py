@@ -1,14 +1,15 @@
 """The contents of objects: where their bytes are stored, and the commits that name and release them.
 
-There are two implementations: files of the state directory (`tidemill.store.objects.content`), and objects of a remote
-S3 (`tidemill.store.objects.remote_content`). The id of a content determines its implementation, so both can be in use
-at the same time.
+There are two places: files of the state directory (`tidemill.store.objects.disk_place`), and objects of a remote S3
+(`tidemill.store.objects.remote_place`). The id of a content determines its place, so both can be in use at the same
+time.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -22,13 +23,13 @@ from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects import unnamed
-from tidemill.store.objects.content import ContentStore, disk_errors
+from tidemill.store.objects.disk_place import DiskPlace, disk_errors
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
-from tidemill.store.objects.remote_content import RemoteContent
+from tidemill.store.objects.remote_place import RemotePlace
 
-__all__ = ["Commits", "ContentPlace", "Contents", "Elsewhere", "Work"]
+__all__ = ["Commits", "ContentPlace", "Contents", "RemoteSettings", "Work"]
 
 _SCHEME = "s3://"
 
@@ -36,25 +37,19 @@ Work = Callable[[Connection], Iterable[str]]
 """Changes rows inside a transaction; returns the ids of content that those rows named before."""
 
 
-class Elsewhere:
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
     """Settings for contents in a remote S3.
 
     Attributes:
-        home: Bucket and prefix of new contents. Default: None, which stores new contents on the disk.
-        remotes: Addresses and credentials by bucket name or pattern. Default: none.
-        copies_max_bytes: Maximum size of the local copies that are kept for jobs. Default: 0.
+        home: Bucket and prefix of new contents; None stores new contents on the disk.
+        remotes: Addresses and credentials by bucket name or pattern.
+        copies_max_bytes: Maximum size of the local copies that are kept for jobs.
     """
 
-    def __init__(
-        self,
-        home: S3Uri | None = None,
-        *,
-        remotes: Mapping[str, RemoteS3] | None = None,
-        copies_max_bytes: int = 0,
-    ) -> None:
-        self.home = home
-        self.remotes = remotes or {}
-        self.copies_max_bytes = copies_max_bytes
+    home: S3Uri | None = None
+    remotes: Mapping[str, RemoteS3] = field(default_factory=dict)
+    copies_max_bytes: int = 0
 
 
 class ContentPlace(Protocol):
@@ -198,22 +193,22 @@ class Contents:
         database: Stores the rows of contents that no object names.
         clock: Provides the current time.
         grace_s: Seconds for which content is kept after the removal of its last row.
-        elsewhere: Settings for contents in a remote S3.
+        remote: Settings for contents in a remote S3.
     """
 
-    def __init__(self, root: Path, *, database: Database, clock: Clock, grace_s: float, elsewhere: Elsewhere) -> None:
+    def __init__(self, root: Path, *, database: Database, clock: Clock, grace_s: float, remote: RemoteSettings) -> None:
         self._database = database
-        self.disk = ContentStore(root, clock=clock, grace_s=grace_s)
-        self.remote = RemoteContent(
-            elsewhere.home,
-            elsewhere.remotes,
+        self.disk = DiskPlace(root, clock=clock, grace_s=grace_s)
+        self.remote = RemotePlace(
+            remote.home,
+            remote.remotes,
             disk=self.disk,
             database=database,
-            copies=LocalCopies(root / "copies", max_bytes=elsewhere.copies_max_bytes),
+            copies=LocalCopies(root / "copies", max_bytes=remote.copies_max_bytes),
             clock=clock,
             grace_s=grace_s,
         )
-        self.new: ContentPlace = self.remote if elsewhere.home else self.disk
+        self.new: ContentPlace = self.remote if remote.home else self.disk
         """Stores the contents of new objects. Parts of uploads are always stored on the disk."""
 
     def of(self, content_id: str) -> ContentPlace:

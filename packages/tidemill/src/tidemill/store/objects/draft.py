@@ -1,6 +1,6 @@
 """A content file that is being written: hashed during writing, synced, then renamed to its final path.
 
-All functions block; `tidemill.store.objects.content` calls them in threads, one call after the other.
+All functions block; `tidemill.store.objects.disk_place` calls them in threads, one call after the other.
 """
 
 import contextlib

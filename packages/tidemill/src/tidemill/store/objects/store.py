@@ -20,8 +20,8 @@ from tidemill.errors import AwsError, StateCorrupt
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects import unnamed
-from tidemill.store.objects.content import Swept
-from tidemill.store.objects.contents import Commits, Contents, Elsewhere, Work
+from tidemill.store.objects.contents import Commits, Contents, RemoteSettings, Work
+from tidemill.store.objects.disk_place import Swept
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
 from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectAttributes, ObjectInfo, check_key
@@ -64,7 +64,7 @@ class ObjectStore:
         root: Directory of the content files; created if missing.
         clock: Provides modification times.
         grace_s: Seconds for which replaced content is kept for replies that still read it. Default: 10.
-        elsewhere: Settings for contents in a remote S3. Default: all contents are below ``root``.
+        remote: Settings for contents in a remote S3. Default: all contents are below ``root``.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class ObjectStore:
         *,
         clock: Clock,
         grace_s: float = GRACE_S,
-        elsewhere: Elsewhere | None = None,
+        remote: RemoteSettings | None = None,
     ) -> None:
         self.database = database
         self.clock = clock
         self.contents = Contents(
-            root, database=database, clock=clock, grace_s=grace_s, elsewhere=elsewhere or Elsewhere()
+            root, database=database, clock=clock, grace_s=grace_s, remote=remote or RemoteSettings()
         )
         self.commits = Commits(database, self.contents)
         self.contents.disk.sweep_temporaries()
@@ -416,7 +416,7 @@ class ObjectStore:
         Args:
             bucket: Name of the bucket.
             key: Key of the object; must be checked by `check_key` before.
-            content: Result of `ContentPlace.receive`, `join` or `adopt`, or of `ContentStore.copy`.
+            content: Result of `ContentPlace.receive`, `join` or `adopt`, or of `DiskPlace.copy`.
             attributes: Attributes that the client has set.
             etag: ETag of a multipart object. Default: that of the content.
             publisher: The job that publishes the object, as in `ObjectInfo`. Default: none.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.store.objects.local_copies import LocalCopies
-from tidemill.store.objects.remote_content import content_name
+from tidemill.store.objects.remote_place import content_name
 
 MARK = "0123456789abcdef"
 

@@ -2,7 +2,7 @@
 
 Content is first received on the disk, where it is hashed and checked, and then uploaded. Only then may a row name it.
 The id of a content is its whole URI, so that rows remain valid if the setting changes. While no object names a content,
-the table ``unnamed_content`` has a row for it, so that `RemoteContent.clean` removes what a crash leaves.
+the table ``unnamed_content`` has a row for it, so that `RemotePlace.clean` removes what a crash leaves.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.errors import ConfigurationError, ServiceUnavailable
 from tidemill.store.database.base import Database
 from tidemill.store.objects import unnamed
-from tidemill.store.objects.content import ContentStore
+from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ContentMissing, ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
 from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket, RemoteReader
 
-__all__ = ["RemoteContent", "content_name"]
+__all__ = ["RemotePlace", "content_name"]
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ _CLEAN_EVERY_S = 30.0
 _CLEAN_AT_ONCE = 16
 
 
-class RemoteContent:
+class RemotePlace:
     """Contents in remote S3 stores. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
@@ -63,7 +63,7 @@ class RemoteContent:
         home: S3Uri | None,
         remotes: Mapping[str, RemoteS3],
         *,
-        disk: ContentStore,
+        disk: DiskPlace,
         database: Database,
         copies: LocalCopies,
         clock: Clock,

@@ -30,7 +30,7 @@ from tidemill.store.objects.draft import Content, Digest, Draft
 from tidemill.store.objects.errors import ObjectDamaged
 from tidemill.store.objects.trash import Trash
 
-__all__ = ["ContentStore", "Swept", "disk_errors"]
+__all__ = ["DiskPlace", "Swept", "disk_errors"]
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Swept:
     folder: Path | None = None
 
 
-class ContentStore:
+class DiskPlace:
     """Content files below one directory. Implements `tidemill.store.objects.contents.ContentPlace`.
 
     Args:
