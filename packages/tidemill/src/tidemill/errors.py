@@ -49,6 +49,34 @@ __all__ = [
     "printable",
 ]
 
+_STATUSES = {
+    "AccessDenied": 403,
+    "AttemptOver": 409,
+    "BucketAlreadyOwnedByYou": 409,
+    "BucketNotEmpty": 409,
+    "InternalError": 500,
+    "InternalFailure": 500,
+    "InvalidPartNumber": 416,
+    "InvalidRange": 416,
+    "LimitExceeded": 409,
+    "MethodNotAllowed": 405,
+    "MisdirectedRequest": 421,
+    "MissingContentLength": 411,
+    "ModelError": 424,
+    "NoSuchBucket": 404,
+    "NoSuchEntity": 404,
+    "NoSuchKey": 404,
+    "NoSuchUpload": 404,
+    "NoSuchVersion": 404,
+    "NotImplemented": 501,
+    "PreconditionFailed": 412,
+    "RequestEntityTooLarge": 413,
+    "ServiceUnavailable": 503,
+    "ThrottlingException": 429,
+    "UnsupportedMediaTypeException": 415,
+}
+"""HTTP status by AWS's error code; of all other codes it is 400."""
+
 # CSI, OSC/DCS/APC/PM strings with their terminators, two-character escapes.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -81,19 +109,22 @@ class TidemillError(Exception):
 
 
 class AwsError(TidemillError):
-    """An error that a client receives in AWS's wire format.
+    """An error that a client receives in AWS's wire format. The code of a subclass is its name, unless it gives one.
 
     Args:
-        code: AWS's error code, e.g. ``NoSuchKey``.
         message: What was wrong, the value received, what is allowed, what to do next.
-        status: HTTP status.
+        code: AWS's error code, e.g. ``NoSuchKey``. Default: that of the class.
+        status: HTTP status. Default: that of the code.
         headers: Extra reply headers, e.g. ``Content-Range`` of a 416.
         members: Extra members of the error body, by their wire name, e.g. ``OriginalStatusCode`` of a ModelError.
         close: Whether the connection must be closed after the reply, because the request body was not read.
     """
 
     code = "InternalFailure"
-    status = 500
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        if code or AwsError in cls.__bases__:
+            cls.code = code or cls.__name__
 
     def __init__(
         self,
@@ -108,7 +139,7 @@ class AwsError(TidemillError):
         super().__init__(message)
         self.message = message
         self.code = code or type(self).code
-        self.status = status or type(self).status
+        self.status = status or _STATUSES.get(self.code, 400)
         self.headers = headers or {}
         self.members = members or {}
         self.close = close
@@ -117,50 +148,29 @@ class AwsError(TidemillError):
 class ValidationException(AwsError):
     """A request member is malformed, out of range or not allowed."""
 
-    code = "ValidationException"
-    status = 400
-
 
 class ResourceInUse(AwsError):
     """The name is taken, or the resource is not in a state that allows the operation."""
-
-    code = "ResourceInUse"
-    status = 400
 
 
 class ResourceNotFound(AwsError):
     """There is no such resource."""
 
-    code = "ResourceNotFound"
-    status = 400
-
 
 class ResourceLimitExceeded(AwsError):
     """The request needs more than there is, however long it waits."""
 
-    code = "ResourceLimitExceeded"
-    status = 400
 
-
-class UnknownOperation(AwsError):
+class UnknownOperation(AwsError, code="UnknownOperationException"):
     """The service does not implement the operation."""
-
-    code = "UnknownOperationException"
-    status = 400
 
 
 class ServiceUnavailable(AwsError):
     """The service cannot handle the request now (disk full, shutting down); the same request may succeed later."""
 
-    code = "ServiceUnavailable"
-    status = 503
 
-
-class PayloadMismatch(AwsError):
+class PayloadMismatch(AwsError, code="XAmzContentSHA256Mismatch"):
     """The bytes of a body do not have the SHA-256 that its signature covers."""
-
-    code = "XAmzContentSHA256Mismatch"
-    status = 400
 
     def __init__(self) -> None:
         super().__init__("The provided 'x-amz-content-sha256' header does not match what was computed.")

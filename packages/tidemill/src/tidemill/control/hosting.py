@@ -265,14 +265,11 @@ class Hosting:
         try:
             endpoint = self.endpoint(name)
         except ValidationException:
-            raise AwsError(
-                f"Endpoint {name} of account {ACCOUNT_ID} not found.", code="ValidationError", status=400
-            ) from None
+            raise AwsError(f"Endpoint {name} of account {ACCOUNT_ID} not found.", code="ValidationError") from None
         if endpoint.status not in _TAKES_REQUESTS:
             raise AwsError(
                 f"Endpoint {name} of account {ACCOUNT_ID} is {endpoint.status}, not InService; wait for it first",
                 code="ValidationError",
-                status=400,
             )
         return endpoint
 

@@ -236,16 +236,13 @@ class KmsKeys:
             raise AwsError(
                 f"{name!r} cannot be an alias: expected alias/NAME, and names below {_MANAGED} are reserved",
                 code="InvalidAliasNameException",
-                status=400,
             )
         arn, key_arn = self._arn(name), self._arn(target)
         alias = KmsAlias(arn=arn, key=key_arn, created_ms=self._clock.now_ms())
 
         def work(transaction: Transaction) -> None:
             if transaction.get(_ALIAS, arn) is not None:
-                raise AwsError(
-                    f"An alias with the name {arn} already exists", code="AlreadyExistsException", status=400
-                )
+                raise AwsError(f"An alias with the name {arn} already exists", code="AlreadyExistsException")
             if transaction.get(_KEY, key_arn) is None:
                 raise _not_found(key_arn)
             transaction.insert(_alias_record(alias))
@@ -326,9 +323,9 @@ def _record(
 
 
 def _invalid_state(key: KmsKey, why: str) -> AwsError:
-    return AwsError(f"{key.arn} {why}.", code="KMSInvalidStateException", status=400)
+    return AwsError(f"{key.arn} {why}.", code="KMSInvalidStateException")
 
 
 def _not_found(arn: str) -> AwsError:
     what = f"Alias {arn} is not found." if _is_alias(arn) else f"Key '{arn}' does not exist"
-    return AwsError(what, code="NotFoundException", status=400)
+    return AwsError(what, code="NotFoundException")

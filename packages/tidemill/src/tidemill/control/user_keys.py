@@ -94,7 +94,6 @@ class UserKeys:
                     f"Cannot exceed quota for AccessKeysPerUser: {MAX_KEYS}. Delete a key of user {user} first: it has"
                     f" {' and '.join(ids)}",
                     code="LimitExceeded",
-                    status=409,
                 )
             if held is None:
                 transaction.insert(_record(_USER, user, {"keys": [key.access_key_id]}, now_ms))
@@ -117,9 +116,7 @@ class UserKeys:
             ids = held.document["keys"] if held else []
             if access_key_id not in ids:
                 raise AwsError(
-                    f"The Access Key with id {access_key_id} cannot be found for user {user}",
-                    code="NoSuchEntity",
-                    status=404,
+                    f"The Access Key with id {access_key_id} cannot be found for user {user}", code="NoSuchEntity"
                 )
             left = [each for each in ids if each != access_key_id]
             if left:

@@ -45,7 +45,6 @@ class Serverless:
             raise AwsError(
                 f"Rate exceeded: variant {variant.name} answers {limit} requests, its MaxConcurrency; try again later",
                 code="ThrottlingException",
-                status=429,
             )
         self._busy[key] += 1
         try:

@@ -121,7 +121,7 @@ class Traffic:
                 return await self._deliver(current, endpoint.endpoint_id, variant, call, archive), variant
         except (LaunchError, Unreachable, TimeoutError) as error:
             reason = str(error) or f"the model did not answer within {call.timeout_s:g} s"
-            raise AwsError(f"Received no answer from primary: {reason}", code="ModelError", status=424) from error
+            raise AwsError(f"Received no answer from primary: {reason}", code="ModelError") from error
 
     async def _deliver(
         self,
@@ -245,4 +245,4 @@ def _check_target(endpoint_name: str, variant: Variant, target: str) -> None:
 
 
 def _invalid(message: str) -> AwsError:
-    return AwsError(message, code="ValidationError", status=400)
+    return AwsError(message, code="ValidationError")

@@ -116,7 +116,6 @@ class Authorization:
                 "archives are extracted only where no policy of a role or bucket applies, because a policy is checked"
                 " for one key per request; send the files one by one",
                 code="AccessDenied",
-                status=403,
             )
 
         def refusal_of(needs: tuple[Permission, ...] | None) -> AwsError | None:

@@ -82,5 +82,4 @@ class JobWriter:
             f" the policy of the role {self.role!r} lets a job change only its own and unpublished objects. Use another"
             f" key, or give the role another policy with the setting roles.{self.role}",
             code="AccessDenied",
-            status=403,
         )

@@ -103,7 +103,6 @@ def _begin(token: str | None) -> int:
         raise AwsError(
             f"{token[:64]!r} at 'nextToken' is not a token of GetMetricData; pass the NextToken of the last page",
             code="InvalidNextToken",
-            status=400,
         )
     return int(token)
 

@@ -85,7 +85,7 @@ class CloudWatchService:
                 if token is None or len(found) > _LISTED_MAX - _JOBS_A_PAGE * 40:
                     break
         except ValueError as error:
-            raise AwsError(f"The NextToken is not valid: {error}", code="InvalidParameterValue", status=400) from error
+            raise AwsError(f"The NextToken is not valid: {error}", code="InvalidParameterValue") from error
         return {"Metrics": [_wire(each) for each in found]} | ({"NextToken": token} if token else {})
 
 

@@ -112,7 +112,7 @@ def invalid(message: str) -> AwsError:
     Returns:
         InvalidParameterValue, HTTP status 400.
     """
-    return AwsError(message, code="InvalidParameterValue", status=400)
+    return AwsError(message, code="InvalidParameterValue")
 
 
 def combination(message: str) -> AwsError:
@@ -124,7 +124,7 @@ def combination(message: str) -> AwsError:
     Returns:
         InvalidParameterCombination, HTTP status 400.
     """
-    return AwsError(message, code="InvalidParameterCombination", status=400)
+    return AwsError(message, code="InvalidParameterCombination")
 
 
 def _percentile(values: Sequence[float], fraction: float) -> float:

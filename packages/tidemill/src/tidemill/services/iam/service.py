@@ -82,7 +82,7 @@ class IamService:
         try:
             names, marker = await self._keys.users(after=request.get("Marker"), limit=request.get("MaxItems", _PAGE))
         except ValueError as error:
-            raise AwsError(f"Invalid Marker: {error}", code="ValidationError", status=400) from error
+            raise AwsError(f"Invalid Marker: {error}", code="ValidationError") from error
         users = [
             {
                 "Path": "/",
@@ -102,7 +102,6 @@ class IamService:
                 f"User: {context.caller.arn} is not authorized to perform: iam:{context.operation}: only the owner of"
                 " the service manages access keys, with the keys that `tidemill env` prints on the service's machine",
                 code="AccessDenied",
-                status=403,
             )
 
 
@@ -112,7 +111,6 @@ def _user(request: Mapping[str, Any]) -> str:
         raise AwsError(
             "UserName is missing: the owner's own key is made by the service, and has no user; name one",
             code="ValidationError",
-            status=400,
         )
     return name
 

@@ -47,9 +47,7 @@ class InstancesService:
         except UnknownInstance as error:
             raise _over(error) from error
         except ValueError as error:
-            raise AwsError(
-                f"Exit is not the result of an instance: {error}.", code="ValidationException", status=400
-            ) from error
+            raise AwsError(f"Exit is not the result of an instance: {error}.", code="ValidationException") from error
         if stop is None and not ended:
             now_s = asyncio.get_running_loop().time()
             wait_s = wait_of_report_s(ref, now_s=now_s, period_s=request.get("WaitSeconds", 0))
@@ -72,7 +70,7 @@ class InstancesService:
         except UnknownInstance as error:
             raise _over(error) from error
         except ValueError as error:
-            raise AwsError(f"{error}.", code="ValidationException", status=400) from error
+            raise AwsError(f"{error}.", code="ValidationException") from error
         return {"ReceivedBytes": received}
 
 
@@ -86,4 +84,4 @@ def _job_of(context: Context) -> str:
 
 
 def _over(error: UnknownInstance) -> AwsError:
-    return AwsError(f"{error}: end the instance.", code="AttemptOver", status=409)
+    return AwsError(f"{error}: end the instance.", code="AttemptOver")

@@ -133,9 +133,7 @@ def _checked(policy: str) -> str:
         if policy:
             json.loads(policy)
     except (ValueError, RecursionError) as error:
-        raise AwsError(
-            f"The policy is not JSON: {error}", code="MalformedPolicyDocumentException", status=400
-        ) from error
+        raise AwsError(f"The policy is not JSON: {error}", code="MalformedPolicyDocumentException") from error
     return policy
 
 

@@ -90,7 +90,7 @@ def invalid(message: str) -> AwsError:
     Returns:
         InvalidParameterException, HTTP status 400.
     """
-    return AwsError(message, code="InvalidParameterException", status=400)
+    return AwsError(message, code="InvalidParameterException")
 
 
 def not_found(what: str, name: str) -> AwsError:
@@ -103,7 +103,7 @@ def not_found(what: str, name: str) -> AwsError:
     Returns:
         ResourceNotFoundException, HTTP status 400.
     """
-    return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException", status=400)
+    return AwsError(f"The specified {what} does not exist: {name!r}", code="ResourceNotFoundException")
 
 
 def _check_filters(request: Mapping[str, Any]) -> None:

@@ -75,4 +75,4 @@ def _input(request: Mapping[str, Any]) -> str:
 
 
 def _invalid(message: str) -> AwsError:
-    return AwsError(message, code="ValidationError", status=400)
+    return AwsError(message, code="ValidationError")

@@ -86,7 +86,6 @@ class RuntimeService:
         return AwsError(
             f"{answer.failure}. The model's log is the group {group}",
             code="ModelError",
-            status=424,
             members={
                 "OriginalStatusCode": answer.status,
                 "OriginalMessage": text,
@@ -101,4 +100,4 @@ async def _parts(body: bytes) -> AsyncIterator[Mapping[str, Any]]:
 
 
 def _invalid(message: str) -> AwsError:
-    return AwsError(message, code="ValidationError", status=400)
+    return AwsError(message, code="ValidationError")

@@ -52,7 +52,6 @@ def attributes_of(
         raise AwsError(
             f"the user metadata has {size_bytes} bytes; names and values together may have {METADATA_MAX_BYTES}",
             code="MetadataTooLarge",
-            status=400,
             members={"Size": size_bytes, "MaxSizeAllowed": METADATA_MAX_BYTES},
         )
     kept = {name: str(request[name]) for name in _KEPT_HEADERS if request.get(name)}
@@ -179,4 +178,4 @@ def _without_chunking(encoding: str) -> str:
 
 
 def _invalid_tag(message: str) -> AwsError:
-    return AwsError(message, code="InvalidTag", status=400)
+    return AwsError(message, code="InvalidTag")

@@ -130,13 +130,12 @@ class BucketSettings:
         try:
             policy = read_bucket_policy(text, bucket=bucket)
         except ValueError as error:
-            raise AwsError(str(error), code="MalformedPolicy", status=400) from error
+            raise AwsError(str(error), code="MalformedPolicy") from error
         if policy.is_public:
             raise AwsError(
                 "a statement allows something to everyone, and the public access block of every bucket blocks public"
                 " policies (BlockPublicPolicy); name roles or users as Principal, or use Deny",
                 code="AccessDenied",
-                status=403,
             )
         await self._rules.set_policy(bucket, text)
         return Reply(status=204)

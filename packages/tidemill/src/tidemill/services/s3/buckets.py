@@ -62,13 +62,11 @@ class BucketOperations:
                 f"the location constraint {wanted!r} does not fit this service, whose region is {self._region!r};"
                 " give that one, or none",
                 code="IllegalLocationConstraintException",
-                status=400,
             )
         if not await self._objects.create_bucket(name):
             raise AwsError(
                 f"the bucket {name!r} exists already and is yours; use it as it is",
                 code="BucketAlreadyOwnedByYou",
-                status=409,
                 members={"BucketName": name},
             )
         return {"Location": f"/{name}"}

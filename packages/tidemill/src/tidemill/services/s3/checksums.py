@@ -32,9 +32,7 @@ def check_algorithm(algorithm: str) -> None:
     """
     if member_of(algorithm) not in MEMBERS.values():
         known = ", ".join(member.removeprefix("Checksum") for member in MEMBERS.values())
-        raise AwsError(
-            f"there is no checksum algorithm {algorithm!r}; use one of {known}", code="InvalidRequest", status=400
-        )
+        raise AwsError(f"there is no checksum algorithm {algorithm!r}; use one of {known}", code="InvalidRequest")
 
 
 def begin(algorithm: str) -> Checksum:

@@ -85,7 +85,6 @@ def copy_source(objects: ObjectStore, text: str) -> ObjectInfo:
         raise AwsError(
             f"the copy source names the version {version!r}: buckets here keep one version of each object",
             code="NoSuchVersion",
-            status=404,
         )
     return objects.require(bucket, key)
 
@@ -130,7 +129,6 @@ def _attributes(
             f"s3://{source.bucket}/{source.key} would be copied onto itself without any change; set"
             " MetadataDirective=REPLACE, give a StorageClass or ServerSideEncryption, or choose another key",
             code="InvalidRequest",
-            status=400,
         )
     tags = given.tags if request.get("TaggingDirective") == "REPLACE" else source.tags
     if directive == "REPLACE":

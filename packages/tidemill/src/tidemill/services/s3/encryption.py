@@ -81,7 +81,6 @@ class Encryption:
                 f"Rules is {rules!r}; expected one rule with ApplyServerSideEncryptionByDefault, whose SSEAlgorithm is"
                 f" one of {', '.join(_ALGORITHMS)}",
                 code="MalformedXML",
-                status=400,
             )
         algorithm, key = wanted["SSEAlgorithm"], wanted.get("KMSMasterKeyID") or ""
         if key and algorithm == "AES256":

@@ -87,7 +87,6 @@ class MultipartOperations:
                     f"the upload was begun with ChecksumAlgorithm={upload.algorithm}, but this part carries"
                     f" {', '.join(checksums) or 'no checksum'}; send {member_of(upload.algorithm)} with every part",
                     code="InvalidRequest",
-                    status=400,
                 )
             part = await self._uploads.put_part(upload, request["PartNumber"], content, checksums=checksums)
         return {"ETag": quoted(part.etag), **checksums, **_encryption(upload)}
@@ -209,7 +208,6 @@ def _checksum_type(algorithm: str, wanted: str | None) -> str:
         raise AwsError(
             f"ChecksumType={checksum_type} does not go with ChecksumAlgorithm={algorithm}; use {' or '.join(choices)}",
             code="InvalidRequest",
-            status=400,
         )
     return checksum_type
 
@@ -237,9 +235,7 @@ def _named_parts(request: Mapping[str, Any]) -> list[NamedPart]:
         ]
     except KeyError as missing:
         raise AwsError(
-            f"a part in the request has no {missing.args[0]}; every part needs PartNumber and ETag",
-            code="MalformedXML",
-            status=400,
+            f"a part in the request has no {missing.args[0]}; every part needs PartNumber and ETag", code="MalformedXML"
         ) from None
 
 
@@ -260,7 +256,6 @@ def _check_checksums(request: Mapping[str, Any], checksums: Mapping[str, str]) -
             raise AwsError(
                 f"the object made of the parts has {member} {found!r}, but the request announced {value!r}",
                 code="BadDigest",
-                status=400,
             )
 
 
@@ -271,7 +266,6 @@ def _check_type(request: Mapping[str, Any], upload: UploadInfo) -> None:
             f"the upload was begun with ChecksumType={begun}, but is to be completed with {wanted}; leave it out or say"
             f" {begun}",
             code="InvalidRequest",
-            status=400,
         )
 
 
@@ -282,7 +276,6 @@ def _check_size(request: Mapping[str, Any], parts: tuple[PartInfo, ...]) -> None
         raise AwsError(
             f"the parts have {size_bytes} bytes together, but MpuObjectSize announced {announced}",
             code="InvalidRequest",
-            status=400,
         )
 
 

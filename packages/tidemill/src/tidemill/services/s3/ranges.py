@@ -56,7 +56,6 @@ def requested_slice(text: str | None, whole_bytes: int) -> Slice | None:
         raise AwsError(
             f"the range {text!r} lies outside the object, which has {whole_bytes} bytes; ask for bytes below that",
             code="InvalidRange",
-            status=416,
             headers={"content-range": f"bytes */{whole_bytes}"},
             members={"ActualObjectSize": whole_bytes, "RangeRequested": text},
         )
@@ -74,7 +73,6 @@ def part_slice(info: ObjectInfo, part_number: int) -> Slice:
         raise AwsError(
             f"there is no part {part_number}; s3://{info.bucket}/{info.key} has {len(sizes)} parts",
             code="InvalidPartNumber",
-            status=416,
             members={"ActualPartCount": len(sizes), "PartNumberRequested": part_number},
         )
     return Slice(sum(sizes[: part_number - 1]), sizes[part_number - 1])

@@ -1,14 +1,5 @@
 """The errors of the object store, with the codes of S3.
 
-    AwsError
-    ├── NoSuchBucket          404  there is no such bucket
-    ├── NoSuchKey             404  there is no such object
-    ├── NoSuchUpload          404  the upload was never begun, was aborted or is complete
-    ├── PreconditionFailed    412  a condition of the request does not hold
-    ├── InvalidArgument       400  a value is malformed or not allowed
-    ├── InvalidPart           400  a part is missing or is not the one that was named
-    └── ObjectDamaged         500  stored bytes are not the bytes that were put
-
 They are defined beside the store, not in the S3 service, because the control plane calls the store directly.
 """
 
@@ -32,50 +23,29 @@ __all__ = [
 class NoSuchBucket(AwsError):
     """There is no such bucket."""
 
-    code = "NoSuchBucket"
-    status = 404
-
 
 class NoSuchKey(AwsError):
     """There is no such object."""
-
-    code = "NoSuchKey"
-    status = 404
 
 
 class NoSuchUpload(AwsError):
     """The multipart upload was never begun, was aborted or is complete."""
 
-    code = "NoSuchUpload"
-    status = 404
-
 
 class PreconditionFailed(AwsError):
     """A condition of the request does not hold."""
-
-    code = "PreconditionFailed"
-    status = 412
 
 
 class InvalidArgument(AwsError):
     """A value is malformed or not allowed."""
 
-    code = "InvalidArgument"
-    status = 400
-
 
 class InvalidPart(AwsError):
     """A part is missing, or is not the one that was named."""
 
-    code = "InvalidPart"
-    status = 400
 
-
-class ObjectDamaged(AwsError):
+class ObjectDamaged(AwsError, code="InternalError"):
     """Stored bytes are missing or are not the bytes that were put. They are never sent."""
-
-    code = "InternalError"
-    status = 500
 
 
 class ContentMissing(Exception):
