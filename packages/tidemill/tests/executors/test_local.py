@@ -708,7 +708,7 @@ def test_features_that_overlays_lack_are_detected_by_trying(tmp_path):
     overlay = Overlay(directory=tmp_path, target=tmp_path / "target")
     assert overlay_fault(overlay) == ""
     (tmp_path / "writes").rmdir()
-    assert overlay_fault(overlay) == "[Errno 2] mount overlay: No such file or directory"
+    assert overlay_fault(overlay) == f"[Errno 2] mount overlay on {overlay.target}: No such file or directory"
 
 
 def test_a_model_directory_replaced_by_a_link_is_not_followed(stage):

@@ -141,10 +141,10 @@ def terminal_session(
     Raises:
         ConfigurationError: The configured isolation mode does not work on this machine.
     """
+    from tidemill.core.kernel import adopt_orphans
     from tidemill.environments.changes import release_writable
     from tidemill.sandbox import detect
     from tidemill.sandbox.private_files import credential_files
-    from tidemill.shim.supervision import adopt_orphans
 
     sandbox = detect(settings.isolation).sandbox
     root = Path(tempfile.mkdtemp(prefix="tidemill-serve-"))

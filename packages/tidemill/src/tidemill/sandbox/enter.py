@@ -1,9 +1,9 @@
 """Run a command in new namespaces: ``python -I -S enter.py PLAN_FD COMMAND...``.
 
-This is a script, not a module of the stack: it is started separately, and imports only the standard library. It creates
-user, mount, pid, uts and ipc namespaces with unshare(2), makes the mounts of the plan, drops every capability and
-becomes the command. Two processes remain: this one outside, which passes on the exit status, and process 1 inside,
-which reaps. If either ends, everything inside is killed.
+This is a script, not a module of the stack: it is started separately, and imports only the standard library and
+`core/kernel`. It creates user, mount, pid, uts and ipc namespaces with unshare(2), makes the mounts of the plan, drops
+every capability and becomes the command. Two processes remain: this one outside, which passes on the exit status, and
+process 1 inside, which reaps. If either ends, everything inside is killed.
 """
 
 import contextlib
@@ -16,16 +16,18 @@ import socket
 import sys
 from typing import Any
 
-_NEW_MOUNT, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PID = 0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 8192, 16384, 1 << 18
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+# A script has no packages on its path, and `tidemill.sandbox` imports more than a start may take.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+
+from tidemill.core import kernel
+
+_MS_BIND, _MS_MOVE = 4096, 8192
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _MNT_DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SYS_MOUNT_SETATTR = 442  # the same number on every architecture
 _SETUP_FAILED = 70
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _MountAttributes(ctypes.Structure):
@@ -41,11 +43,7 @@ def main(arguments: list[str]) -> int:
     with os.fdopen(int(arguments[0]), "rb") as file:
         plan = json.load(file)
     _die_with_parent(os.getppid())
-    uid, gid = os.getuid(), os.getgid()
-    _check(_libc.unshare(_NEW_USER | _NEW_MOUNT | _NEW_PID | _NEW_UTS | _NEW_IPC), "unshare")
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    kernel.unshare_user(kernel.NEW_MOUNT | kernel.NEW_PID | kernel.NEW_UTS | kernel.NEW_IPC)
     socket.sethostname(plan["host_name"])
     alive_fd, outer_fd = os.pipe()
     child = os.fork()
@@ -64,7 +62,7 @@ def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
     status = _SETUP_FAILED
     try:
         # The outer process has no pid in this namespace to compare with; it is alive while it holds its pipe open.
-        _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set the parent-death signal")
+        kernel.end_with_parent()
         if select.select([alive_fd], [], [], 0)[0]:
             return
         _lay_out(plan)
@@ -85,7 +83,7 @@ def _be_first(plan: dict[str, Any], command: list[str], alive_fd: int) -> None:
 
 def _lay_out(plan: dict[str, Any]) -> None:
     """Make the mounts. Sources are opened first, because later steps hide their directories."""
-    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
+    kernel.make_mounts_private()
     if plan["new_in_root"]:
         _renew_root(plan["new_in_root"])
     mounts = [
@@ -94,7 +92,7 @@ def _lay_out(plan: dict[str, Any]) -> None:
     ]
     devices = [(path, _open(path)) for path in _device_paths(plan["devices"])]
     # This /proc is new in this namespace, and mounted while the old one is fully visible: the kernel requires both.
-    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     _set("/", attributes=_ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV)
     _set("/proc", clear=_ATTR_RDONLY)
     for name in plan["proc_covered"]:
@@ -104,7 +102,7 @@ def _lay_out(plan: dict[str, Any]) -> None:
     _make_devices(devices)
     for kind, target, source in mounts:
         if kind == "empty":
-            _mount("tmpfs", target, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+            kernel.mount("tmpfs", target, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755")
             continue
         if kind == "link":
             os.symlink(str(source), target)  # noqa: PTH211
@@ -121,18 +119,18 @@ def _renew_root(new: list[str]) -> None:
     with os.scandir("/") as entries:
         links = {entry.name: entry.is_symlink() for entry in entries}
     sources = {name: _open(f"/{name}") for name, is_link in links.items() if not is_link}
-    _mount("tmpfs", root, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+    kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755")
     for name in links.keys() - sources.keys():
         os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")  # noqa: PTH115, PTH211
     for name, source in sources.items():
         _make_target(f"{root}/{name}", directory=os.path.isdir(f"/proc/self/fd/{source}"))  # noqa: PTH112
         _bind(source, f"{root}/{name}")
         if f"/{name}" == root:  # the copy of this directory has a copy of the new root on it
-            _check(_libc.umount2(f"{root}{root}".encode(), _MNT_DETACH), f"unmount {root}{root}")
+            kernel.check(kernel.libc.umount2(f"{root}{root}".encode(), _MNT_DETACH), f"unmount {root}{root}")
     for path in new:
         _make_target(root + path, directory=True)
     os.chdir(root)
-    _check(_libc.mount(b".", b"/", None, _MS_MOVE, None), "move the new root")
+    kernel.check(kernel.libc.mount(b".", b"/", None, _MS_MOVE, None), "move the new root")
     os.chroot(".")
 
 
@@ -142,7 +140,7 @@ def _device_paths(extra: list[str]) -> list[str]:
 
 
 def _make_devices(devices: list[tuple[str, int]]) -> None:
-    _mount("tmpfs", "/dev", "tmpfs", _MS_NOSUID, "mode=755")
+    kernel.mount("tmpfs", "/dev", "tmpfs", kernel.MS_NOSUID, "mode=755")
     for path, source in devices:
         _make_target(path, directory=os.path.isdir(f"/proc/self/fd/{source}"))  # noqa: PTH112
         _bind(source, path)
@@ -151,9 +149,11 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
         os.symlink(target, f"/dev/{name}")  # noqa: PTH211
     for name in ("shm", "pts"):
         os.mkdir(f"/dev/{name}")  # noqa: PTH102
-    _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")  # noqa: S108
+    kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")  # noqa: S108
     with contextlib.suppress(OSError):  # without it only pseudo-terminals are missing
-        _mount("devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        kernel.mount(
+            "devpts", "/dev/pts", "devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"
+        )
         os.symlink("pts/ptmx", "/dev/ptmx")  # noqa: PTH211
 
 
@@ -161,12 +161,12 @@ def _become(plan: dict[str, Any], command: list[str]) -> None:
     """Drop every capability permanently, and run the command. Never returns."""
     try:
         os.setsid()
-        _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
+        kernel.check(kernel.libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
         number = 0
-        while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        while kernel.libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
             number += 1
         header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-        _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "drop capabilities")
+        kernel.check(kernel.libc.capset(header, (ctypes.c_uint32 * 6)()), "drop capabilities")
         os.chdir(plan["directory"])
         os.execvpe(command[0], command, plan["variables"])  # noqa: S606 - a vector, as it shall be
     except OSError as error:
@@ -177,7 +177,7 @@ def _become(plan: dict[str, Any], command: list[str]) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set the parent-death signal")
+    kernel.end_with_parent()
     if os.getppid() != parent:
         os._exit(_SETUP_FAILED)
 
@@ -194,38 +194,19 @@ def _make_target(path: str, *, directory: bool) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
-def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), flags, data.encode() or None)
-    _check(result, f"mount {kind} on {target}")
-
-
 def _bind(source: int, target: str) -> None:
     path = f"/proc/self/fd/{source}".encode()
-    _check(_libc.mount(path, os.fsencode(target), None, _MS_BIND | _MS_REC, None), f"bind {target}")
+    kernel.check(kernel.libc.mount(path, os.fsencode(target), None, _MS_BIND | kernel.MS_REC, None), f"bind {target}")
     os.close(source)
 
 
 def _set(target: str, *, attributes: int = 0, clear: int = 0) -> None:
     value = _MountAttributes(attributes, clear, 0, 0)
     path = os.fsencode(target)
-    result = _libc.syscall(
+    result = kernel.libc.syscall(
         _SYS_MOUNT_SETATTR, _AT_FDCWD, path, _AT_RECURSIVE, ctypes.byref(value), ctypes.sizeof(value)
     )
-    _check(result, f"set mount attributes of {target}")
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+    kernel.check(result, f"set mount attributes of {target}")
 
 
 def _status(wait_status: int) -> int:

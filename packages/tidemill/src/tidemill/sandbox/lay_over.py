@@ -2,22 +2,22 @@
 
 Usage: ``python -I -S lay_over.py PLAN_FD COMMAND...``
 
-This is a script, not a module of the stack: it is started separately, and imports only the standard library. The
-command, which is a sandbox, inherits the mounts. It runs in the same process, so that signals and the exit status need
-no process in between.
+This is a script, not a module of the stack: it is started separately, and imports only the standard library and
+`core/kernel`. The command, which is a sandbox, inherits the mounts. It runs in the same process, so that signals and
+the exit status need no process in between.
 """
 
-import ctypes
 import json
 import os
 import stat
 import sys
 
-_NEW_MOUNT, _NEW_USER = 0x00020000, 0x10000000
-_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 16384, 1 << 18
-_SETUP_FAILED = 70
+# A script has no packages on its path, and `tidemill.sandbox` imports more than a start may take.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
-_libc = ctypes.CDLL(None, use_errno=True)
+from tidemill.core import kernel
+
+_SETUP_FAILED = 70
 
 
 def main(arguments: list[str]) -> None:
@@ -29,19 +29,14 @@ def main(arguments: list[str]) -> None:
     with os.fdopen(int(arguments[0]), "rb") as file:
         plan = json.load(file)
     uid, gid = os.getuid(), os.getgid()
-    _check(_libc.unshare(_NEW_USER | _NEW_MOUNT), "unshare")
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {gid} 1")
-    _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "make mounts private")
+    kernel.unshare_user(kernel.NEW_MOUNT)
+    kernel.make_mounts_private()
     directory = os.getcwd()  # noqa: PTH109 - pathlib costs 10 ms of start
     for overlay in plan["overlays"]:
         # Relative names: in the options of a mount, a comma or a colon of a path would have to be escaped.
         os.chdir(overlay["directory"])
         options = "lowerdir={files},upperdir={writes},workdir={work},userxattr".format_map(overlay)
-        target = os.fsencode(overlay["target"])
-        result = _libc.mount(b"tidemill", target, b"overlay", _MS_NOSUID | _MS_NODEV, options.encode())
-        _check(result, "mount overlay")
+        kernel.mount("tidemill", overlay["target"], "overlay", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     os.chdir(directory)
     for mount in plan["fuse"]:
         _mount_fuse(mount["target"], mount["socket"], uid, gid)
@@ -58,28 +53,13 @@ def _mount_fuse(target: str, server: int, uid: int, gid: int) -> None:
     options = f"fd={fuse},rootmode={stat.S_IFDIR:o},user_id={uid},group_id={gid},allow_other,default_permissions"
     # Not read-only: the sandbox could not change the attributes of /opt/ml and of all mounts below it. It mounts the
     # file system once more, read-only.
-    result = _libc.mount(b"tidemill", os.fsencode(target), b"fuse", _MS_NOSUID | _MS_NODEV, options.encode())
-    _check(result, "mount fuse")
+    kernel.mount("tidemill", target, "fuse", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     import socket  # not at the top: it costs a few ms, and most jobs have only overlays
 
     with socket.socket(fileno=server) as sock:
         socket.send_fds(sock, [b"m"], [fuse])
     # Only the server may have a copy: then the kernel reports errors to readers as soon as the server has ended.
     os.close(fuse)
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 if __name__ == "__main__":

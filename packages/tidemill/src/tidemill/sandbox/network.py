@@ -7,7 +7,6 @@ it.
 """
 
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemill.core import faults
+from tidemill.core import faults, kernel
 from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import MARK, marked
 
@@ -33,10 +32,6 @@ _TRIAL = "trial/network/"
 """Start of the mark of a trial network; the identity of the process that tries it follows."""
 _WORDS_BYTES = 2000
 _MOST_INSTANCES = 65_000
-_NEW_MOUNT = 0x00020000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 16384, 1 << 18
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +236,12 @@ def enter(namespaces: tuple[int, ...]) -> None:
     if not namespaces:
         return
     for fd in namespaces:
-        if _libc.setns(fd, 0) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"enter a namespace of the job's network: {os.strerror(number)}")
-    if _libc.unshare(_NEW_MOUNT) == 0:
-        _libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
-        _libc.mount(b"sysfs", b"/sys", b"sysfs", _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
+        kernel.join_namespace(fd)
+    with contextlib.suppress(OSError):
+        kernel.unshare(kernel.NEW_MOUNT)
+        kernel.make_mounts_private()
+        flags = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("sysfs", "/sys", "sysfs", flags)
 
 
 def _address(name: str, index: int) -> str:

@@ -1,10 +1,10 @@
 """Make the network of a job and keep it: ``python -I -S network_holder.py PLAN``.
 
-This is a script, not a module of the stack: it is started separately, and imports only the standard library. In a user
-namespace of the job it creates a network namespace with a bridge, and one per instance, connected to the bridge by a
-veth pair. The remaining process is outside all of these and only holds their descriptors: when it ends, and no process
-is left in the namespaces, the kernel removes them with all interfaces. Other processes enter through its
-``/proc/PID/fd``.
+This is a script, not a module of the stack: it is started separately, and imports only the standard library and
+`core/kernel`. In a user namespace of the job it creates a network namespace with a bridge, and one per instance,
+connected to the bridge by a veth pair. The remaining process is outside all of these and only holds their descriptors:
+when it ends, and no process is left in the namespaces, the kernel removes them with all interfaces. Other processes
+enter through its ``/proc/PID/fd``.
 
 The process outlives the one that asked for the network, unless it was given a lifeline. Of signals that end a process
 it writes what it knows to its log, since the service is not its parent and does not see how it ends.
@@ -16,7 +16,6 @@ The links are created with netlink messages, so that ``ip`` is not required.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -29,7 +28,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-_NEW_USER, _NEW_NET = 0x10000000, 0x40000000
+# A script has no packages on its path, and `tidemill.sandbox` imports more than a start may take.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+
+from tidemill.core import kernel
+
 _NEWLINK, _NEWADDR, _ERROR = 16, 20, 2
 _REQUEST, _ACK, _CREATE, _EXCL = 1, 4, 0x400, 0x200
 _IFF_UP = 1
@@ -43,8 +46,6 @@ _PAUSE_S = 0.1
 
 _OF_TERMINALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU)
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Netlink:
@@ -205,18 +206,14 @@ def _received(connection: socket.socket) -> list[list[int]]:
 def _make(plan: dict[str, Any], to: socket.socket) -> None:
     """Create the namespaces, send their descriptors, and exit. Never returns."""
     try:
-        uid, gid = os.getuid(), os.getgid()
-        _unshare(_NEW_USER | _NEW_NET)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{uid} {uid} 1")
-        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        kernel.unshare_user(kernel.NEW_NET)
         links = _Netlink()
         links.add_bridge("job")
         bridge = links.index("job")
         links.set_up(bridge)
         socket.send_fds(to, [b"fds"], [_namespace("user"), _namespace("net")])
         for number, address in enumerate(plan["addresses"]):
-            _unshare(_NEW_NET)
+            kernel.unshare(kernel.NEW_NET)
             namespace, own = _namespace("net"), _Netlink()
             links.add_pair(f"algo-{number + 1}", bridge=bridge, peer="eth0", namespace_fd=namespace)
             links.set_up(links.index(f"algo-{number + 1}"))
@@ -291,20 +288,6 @@ def _attribute(kind: int, data: bytes) -> bytes:
 
 def _namespace(kind: str) -> int:
     return os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _unshare(flags: int) -> None:
-    if _libc.unshare(flags) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"unshare: {os.strerror(number)}")
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import read_json
+from tidemill.core.kernel import adopt_orphans
 from tidemill.core.process import ProcessId
 from tidemill.environments.changes import release_writable
 from tidemill.instance.directory import InstanceDirectory
@@ -26,7 +27,6 @@ from tidemill.shim.failures import InstanceFailure, InstanceLost, InternalFailur
 from tidemill.shim.report import JobLog, Reporter
 from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped, StopSignal
-from tidemill.shim.supervision import adopt_orphans
 from tidemill.shim.training import run_training
 
 __all__ = ["main"]

@@ -5,7 +5,6 @@ process does. Files with the same first segment of their paths are in the same p
 both parts, and names that clash with each other are in one part, where linking finds the clash.
 """
 
-import ctypes
 import os
 import select
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from zlib import crc32
 
 from tidemill._shared.trees import remove_tree
+from tidemill.core.kernel import end_with_parent
 from tidemill.instance.object_rows import FileRow
 from tidemill.shim.objects import link_channel
 
@@ -23,7 +23,6 @@ __all__ = ["PARTS", "link_in_parts"]
 PARTS = ("0", "1")
 """Names of the two directories."""
 _LOOK_S = 0.1
-_PR_SET_PDEATHSIG = 1
 _Batches = Iterable[Sequence[FileRow]]
 
 
@@ -97,7 +96,7 @@ def _child(work: Callable[[], None]) -> Iterator[_Child]:
         status = 1
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            end_with_parent()
             if os.getppid() == parent:
                 work()
                 status = 0

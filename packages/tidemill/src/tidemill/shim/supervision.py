@@ -1,7 +1,6 @@
 """Run one command of an instance to its end: log its output, enforce stops and time limit, end all its processes."""
 
 import contextlib
-import ctypes
 import os
 import resource
 import selectors
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tidemill._shared.descendants import descendants, kill_descendants
 from tidemill.core.clock import Clock
+from tidemill.core.kernel import end_with_parent
 from tidemill.instance.process_tree import namespace_init
 from tidemill.instance.status import StopReason
 from tidemill.sandbox import Launch
@@ -22,16 +22,13 @@ from tidemill.shim.lines import LineSplitter
 from tidemill.shim.report import Log
 from tidemill.shim.stopping import StopRequest
 
-__all__ = ["Ended", "Limits", "Running", "adopt_orphans", "supervise"]
+__all__ = ["Ended", "Limits", "Running", "supervise"]
 
 _READ_BYTES = 1 << 18
 _TAIL_BYTES = 4096
 _LONGEST_WAIT_S = 30.0  # select(2) does not count the time of a suspend, but the clock of the limits does
 _PEER_GRACE_S = 5.0
 _OOM_SCORE = 500  # if memory runs out, the kernel kills a job before the service
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +104,6 @@ class Running:
         """Send SIGKILL to the command. `supervise` kills its descendants when the command has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of all orphaned descendants of this process, so that they can be found and killed."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def supervise(
@@ -288,7 +280,7 @@ def _spawn(
             os.sched_setaffinity(0, cpus)
         enter(launch.namespaces)
         if dies_with_shim:
-            _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            end_with_parent()
             if os.getppid() != shim:
                 os._exit(1)
 

@@ -4,7 +4,6 @@ While an instance runs, no requests are sent to Ray: the lease at the service sh
 """
 
 import contextlib
-import ctypes
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tidemill.core.instances import InstanceRef
+from tidemill.core.kernel import end_with_parent
 from tidemill.core.machine_share import MachineShare
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy
 from tidemill.executors.base import Capacity
@@ -31,7 +31,6 @@ __all__ = ["capacity", "connect", "kill", "prepare", "release", "reserve", "star
 _NAMESPACE = "tidemill"
 _CALL_S = 30.0
 _KILL_S = 15.0
-_PR_SET_PDEATHSIG = 1
 _CALLS_AT_ONCE = 4
 """Number of concurrent calls of one actor. More than one, so that a slow call does not delay a kill."""
 
@@ -67,7 +66,7 @@ class MachineActor:
 
 def prepare() -> None:
     """Make this process end with the service, and ignore Ctrl-C, which the service handles."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

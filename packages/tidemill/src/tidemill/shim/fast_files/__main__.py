@@ -8,13 +8,13 @@ read again. The process ends when the mount does, that is, with the job.
 import ctypes
 import json
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 from tidemill.core.files import read_json
+from tidemill.core.kernel import end_with_parent
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import SpecRecord
 from tidemill.sandbox import fuse_library
@@ -26,7 +26,6 @@ from tidemill.shim.transfers import Transfers
 
 __all__ = ["main"]
 
-_PR_SET_PDEATHSIG = 1
 _SWITCH_S = 0.0005
 """How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
 that fetch (`docs/measurements/jobs.md`)."""
@@ -38,7 +37,7 @@ _LIMITS_THREADS = 312
 def main(arguments: list[str]) -> int:
     """Serve one mount to its end."""
     sys.setswitchinterval(_SWITCH_S)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    end_with_parent()
     directory, channel = InstanceDirectory(Path(arguments[0])), arguments[1]
     sock, report_fd = socket.socket(fileno=int(arguments[2])), int(arguments[3])
     os.environ["FUSE_LIBRARY_PATH"] = fuse_library()
