@@ -2,68 +2,40 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tidemill.errors import EndpointFailed
 from tidemill.sdk.console import Console
 from tidemill.sdk.session import Session, warn_of_instance_types
 
-__all__ = ["EndpointPlan", "new_variants", "put_endpoint", "wait_in_service"]
+__all__ = ["new_variants", "put_endpoint", "wait_in_service"]
 
 _POLL_S = 0.25
 _MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointPlan:
-    """Description of an endpoint to create.
-
-    Attributes:
-        name: Name of the endpoint and of its configuration.
-        model_name: The model to serve.
-        instance_count: Number of instances.
-        instance_type: Type of these instances.
-        variant: Additional members of the production variant. With ``ServerlessConfig`` it has no instances.
-        config: Additional members of the endpoint configuration.
-        tags: List of ``{"Key": ..., "Value": ...}``.
-    """
-
-    name: str
-    model_name: str
-    instance_count: int
-    instance_type: str
-    variant: Mapping[str, Any]
-    config: Mapping[str, Any]
-    tags: list[dict[str, str]] | None = None
-
-
-def put_endpoint(session: Session, plan: EndpointPlan, *, config_name: str, update: bool = False) -> None:
+def put_endpoint(
+    session: Session, name: str, config: Mapping[str, Any], *, tags: list[dict[str, str]] | None, update: bool
+) -> None:
     """Create the endpoint configuration, and create the endpoint or update it to that configuration.
 
     Args:
-        session: Session of the client.
-        plan: Model, variant and options.
-        config_name: Name of the new configuration.
-        update: Whether the endpoint exists.
+        session: The session.
+        name: Name of the endpoint.
+        config: Members of CreateEndpointConfig, with one variant.
+        tags: Tags of the configuration and of a new endpoint.
+        update: Update the existing endpoint.
     """
-    if "ServerlessConfig" not in plan.variant:
-        warn_of_instance_types(session, plan.instance_type, stacklevel=4)
-    instances = {"InitialInstanceCount": plan.instance_count, "InstanceType": plan.instance_type}
-    variant = {
-        "VariantName": "AllTraffic",
-        "ModelName": plan.model_name,
-        **({} if "ServerlessConfig" in plan.variant else instances),
-        "InitialVariantWeight": 1,
-        **plan.variant,
-    }
-    tags = {"Tags": plan.tags} if plan.tags else {}
+    (variant,) = config["ProductionVariants"]
+    if "InstanceType" in variant:
+        warn_of_instance_types(session, variant["InstanceType"], stacklevel=4)
+    tagged = {"Tags": tags} if tags else {}
     client = session.sagemaker_client
-    client.create_endpoint_config(EndpointConfigName=config_name, ProductionVariants=[variant], **plan.config, **tags)
+    client.create_endpoint_config(**config, **tagged)
     if update:
-        client.update_endpoint(EndpointName=plan.name, EndpointConfigName=config_name)
+        client.update_endpoint(EndpointName=name, EndpointConfigName=config["EndpointConfigName"])
     else:
-        client.create_endpoint(EndpointName=plan.name, EndpointConfigName=config_name, **tags)
+        client.create_endpoint(EndpointName=name, EndpointConfigName=config["EndpointConfigName"], **tagged)
 
 
 def new_variants(

@@ -11,7 +11,7 @@ from tidemill.sdk.arguments import DEFAULT_PYTHON, tags_of
 from tidemill.sdk.asynchronous import AsyncPredictor, async_request
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
-from tidemill.sdk.endpoint import EndpointPlan, put_endpoint, wait_in_service
+from tidemill.sdk.endpoint import put_endpoint, wait_in_service
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
 from tidemill.sdk.repack import repack
@@ -184,44 +184,38 @@ class Model:
             EndpointFailed: The endpoint does not come into service, or its update was rolled back.
             ValueError: An argument requests a feature that endpoints do not have.
         """
-        _refuse(
-            explainer_config=explainer_config,
-            inference_recommendation_id=inference_recommendation_id,
-        )
+        _refuse(explainer_config=explainer_config, inference_recommendation_id=inference_recommendation_id)
         if async_inference_config is not None and serverless_inference_config is not None:
             raise ValueError("an endpoint is asynchronous or serverless: give one of the two configurations")
         if serverless_inference_config is not None and (initial_instance_count, instance_type) != (1, "local"):
-            warnings.warn(
+            _warn(
                 f"initial_instance_count={initial_instance_count!r} and instance_type={instance_type!r} are left out:"
-                " a serverless endpoint has no instances of its own",
-                stacklevel=2,
+                " a serverless endpoint has no instances of its own"
             )
         if accelerator_type is not None:
-            warnings.warn(
-                f"accelerator_type={accelerator_type!r} is ignored: there is no such accelerator", stacklevel=2
-            )
+            _warn(f"accelerator_type={accelerator_type!r} is ignored: there is no such accelerator")
         name = self._endpoint_name(endpoint_name, update_endpoint, instance_type)
         model_name = self.create(instance_type, tags=tags)
-        capture = capture_request(data_capture_config, self.sagemaker_session)
+        serverless = serverless_request(serverless_inference_config)
         later = None
         if async_inference_config is not None:
             later = async_request(async_inference_config, self.sagemaker_session, endpoint_name=name)
-        plan = EndpointPlan(
-            name=name,
-            model_name=model_name,
-            instance_count=initial_instance_count,
-            instance_type=instance_type,
-            variant=_present(
-                VolumeSizeInGB=volume_size,
-                ModelDataDownloadTimeoutInSeconds=model_data_download_timeout,
-                ContainerStartupHealthCheckTimeoutInSeconds=container_startup_health_check_timeout,
-                ServerlessConfig=serverless_request(serverless_inference_config),
-            ),
-            config=_present(KmsKeyId=kms_key, DataCaptureConfig=capture, AsyncInferenceConfig=later),
-            tags=tags_of(tags),
+        variant = _present(
+            VariantName="AllTraffic",
+            ModelName=model_name,
+            InitialInstanceCount=initial_instance_count if serverless is None else None,
+            InstanceType=instance_type if serverless is None else None,
+            InitialVariantWeight=1,
+            VolumeSizeInGB=volume_size,
+            ModelDataDownloadTimeoutInSeconds=model_data_download_timeout,
+            ContainerStartupHealthCheckTimeoutInSeconds=container_startup_health_check_timeout,
+            ServerlessConfig=serverless,
         )
+        capture = capture_request(data_capture_config, self.sagemaker_session)
+        config = _present(KmsKeyId=kms_key, DataCaptureConfig=capture, AsyncInferenceConfig=later)
         config_name = timestamped(base_of(name)) if update_endpoint else name
-        put_endpoint(self.sagemaker_session, plan, config_name=config_name, update=update_endpoint)
+        config |= {"EndpointConfigName": config_name, "ProductionVariants": [variant]}
+        put_endpoint(self.sagemaker_session, name, config, tags=tags_of(tags), update=update_endpoint)
         self.endpoint_name = name
         if wait:
             expected = config_name if update_endpoint else None
@@ -263,23 +257,13 @@ class Model:
         Returns:
             The transformer.
         """
+        given = {name: value for name, value in locals().items() if name != "self"}
         model_name = self.create(instance_type, tags=tags)
         return Transformer(
             model_name,
-            instance_count,
-            instance_type,
-            strategy=strategy,
-            assemble_with=assemble_with,
-            output_path=output_path,
-            output_kms_key=output_kms_key,
-            accept=accept,
-            max_concurrent_transforms=max_concurrent_transforms,
-            max_payload=max_payload,
-            tags=tags,
-            env=env,
+            **given,
             base_transform_job_name=base_of(model_name),
             sagemaker_session=self.sagemaker_session,
-            volume_kms_key=volume_kms_key,
         )
 
     def delete_model(self) -> None:
@@ -474,6 +458,10 @@ def check_endpoint_type(endpoint_type: str | None) -> str:
             f" {PYTHON_HANDLERS!r}"
         )
     return endpoint_type
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=3)  # at the call of the public method
 
 
 def _refuse(**given: Any) -> None:

@@ -157,10 +157,6 @@ class Transformer:
         S3Uri.parse(data)
         name = timestamped(self._base_name()) if job_name is None else check_name("job_name", job_name)
         session = self.sagemaker_session
-        if self._own_output_path:
-            self.output_path = f"s3://{session.default_bucket()}/{name}"
-        assert self.output_path is not None
-        session.ensure_bucket(S3Uri.parse(self.output_path).bucket)
         request = {
             "TransformJobName": name,
             "ModelName": self.model_name,
@@ -170,12 +166,7 @@ class Transformer:
                 CompressionType=compression_type,
                 SplitType=split_type,
             ),
-            "TransformOutput": _present(
-                S3OutputPath=self.output_path,
-                KmsKeyId=self.output_kms_key,
-                Accept=self.accept,
-                AssembleWith=self.assemble_with,
-            ),
+            "TransformOutput": self._output(name),
             "TransformResources": _present(
                 InstanceCount=self.instance_count,
                 InstanceType=self.instance_type,
@@ -233,6 +224,19 @@ class Transformer:
         if self.latest_transform_job is None:
             raise ValueError("this transformer has no job; call transform() first, or use Transformer.attach(NAME)")
         return self.latest_transform_job
+
+    def _output(self, job_name: str) -> dict[str, Any]:
+        """Return the request member for the results of a job, whose bucket then exists."""
+        if self._own_output_path:
+            self.output_path = f"s3://{self.sagemaker_session.default_bucket()}/{job_name}"
+        assert self.output_path is not None
+        self.sagemaker_session.ensure_bucket(S3Uri.parse(self.output_path).bucket)
+        return _present(
+            S3OutputPath=self.output_path,
+            KmsKeyId=self.output_kms_key,
+            Accept=self.accept,
+            AssembleWith=self.assemble_with,
+        )
 
     def _base_name(self) -> str:
         if self.base_transform_job_name is not None:
