@@ -27,6 +27,8 @@ __all__ = ["Drivers", "open_drivers"]
 
 _log = structlog.get_logger("tidemill.server")
 
+_Driver = TrainingDriver | TransformDriver | EndpointDriver
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drivers:
@@ -104,18 +106,21 @@ async def open_drivers(
         clock=clock,
     )
     leftovers = await find_leftovers(records, executor, publisher, transforms, archive=archive, clock=clock)
-    drivers = (training, transforms, endpoints)
-    for driver in drivers:
-        start.stack.push_async_callback(driver.close)
-    for driver in drivers:
-        await driver.start()
-    start.run(_dispatch(executor, drivers), "executor changes")
+    await _start(start, executor, (training, transforms, endpoints))
     start.run(clean_up(leftovers), "clean-up after ended jobs")
     start.run(executors.keep_clean(), "removal of links")
     return Drivers(training=training, transforms=transforms, endpoints=endpoints)
 
 
-async def _dispatch(executor: Executor, drivers: Sequence[TrainingDriver | TransformDriver | EndpointDriver]) -> None:
+async def _start(start: Startup, executor: Executor, drivers: Sequence[_Driver]) -> None:
+    for driver in drivers:
+        start.stack.push_async_callback(driver.close)
+    for driver in drivers:
+        await driver.start()
+    start.run(_dispatch(executor, drivers), "executor changes")
+
+
+async def _dispatch(executor: Executor, drivers: Sequence[_Driver]) -> None:
     """Forward changes of instances to their drivers."""
     while True:
         for ref in await executor.changed(timeout_s=60):
