@@ -449,10 +449,10 @@ def test_the_cache_keeps_the_blocks_that_were_used_last(tmp_path: Path) -> None:
 
 
 def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: Any) -> None:
+    from tidemill.instance.remote_stores import RemoteStores
+    from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
     from tidemill.shim.fast_files.cache import BlockCache
     from tidemill.shim.fast_files.reader import ObjectReader, Position
-    from tidemill.shim.remote_stores import RemoteStores
-    from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
 
     gone = replace(remote.put("a", b"a"), etag='"other"')
     with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 1)) as cache:
@@ -488,10 +488,10 @@ def test_the_cache_of_a_channel_has_at_most_the_size_of_the_setting(make_stage: 
 
 
 def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_path: Path, remote: Any) -> None:
+    from tidemill.instance.remote_stores import RemoteStores
+    from tidemill.instance.transfers import Transfers
     from tidemill.shim.fast_files.cache import BlockCache
     from tidemill.shim.fast_files.reader import ObjectReader, Position
-    from tidemill.shim.remote_stores import RemoteStores
-    from tidemill.shim.transfers import Transfers
 
     arrived: queue.Queue[str] = queue.Queue()
     gate = threading.Semaphore(0)
@@ -546,10 +546,10 @@ def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_
 def test_what_was_requested_ahead_for_a_closed_file_is_fetched_only_if_another_waits_for_it(
     tmp_path: Path, remote: Any, is_awaited: bool
 ) -> None:
+    from tidemill.instance.remote_stores import RemoteStores
+    from tidemill.instance.transfers import Transfers
     from tidemill.shim.fast_files.cache import BlockCache
     from tidemill.shim.fast_files.reader import ObjectReader
-    from tidemill.shim.remote_stores import RemoteStores
-    from tidemill.shim.transfers import Transfers
 
     gate = threading.Event()
 
@@ -590,10 +590,10 @@ def test_what_was_requested_ahead_for_a_closed_file_is_fetched_only_if_another_w
 
 
 def test_blocks_are_not_replaced_in_a_small_cache_before_they_are_read(tmp_path: Path, remote: Any) -> None:
+    from tidemill.instance.remote_stores import RemoteStores
+    from tidemill.instance.transfers import Transfers
     from tidemill.shim.fast_files.cache import BlockCache
     from tidemill.shim.fast_files.reader import ObjectReader
-    from tidemill.shim.remote_stores import RemoteStores
-    from tidemill.shim.transfers import Transfers
 
     objects = [remote.put(str(number), bytes(20 * MIB)) for number in range(3)]
     with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 12)) as cache:

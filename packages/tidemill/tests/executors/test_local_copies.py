@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import ObjectFile
+from tidemill.instance.transfers import Transfers
 from tidemill.shim.failures import ClientFailure, InternalFailure
 from tidemill.shim.local_copies import place_copy
 from tidemill.shim.objects import Placer, copy_object, link_object
-from tidemill.shim.remote_stores import RemoteStores
-from tidemill.shim.transfers import Transfers
 from tidemill.store.objects.errors import ContentMissing
-from tidemill.store.objects.remote_bucket import RemoteBucket, RemoteReader
+from tidemill.store.objects.remote_bucket import RemoteBucket
 
 CONTENT = os.urandom(3_000_000)
 
@@ -101,15 +101,11 @@ def test_the_service_reads_on_where_a_connection_broke(remote: Any) -> None:
     remote.put("content", CONTENT)
     remote.wire.cut_after = 500_000
     bucket = RemoteBucket(remote.bucket, remote.remotes[remote.bucket], pattern=remote.bucket)
-    reader = RemoteReader(bucket, "content", offset=10, size_bytes=len(CONTENT) - 20, whole_bytes=len(CONTENT))
-    found = bytearray()
-    while piece := reader.read(100_000):
-        found += piece
-    assert found == CONTENT[10:-10]
+    found = bucket.read("content", whole_bytes=len(CONTENT), offset=10, size_bytes=len(CONTENT) - 20)
+    assert b"".join(found) == CONTENT[10:-10]
     # What follows a break must be of the same object.
-    reader = RemoteReader(bucket, "content", offset=0, size_bytes=len(CONTENT), whole_bytes=len(CONTENT))
-    reader.read(1000)
+    pieces = bucket.read("content", whole_bytes=len(CONTENT))
+    next(pieces)
     remote.put("content", bytes(len(CONTENT)))
     with pytest.raises(ContentMissing, match="it was removed or replaced there: HTTP 412"):
-        while reader.read(100_000):
-            pass
+        list(pieces)

@@ -514,9 +514,9 @@ class LocalExecutor:
         if not source.origin_uri:
             copy_object(source, target, place=place, check=lambda: None)
             return
+        from tidemill.instance.remote_stores import RemoteStores
+        from tidemill.instance.transfers import Transfers
         from tidemill.shim.local_copies import place_copy  # imports TLS, which most services do not need
-        from tidemill.shim.remote_stores import RemoteStores
-        from tidemill.shim.transfers import Transfers
 
         with Transfers(RemoteStores(self._remotes)) as transfers:
             place_copy(

@@ -17,12 +17,12 @@ from tidemill.core import faults
 from tidemill.core.instances import Isolation
 from tidemill.environments.build_lock import Built
 from tidemill.instance.object_rows import FileRow
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import Entry, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
 from tidemill.shim.link_parts import PARTS, link_in_parts
 from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_channel, link_object
-from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 from tidemill.shim.shared_links import LinkDirectories
 

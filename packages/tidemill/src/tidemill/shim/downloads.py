@@ -9,12 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import ObjectFile, RemoteObject
+from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
 from tidemill.shim.failures import ClientFailure
 from tidemill.shim.local_copies import place_copy
 from tidemill.shim.objects import Placer, new_file
-from tidemill.shim.remote_stores import RemoteStores
-from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
 
 __all__ = ["Downloads"]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tidemill.core.files import sync_directory
 from tidemill.instance.spec import ObjectFile, RemoteObject
+from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
 from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
 from tidemill.shim.objects import Placer
-from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers
 
 __all__ = ["place_copy"]
 

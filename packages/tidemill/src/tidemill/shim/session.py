@@ -311,9 +311,9 @@ class Session:
             copy_object(source, target, place=place, check=check)
             return
         # Imports TLS, which most jobs do not need.
+        from tidemill.instance.remote_stores import RemoteStores
+        from tidemill.instance.transfers import Transfers
         from tidemill.shim.local_copies import place_copy
-        from tidemill.shim.remote_stores import RemoteStores
-        from tidemill.shim.transfers import Transfers
 
         with Transfers(RemoteStores(self.spec.remotes)) as transfers:
             place_copy(source, target, place=place, transfers=transfers, check=check, place_object=copy_object)

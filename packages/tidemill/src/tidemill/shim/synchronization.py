@@ -21,12 +21,12 @@ from tidemill._shared.trees import Entry, walk
 from tidemill.core.names import KEY_MAX_BYTES, S3Uri
 from tidemill.instance.records import RESTORED
 from tidemill.instance.remote_s3 import UploadRefused, upload, upload_client
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import SyncedDirectory
 from tidemill.shim.beneath import long_path_note, open_beneath
 from tidemill.shim.channels import downloading
 from tidemill.shim.failures import of_os_error
 from tidemill.shim.objects import copy_channel
-from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 
 __all__ = ["restore", "synced"]

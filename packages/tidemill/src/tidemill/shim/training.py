@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.core import faults
 from tidemill.environments.builder import Environment
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.status import Artifact, InstanceExit, Outcome, StopReason
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
@@ -21,7 +22,6 @@ from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.objects import is_segment
 from tidemill.shim.packages import Installed, Needs, Packages, has_report, record_of, reported_failure
 from tidemill.shim.packing import pack
-from tidemill.shim.remote_stores import RemoteStores
 from tidemill.shim.session import Session
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import Ended, Limits, Running, supervise

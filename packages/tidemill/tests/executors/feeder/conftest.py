@@ -17,9 +17,9 @@ import pytest
 from tidemill.core.clock import SystemClock
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import ChannelSpec, Entry, ObjectFile
 from tidemill.shim.feeder import Feeder
-from tidemill.shim.remote_stores import RemoteStores
 
 MAGIC = 0xCED7230A
 

@@ -16,9 +16,9 @@ import pytest
 
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.remote_s3 import remote_client
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import InlineText, RemoteObject
-from tidemill.shim.remote_stores import RemoteStores
-from tidemill.shim.transfers import RemoteBody, Transfers, TransfersClosed
+from tidemill.instance.transfers import RemoteBody, Transfers, TransfersClosed
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_a_store_that_waits_for_window_space_is_disconnected_when_transfers_clos
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the time limit for silent stores above what a busy machine can take for everything else."""
-    monkeypatch.setattr("tidemill.shim.transfers._SILENCE_TIMEOUT_S", 600.0)
+    monkeypatch.setattr("tidemill.instance.transfers._SILENCE_TIMEOUT_S", 600.0)
 
 
 @pytest.mark.usefixtures("patient")

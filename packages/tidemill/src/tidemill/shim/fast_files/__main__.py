@@ -17,12 +17,12 @@ from tidemill.core.files import read_json
 from tidemill.core.kernel import end_with_parent
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import SpecRecord
+from tidemill.instance.remote_stores import RemoteStores
+from tidemill.instance.transfers import Transfers
 from tidemill.sandbox import fuse_library
 from tidemill.shim.fast_files.cache import BlockCache, capacity_of
 from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader
 from tidemill.shim.fast_files.tree import Tree
-from tidemill.shim.remote_stores import RemoteStores
-from tidemill.shim.transfers import Transfers
 
 __all__ = ["main"]
 

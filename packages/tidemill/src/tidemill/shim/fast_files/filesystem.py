@@ -14,11 +14,11 @@ from typing import Any
 import mfusepy
 
 from tidemill.instance.spec import ObjectFile, RemoteObject
+from tidemill.instance.transfers import RemoteFault, TransfersClosed
 from tidemill.shim.fast_files.cache import BLOCK_BYTES
 from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader, Position
 from tidemill.shim.fast_files.tree import Tree
 from tidemill.shim.objects import SEGMENT_MAX_BYTES
-from tidemill.shim.transfers import RemoteFault, TransfersClosed
 
 __all__ = ["ChannelFiles"]
 

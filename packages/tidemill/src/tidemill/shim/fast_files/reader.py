@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tidemill.instance.spec import RemoteObject
+from tidemill.instance.transfers import RemoteBody, Transfers
 from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
-from tidemill.shim.transfers import RemoteBody, Transfers
 
 __all__ = ["MAX_WAITING", "ObjectReader", "Position"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from tidemill.core.clock import Clock
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import Entry
 from tidemill.shim.failures import InstanceFailure, InternalFailure, of_os_error
 from tidemill.shim.feeder.entry_writer import EntryWriter
@@ -15,7 +16,6 @@ from tidemill.shim.feeder.inflate import Readable
 from tidemill.shim.feeder.order import Order
 from tidemill.shim.feeder.pipe_writer import Cancellation, Cancelled, PipeWriter, ReaderGone
 from tidemill.shim.feeder.pipes import PipeDirectory
-from tidemill.shim.remote_stores import RemoteStores
 
 __all__ = ["ChannelFeed"]
 

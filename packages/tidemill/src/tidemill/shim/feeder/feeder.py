@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tidemill.core.clock import Clock
 from tidemill.instance.directory import InstanceDirectory
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import ChannelSpec
 from tidemill.shim.failures import InstanceFailure
 from tidemill.shim.feeder.channel import ChannelFeed
@@ -14,7 +15,6 @@ from tidemill.shim.feeder.entry_writer import EntryWriter
 from tidemill.shim.feeder.order import Order
 from tidemill.shim.feeder.pipe_writer import Cancellation
 from tidemill.shim.feeder.pipes import PipeDirectory
-from tidemill.shim.remote_stores import RemoteStores
 
 __all__ = ["Feeder"]
 

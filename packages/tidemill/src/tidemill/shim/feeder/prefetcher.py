@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import closing
 
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import Entry, RemoteObject
+from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers, TransfersClosed
 from tidemill.shim.feeder.faults import ObjectFault
 from tidemill.shim.feeder.pipe_writer import Cancellation
-from tidemill.shim.remote_stores import RemoteStores
-from tidemill.shim.transfers import RemoteBody, RemoteFault, Transfers, TransfersClosed
 
 __all__ = ["Prefetched", "prefetch"]
 

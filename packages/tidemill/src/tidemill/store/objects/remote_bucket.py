@@ -10,19 +10,23 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.errors import ServiceUnavailable
-from tidemill.instance.remote_s3 import RemoteUnusable, remote_client
+from tidemill.instance.remote_s3 import RemoteUnusable
+from tidemill.instance.remote_stores import RemoteStores
+from tidemill.instance.spec import RemoteObject
+from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
 from tidemill.store.objects.errors import ContentMissing
 
-__all__ = ["PART_BYTES", "BucketUnavailable", "RemoteBucket", "RemoteReader"]
+__all__ = ["PART_BYTES", "BucketUnavailable", "RemoteBucket"]
 
 _log = structlog.get_logger("tidemill.store")
 
@@ -32,10 +36,7 @@ _MIB = 1024 * 1024
 _PARTS_MAX = 10_000
 _PARTS_AT_ONCE = 4
 _CONNECT_TIMEOUT_S = 4
-_READ_TRIES = 5
-_FIRST_PAUSE_S = 0.2
 _NETWORK = "check its endpoint_url and the network"
-_MISSING = ("404", "NoSuchKey", "NotFound")
 
 
 class RemoteBucket:
@@ -50,9 +51,9 @@ class RemoteBucket:
     def __init__(self, name: str, remote: RemoteS3, *, pattern: str) -> None:
         self.name = name
         self.place = f"{remote.endpoint_url} (remote_s3 {pattern!r})"
-        self._remote = remote
-        self._lock = threading.Lock()
-        self._made: Any = None
+        self._pattern = pattern
+        self._stores = RemoteStores({pattern: remote}, connect_timeout_s=_CONNECT_TIMEOUT_S)
+        self._transfers = Transfers(self._stores)
 
     def put(self, key: str, file: Path, *, size_bytes: int, md5: str, abandoned: threading.Event) -> None:
         """Upload a file. The store checks the MD5 of every request.
@@ -74,24 +75,40 @@ class RemoteBucket:
             digest = base64.b64encode(bytes.fromhex(md5)).decode()
             client.put_object(Bucket=self.name, Key=key, Body=file.read_bytes(), ContentMD5=digest)
 
-    def get(self, key: str, *, offset: int, size_bytes: int | None, etag: str = "") -> dict[str, Any]:
-        """Return the answer of GetObject for a range of bytes.
+    def read(self, key: str, *, whole_bytes: int, offset: int = 0, size_bytes: int | None = None) -> Generator[bytes]:
+        """Yield a range of an object in pieces of at least 1 MiB, except the last one.
 
         Args:
             key: Key of the object.
+            whole_bytes: Expected length of the whole object.
             offset: Offset of the first byte.
-            size_bytes: Number of bytes, at least 1; None for all bytes from ``offset`` on.
-            etag: ETag that the object must have. Default: any.
+            size_bytes: Number of bytes, at least 1. Default: all from ``offset`` on.
 
         Raises:
-            ContentMissing: There is no such object, or it has another ETag.
+            ContentMissing: The object was removed or replaced, or has another length.
             ServiceUnavailable: The store does not answer, or refuses.
         """
-        options: dict[str, str] = {"IfMatch": etag} if etag else {}
-        if offset or size_bytes is not None:
-            options["Range"] = f"bytes={offset}-{'' if size_bytes is None else offset + size_bytes - 1}"
-        with self._asked(f"reading {key}") as client:
-            return dict(client.get_object(Bucket=self.name, Key=key, **options))
+        uri = str(S3Uri(self.name, key))
+        entry = RemoteObject(uri=uri, name=key, size_bytes=whole_bytes, etag="", remote=self._pattern)
+        end = whole_bytes if size_bytes is None else offset + size_bytes
+        piece = bytearray()
+        try:
+            with contextlib.closing(RemoteBody(entry, self._transfers).pieces(_MIB, start=offset, end=end)) as received:
+                for part in received:
+                    piece += part
+                    if len(piece) >= _MIB:
+                        yield bytes(piece)
+                        piece.clear()
+        except RemoteFault as fault:
+            if fault.is_gone:
+                raise ContentMissing(f"it was removed or replaced there: {fault.reason}") from fault
+            raise self._unavailable(f"reading {key}", fault.reason, fault.status) from fault
+        if piece:
+            yield bytes(piece)
+
+    def close(self) -> None:
+        """End all reads."""
+        self._transfers.close()
 
     def remove(self, key: str, *, uploading: bool) -> None:
         """Remove an object, whether or not it exists.
@@ -165,18 +182,16 @@ class RemoteBucket:
 
     @contextlib.contextmanager
     def _asked(self, doing: str) -> Iterator[Any]:
-        """Yield the client, and turn its errors into ContentMissing or ServiceUnavailable."""
+        """Yield the client, and turn its errors into ServiceUnavailable."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.exceptions import HTTPClientError as BrokenConnection
 
         try:
-            yield self._client()
+            yield self._stores.client(self._pattern)
         except ClientError as error:
             answer = error.response.get("Error", {})
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = answer.get("Code", "")
-            if code in _MISSING or status == 412:
-                raise ContentMissing(f"it was removed or replaced there: HTTP {status} {code}") from error
             said = f"HTTP {status}" if code == str(status) else f"HTTP {status} {code}: {answer.get('Message', '')}"
             raise self._unavailable(doing, said.rstrip(": "), status) from error
         except RemoteUnusable as error:
@@ -194,12 +209,6 @@ class RemoteBucket:
             refused=400 <= status < 500 and status != 429,
         )
 
-    def _client(self) -> Any:
-        with self._lock:
-            if self._made is None:
-                self._made = remote_client(self._remote, connect_timeout_s=_CONNECT_TIMEOUT_S)
-            return self._made
-
 
 class BucketUnavailable(ServiceUnavailable):
     """A request to the remote S3 failed.
@@ -215,80 +224,6 @@ class BucketUnavailable(ServiceUnavailable):
         self.reason = reason
         self.advice = advice
         self.refused = refused
-
-
-class RemoteReader:
-    """Reads a range of an object in order. After a broken connection, reading continues over a new connection.
-
-    Args:
-        bucket: Bucket of the object.
-        key: Key of the object.
-        offset: Offset of the first byte.
-        size_bytes: Number of bytes, at least 1.
-        whole_bytes: Expected length of the whole object.
-    """
-
-    def __init__(self, bucket: RemoteBucket, key: str, *, offset: int, size_bytes: int, whole_bytes: int) -> None:
-        self._bucket = bucket
-        self._key = key
-        self._offset = offset
-        self._left_bytes = size_bytes
-        self._whole_bytes = whole_bytes
-        self._etag = ""
-        self._body: Any = None
-
-    def read(self, size_bytes: int) -> bytes:
-        """Return the next bytes, at most ``size_bytes``; empty at the end.
-
-        Raises:
-            ContentMissing: The object was removed or replaced, or has another length.
-            ServiceUnavailable: The store does not answer, or refuses.
-        """
-        pause_s = _FIRST_PAUSE_S
-        for tries_left in reversed(range(_READ_TRIES)):
-            if not self._left_bytes:
-                return b""
-            piece, error = self._try(min(size_bytes, self._left_bytes))
-            if piece:
-                self._offset += len(piece)
-                self._left_bytes -= len(piece)
-                return piece
-            self.close()
-            if not tries_left:
-                raise BucketUnavailable(
-                    f"the S3 that holds contents broke off at byte {self._offset} of {self._key} in bucket"
-                    f" {self._bucket.name!r} of {self._bucket.place}: {error or 'the answer ended early'}",
-                    advice=_NETWORK,
-                    refused=False,
-                )
-            threading.Event().wait(pause_s)
-            pause_s *= 2
-        return b""
-
-    def close(self) -> None:
-        """End the transfer."""
-        if self._body is not None:
-            self._body.close()
-            self._body = None
-
-    def _try(self, size_bytes: int) -> tuple[bytes, Exception | None]:
-        from botocore.exceptions import BotoCoreError
-        from urllib3.exceptions import HTTPError
-
-        try:
-            self._body = self._body or self._opened()
-            return self._body.read(size_bytes), None
-        except (BotoCoreError, HTTPError, OSError) as error:
-            return b"", error
-
-    def _opened(self) -> Any:
-        answer = self._bucket.get(self._key, offset=self._offset, size_bytes=self._left_bytes, etag=self._etag)
-        content_range = answer.get("ContentRange") or f"/{answer['ContentLength']}"
-        self._etag, found = answer.get("ETag", ""), content_range.rpartition("/")[2]
-        if found != str(self._whole_bytes) or answer["ContentLength"] != self._left_bytes:
-            answer["Body"].close()
-            raise ContentMissing(f"it was replaced there: it has {found} bytes of {self._whole_bytes}")
-        return answer["Body"]
 
 
 def _read(file: Path, offset: int, size_bytes: int) -> bytes:

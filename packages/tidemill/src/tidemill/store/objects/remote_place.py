@@ -32,7 +32,7 @@ from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ContentMissing, ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
-from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket, RemoteReader
+from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket
 
 __all__ = ["RemotePlace", "content_name"]
 
@@ -40,7 +40,6 @@ T = TypeVar("T")
 
 _log = structlog.get_logger("tidemill.store")
 _THREADS = 24
-_PIECE_BYTES = 1024 * 1024
 _CLEAN_EVERY_S = 30.0
 _CLEAN_AT_ONCE = 16
 
@@ -213,18 +212,18 @@ class RemotePlace:
             ServiceUnavailable: The content cannot be read now.
         """
         bucket, key = self._place(content_id)
-        reader = RemoteReader(bucket, key, offset=offset, size_bytes=size_bytes, whole_bytes=whole_bytes)
+        received = bucket.read(key, whole_bytes=whole_bytes, offset=offset, size_bytes=size_bytes)
 
         async def read() -> bytes:
             try:
-                return await self._run(reader.read, _PIECE_BYTES)
+                return await self._run(next, received, b"")
             except ContentMissing as error:
                 raise self.damaged(content_id, name=name, found=str(error)) from error
 
         try:
-            return _pieces(await read(), read, reader.close)
+            return _pieces(await read(), read, received.close)
         except BaseException:
-            reader.close()
+            received.close()
             raise
 
     async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
@@ -289,7 +288,9 @@ class RemotePlace:
             await asyncio.sleep(_CLEAN_EVERY_S)
 
     def close(self) -> None:
-        """End the threads. Contents that remain to be removed are recorded, and removed after the next start."""
+        """End all reads and the threads. Contents that remain to be removed are recorded, and removed after a start."""
+        for bucket in self._buckets.values():
+            bucket.close()
         self._threads.shutdown()
 
     @contextlib.asynccontextmanager
@@ -347,12 +348,7 @@ class RemotePlace:
 
     def _read(self, content_id: str, size_bytes: int) -> Iterable[bytes]:
         bucket, key = self._place(content_id)
-        if not size_bytes:
-            return
-        reader = RemoteReader(bucket, key, offset=0, size_bytes=size_bytes, whole_bytes=size_bytes)
-        with contextlib.closing(reader):
-            while piece := reader.read(_PIECE_BYTES):
-                yield piece
+        return bucket.read(key, whole_bytes=size_bytes) if size_bytes else ()
 
     def _read_copy(self, content_id: str) -> bytes | None:
         try:
@@ -374,9 +370,7 @@ class RemotePlace:
             file.flush()
             md5 = hashlib.md5(mark, usedforsecurity=False).hexdigest()
             bucket.put(key, Path(file.name), size_bytes=len(mark), md5=md5, abandoned=threading.Event())
-        reader = RemoteReader(bucket, key, offset=0, size_bytes=len(mark), whole_bytes=len(mark))
-        with contextlib.closing(reader):
-            found = reader.read(len(mark))
+        found = b"".join(bucket.read(key, whole_bytes=len(mark)))
         bucket.remove(key, uploading=False)
         if found != mark:
             raise ContentMissing(f"of {mark!r} it returned {found!r}")

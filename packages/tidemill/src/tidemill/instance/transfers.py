@@ -1,11 +1,13 @@
 """Read objects of remote S3 stores: each byte once and in order, even if connections break.
 
+The service and the instances read through this module, whatever they do with the bytes.
 Each request is signed when it is sent. Redirections are not followed, so that only servers named in the settings get
 requests.
 """
 
 import contextlib
 import re
+import select
 import socket
 import ssl
 import struct
@@ -17,18 +19,17 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from tidemill.instance.remote_s3 import RemoteUnusable
+from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import RemoteObject
-from tidemill.shim.remote_stores import RemoteStores
 
 __all__ = ["RemoteBody", "RemoteFault", "Transfers", "TransfersClosed"]
 
-_CONNECT_TIMEOUT_S = 10.0
 _SILENCE_TIMEOUT_S = 60.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger
 _TRIES = 6  # in a row that received no byte
 _FIRST_PAUSE_S = 0.2
 _ERROR_BYTES = 4096
-_OK, _PARTIAL, _TOO_MANY, _SERVER_FAULTS = 200, 206, 429, range(500, 600)
+_OK, _PARTIAL, _MISSING, _REPLACED, _TOO_MANY, _SERVER_FAULTS = 200, 206, 404, 412, 429, range(500, 600)
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 _CREDENTIALS = "check the credentials and what they allow"
 _ADVICE = {
@@ -40,7 +41,20 @@ _ADVICE = {
 
 
 class RemoteFault(Exception):
-    """An object cannot be read; the message is one line with the object, the endpoint and the reason."""
+    """An object cannot be read; the message is one line with the object, the endpoint and the reason.
+
+    Args:
+        message: The message.
+        reason: The reason alone.
+        status: HTTP status of the answer; 0 without one.
+        is_gone: Whether the object was removed or replaced.
+    """
+
+    def __init__(self, message: str, *, reason: str, status: int, is_gone: bool) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+        self.is_gone = is_gone
 
 
 class TransfersClosed(Exception):
@@ -48,7 +62,11 @@ class TransfersClosed(Exception):
 
 
 class _Broken(Exception):
-    """A transient error, after which the request is repeated."""
+    """A transient error, after which the request is repeated; with the HTTP status of the answer, or 0."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Transfers:
@@ -127,7 +145,10 @@ class Transfers:
             found = next((each for each in self._idle if each.place == (scheme, netloc)), None)
             if found:
                 self._idle.remove(found)
-            connection = found or _Connection(scheme, netloc, tls)
+            if found and found.was_ended():
+                found.close()
+                found = None
+            connection = found or _Connection(scheme, netloc, tls, connect_timeout_s=self.stores.connect_timeout_s)
             connection.reusable = False
             self._open.add(connection)
             return connection
@@ -175,7 +196,7 @@ class RemoteBody:
                 self._transfers.forget_idle()
                 failures = 1 if offset > before else failures + 1
                 if failures >= _TRIES or isinstance(error, ssl.SSLCertVerificationError):
-                    raise self._fault(_words(error)) from error
+                    raise self._broken_off(error) from error
             self._transfers.pause(_FIRST_PAUSE_S * 2 ** (failures - 1))
 
     @contextlib.contextmanager
@@ -184,7 +205,7 @@ class RemoteBody:
         try:
             url = urlsplit(self._transfers.stores.link(self._entry))
         except RemoteUnusable as error:
-            raise self._fault(str(error)) from error
+            raise self._fault(str(error), status=403) from error
         target = f"{url.path}?{url.query}" if url.query else url.path
         headers = {"Accept-Encoding": "identity"}
         if self._etag:
@@ -203,24 +224,36 @@ class RemoteBody:
     def _check(self, response: HTTPResponse, offset: int, end: int) -> None:
         entry, status = self._entry, response.status
         if status == _TOO_MANY or status in _SERVER_FAULTS:
-            raise _Broken(f"HTTP {status} {_code(response)}".rstrip())
+            raise _Broken(f"HTTP {status} {_code(response)}".rstrip(), status)
         if status not in (_OK, _PARTIAL):
-            advice = _ADVICE.get(status, "check endpoint_url, region and credentials")
-            raise self._fault(f"HTTP {status} {_code(response)}".rstrip() + f"; {advice}")
+            code, advice = _code(response), _ADVICE.get(status, "check endpoint_url, region and credentials")
+            is_gone = status == _REPLACED or (status == _MISSING and code in ("", "NoSuchKey"))
+            raise self._fault(f"HTTP {status} {code}".rstrip(), advice=advice, status=status, is_gone=is_gone)
         etag = response.headers.get("ETag")
         self._etag = self._etag or etag or ""
         if etag != self._etag and self._etag:  # from a store that ignores If-Match
-            raise self._fault(f"its ETag is {etag}, and was {self._etag}; {_ADVICE[412]}")
-        partial = offset or end < entry.size_bytes
-        if partial and not (response.headers.get("Content-Range") or "").startswith(f"bytes {offset}-"):
+            raise self._fault(f"its ETag is {etag}, and was {self._etag}", advice=_ADVICE[_REPLACED], is_gone=True)
+        partial, content_range = offset or end < entry.size_bytes, response.headers.get("Content-Range") or ""
+        if partial and not content_range.startswith(f"bytes {offset}-"):
             raise self._fault(f"it is read from byte {offset}, and the store does not answer ranges")
-        if response.length != end - offset:
-            raise self._fault(f"its length is not {entry.size_bytes} bytes any more; {_ADVICE[412]}")
+        found = content_range.rpartition("/")[2] if partial else str(response.length)
+        if found != str(entry.size_bytes) or response.length != end - offset:
+            reason = f"it has {found} bytes, and had {entry.size_bytes}"
+            raise self._fault(reason, advice=_ADVICE[_REPLACED], is_gone=True)
 
-    def _fault(self, reason: str) -> RemoteFault:
-        return RemoteFault(
-            f"{self._entry.uri} cannot be read from {self._transfers.stores.endpoint(self._entry)}: {reason}"
-        )
+    def _broken_off(self, error: Exception) -> RemoteFault:
+        """Return the error for a transient one that has lasted too long."""
+        if isinstance(error, _Broken):
+            return self._fault(str(error), status=error.status)
+        late = isinstance(error, TimeoutError)
+        reason = "nothing came in time" if late else getattr(error, "strerror", None) or error or type(error).__name__
+        return self._fault(str(reason), advice="check endpoint_url and the network")
+
+    def _fault(self, reason: str, *, advice: str = "", status: int = 0, is_gone: bool = False) -> RemoteFault:
+        place = self._transfers.stores.endpoint(self._entry)
+        said = f"{reason}; {advice}" if advice else reason
+        message = f"{self._entry.uri} cannot be read from {place}: {said}"
+        return RemoteFault(message, reason=reason, status=status, is_gone=is_gone)
 
 
 class _Connection(HTTPConnection):
@@ -230,14 +263,16 @@ class _Connection(HTTPConnection):
         scheme: ``http`` or ``https``.
         netloc: Host and port.
         tls: TLS context that verifies the server; None for http.
+        connect_timeout_s: Longest time until a connection to one address is made.
     """
 
-    def __init__(self, scheme: str, netloc: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, scheme: str, netloc: str, tls: ssl.SSLContext | None, *, connect_timeout_s: float) -> None:
         self.default_port = 80 if tls is None else 443
         super().__init__(netloc)
         self.place = (scheme, netloc)
         self.reusable = False
         self._tls = tls
+        self._connect_timeout_s = connect_timeout_s
         self._socket: socket.socket | None = None
         self._interrupted = False
 
@@ -245,7 +280,7 @@ class _Connection(HTTPConnection):
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         for number, (family, kind, protocol, _, address) in enumerate(found, 1):
             sock = self._use(socket.socket(family, kind, protocol))
-            sock.settimeout(_CONNECT_TIMEOUT_S)
+            sock.settimeout(self._connect_timeout_s)
             try:
                 sock.connect(address)
                 break
@@ -263,6 +298,10 @@ class _Connection(HTTPConnection):
             sock = tls
         sock.settimeout(_SILENCE_TIMEOUT_S)
         self.sock = sock
+
+    def was_ended(self) -> bool:
+        """Return whether the store has ended an idle connection."""
+        return self._socket is not None and bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         super().close()
@@ -289,14 +328,6 @@ class _Connection(HTTPConnection):
         if self._interrupted:
             sock.close()
             raise TransfersClosed
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, _Broken):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return "nothing came in time; check endpoint_url and the network"
-    return f"{getattr(error, 'strerror', None) or error or type(error).__name__}; check endpoint_url and the network"
 
 
 def _code(response: HTTPResponse) -> str:

@@ -26,9 +26,17 @@ class RemoteStores:
         remotes: The stores, by the names in entries.
         job_keys: ``AWS_*`` variables with the keys of the job, to read the service's S3 from another machine. Default:
             none.
+        connect_timeout_s: Longest time until a connection is made. Default: 10 s.
     """
 
-    def __init__(self, remotes: Mapping[str, RemoteS3], job_keys: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        remotes: Mapping[str, RemoteS3],
+        job_keys: Mapping[str, str] | None = None,
+        *,
+        connect_timeout_s: float = 10,
+    ) -> None:
+        self.connect_timeout_s = connect_timeout_s
         self._remotes = remotes
         self._job_keys = job_keys
         self._lock = threading.Lock()
@@ -53,7 +61,7 @@ class RemoteStores:
             RemoteUnusable: There are no credentials for the store.
         """
         uri = S3Uri.parse(entry.uri)
-        return presigned_get(self._client(entry.remote), uri.bucket, uri.key)
+        return presigned_get(self.client(entry.remote), uri.bucket, uri.key)
 
     def tls(self) -> "ssl.SSLContext":
         """Return the TLS context that verifies servers."""
@@ -61,8 +69,14 @@ class RemoteStores:
             self._tls = self._tls or tls_context()
             return self._tls
 
-    def _client(self, name: str) -> Any:
+    def client(self, name: str) -> Any:
+        """Return boto3's client of a store.
+
+        Raises:
+            RemoteUnusable: There are no credentials for the store.
+        """
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = remote_client(self._remotes[name], self._job_keys if name == SERVICE else None)
+                keys = self._job_keys if name == SERVICE else None
+                self._clients[name] = remote_client(self._remotes[name], keys, connect_timeout_s=self.connect_timeout_s)
             return self._clients[name]
