@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.instance.assignment import SERVICE
-from tidemill.instance.spec import ChannelSpec, RemoteObject
+from tidemill.instance.spec import SERVICE, ChannelSpec, RemoteObject
 from tidemill.instance.status import Outcome, StopReason
 from tidemill.sandbox import detect, fuse_fault
 

@@ -33,12 +33,11 @@ from tidemill.executors.networks import JobNetworks
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.executors.shim_watch import ShimWatch
 from tidemill.executors.warm import WarmProcesses
-from tidemill.instance.assignment import SERVICE
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, RESTORED, Site, SpecRecord
-from tidemill.instance.spec import FAST_FILE, ChannelSpec, Entry, Input, InstanceSpec, ObjectFile, RemoteObject
+from tidemill.instance.spec import FAST_FILE, SERVICE, ChannelSpec, Entry, Input, InstanceSpec, ObjectFile, RemoteObject
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect, fuse_fault
 from tidemill.shim.failures import InstanceFailure

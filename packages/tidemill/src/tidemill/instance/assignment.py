@@ -15,13 +15,9 @@ from tidemill.instance.records import (
     spec_from_json,
     spec_to_json,
 )
-from tidemill.instance.spec import Input, InstanceSpec, ObjectFile, RemoteObject
+from tidemill.instance.spec import SERVICE, Input, InstanceSpec, ObjectFile, RemoteObject
 
-__all__ = ["SERVICE", "Assignment"]
-
-SERVICE = "@service"
-"""Name of the service's S3 among the remote stores of an assignment. No bucket can have it. Requests to it are signed
-with the keys of the job; other stores get those that the machine has for them."""
+__all__ = ["Assignment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

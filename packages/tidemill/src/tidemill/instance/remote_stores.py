@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
-from tidemill.instance.assignment import SERVICE
 from tidemill.instance.remote_s3 import presigned_get, remote_client, tls_context
-from tidemill.instance.spec import RemoteObject
+from tidemill.instance.spec import SERVICE, RemoteObject
 
 if TYPE_CHECKING:
     import ssl

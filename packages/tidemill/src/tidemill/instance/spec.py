@@ -11,6 +11,7 @@ from tidemill.core.remotes import RemoteS3
 
 __all__ = [
     "FAST_FILE",
+    "SERVICE",
     "ChannelSpec",
     "Entry",
     "InlineText",
@@ -23,6 +24,9 @@ __all__ = [
 
 FAST_FILE = "FastFile"
 """An input mode of a channel; see `ChannelSpec`."""
+SERVICE = "@service"
+"""Name of the service's S3 among the remote stores of an assignment. No bucket can have it. Requests to it are signed
+with the keys of the job; other stores get those that the machine has for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
