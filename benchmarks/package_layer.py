@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tidemill.core.images import DEFAULT_TENSORFLOW
-from tidemill.environments.builder import Environment, Environments
+from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.environments.venv_files import write_venv
 from tidemill.settings import Settings
 
@@ -37,7 +37,7 @@ def main() -> None:
             print(f"{what}, {name}: {statistics.median(values) * 1e3:.2f} ms ({ordered[0]:.2f}, {ordered[-1]:.2f})")
 
 
-def measure(environment: Environment, prefix: Path) -> list[tuple[float, float]]:
+def measure(environment: JobEnvironment, prefix: Path) -> list[tuple[float, float]]:
     """Return time and CPU time, in seconds, of each of the steps."""
     return [
         timed(partial(subprocess.run, [environment.python, "-c", "pass"], check=True)),

@@ -23,7 +23,7 @@ from pathlib import Path
 from tidemill.core.clock import SystemClock
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.spec import ChannelSpec, ObjectFile
-from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder import PipeFeeder
 from tidemill.shim.feeder.inflate import codec, inflate
 
 MIB = 1 << 20
@@ -54,7 +54,7 @@ def feed(directory: Path, objects: list[ObjectFile], **settings: str) -> float:
         instance.channels.mkdir()
         instance.write_channel("c", objects)
         spec = ChannelSpec(name="c", objects=(), input_mode="Pipe", **settings)  # pyrefly: ignore[bad-argument-type]
-        feeder = Feeder(instance, [spec], log=print, clock=SystemClock())
+        feeder = PipeFeeder(instance, [spec], log=print, clock=SystemClock())
         with feeder.running() as start:
             reader = subprocess.Popen([sys.executable, "-c", DRAIN, str(instance.ml / "input/data/c_0")])
             before_s = cpu_s()

@@ -38,7 +38,7 @@ from sqlalchemy import insert
 from control_plane import cpu_s
 from tidemill.control.jobs import job_record
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.instance.assignment import Assignment
+from tidemill.instance.assignment import AgentAssignment
 from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.records.store import _checksum, _to_row
@@ -117,7 +117,7 @@ async def simulate(directory: Path, url: str) -> None:
 
 async def hollow_agent(data: bytes, url: str, counts: dict[str, int]) -> None:
     """Report the phases of one instance, then send heartbeats."""
-    spec = Assignment.from_bytes(data).spec
+    spec = AgentAssignment.from_bytes(data).spec
     keys = Credentials(
         spec.variables["AWS_ACCESS_KEY_ID"],
         spec.variables["AWS_SECRET_ACCESS_KEY"],

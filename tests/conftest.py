@@ -18,7 +18,7 @@ import botocore.loaders
 import pytest
 
 from tidemill.core.frameworks import FRAMEWORKS
-from tidemill.environments.builder import Environment, Environments
+from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import MissingInterpreterError
 from tidemill.settings import Settings
 from tidemill.testing import Service
@@ -187,7 +187,7 @@ def jobs_of() -> type[Jobs]:
 
 
 @pytest.fixture(scope="session")
-def build_environment() -> Callable[..., Environment]:
+def build_environment() -> Callable[..., JobEnvironment]:
     """Return a function that builds the environment of a TensorFlow version, on its newest Python unless told.
 
     A test calls it before it creates a job, because the build takes longer than the test waits for the job. If the
@@ -195,7 +195,7 @@ def build_environment() -> Callable[..., Environment]:
     """
     environments = Environments(Settings().environments_dir)
 
-    def build(version: str, *, python: str | None = None) -> Environment:
+    def build(version: str, *, python: str | None = None) -> JobEnvironment:
         try:
             return environments.ensure(FRAMEWORKS[version].environment, python=python, log=print)
         except MissingInterpreterError as error:

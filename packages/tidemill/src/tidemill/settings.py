@@ -17,7 +17,7 @@ from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.core.limits import LimitPolicy
 from tidemill.core.machine_share import MachineShare
 from tidemill.core.names import DEFAULT_REGION, S3Uri
-from tidemill.core.policy import Policy
+from tidemill.core.policy import IamPolicy
 from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import check_role_names
@@ -26,7 +26,7 @@ __all__ = ["NamedEndpoint", "Settings"]
 
 _ENDPOINT_VARIABLES = ("TIDEMILL_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER", "AWS_ENDPOINT_URL")
 
-_Policies = Annotated[dict[str, Annotated[Policy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
+_Policies = Annotated[dict[str, Annotated[IamPolicy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
 
 
 def _xdg(variable: str, fallback: str) -> Path:

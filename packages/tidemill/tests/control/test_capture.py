@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill.control.endpoints.capture import Capture, Captured
-from tidemill.control.endpoints.traffic import Call
+from tidemill.control.endpoints.traffic import ModelCall
 from tidemill.control.invoker import Answer
 from tidemill.errors import ServiceUnavailable
 
@@ -61,7 +61,7 @@ def invoke(
     status: int = 200,
     **config: Any,
 ) -> None:
-    call = Call(body=body, headers={"content-type": content_type}, timeout_s=1)
+    call = ModelCall(body=body, headers={"content-type": content_type}, timeout_s=1)
     captured = Captured(endpoint="digits", variant="v1", config={**CONFIG, **config}, inference_id="i-7")
     capture.note(captured, call, Answer(status, {"content-type": "application/json; charset=utf-8"}, answer))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.channels import Channels, DataMissing, channel_config
+from tidemill.control.channels import ChannelResolver, DataMissing, channel_config
 from tidemill.core.clock import SystemClock
 from tidemill.core.instances import ObjectReference
 from tidemill.instance.spec import ChannelSpec, InlineText
@@ -34,7 +34,7 @@ def resolve(tmp_path: Path) -> Iterator[Resolve]:
                     data = content if isinstance(content, bytes) else json.dumps(content).encode()
                     await store.put_bytes("bucket", key, data)
                 request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}, **members}
-                spec, record = await asyncio.to_thread(Channels(store).resolve, request, job_mode=job_mode)
+                spec, record = await asyncio.to_thread(ChannelResolver(store).resolve, request, job_mode=job_mode)
                 records.append(record)
                 contents[:] = [_content(store, entry) for entry in spec.objects]
                 await store.close()

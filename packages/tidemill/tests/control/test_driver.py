@@ -35,7 +35,7 @@ from tidemill.errors import (
     ValidationException,
 )
 from tidemill.instance.spec import InstanceSpec
-from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, StopReason
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
@@ -95,7 +95,7 @@ class Publisher:
 
     async def publish(self, job: TrainingJob, ended: InstanceExit) -> str:
         self.published.append(job.name)
-        return f"s3://bucket/{job.name}/model.tar.gz" if ended.outcome is not Outcome.FAILED else ""
+        return f"s3://bucket/{job.name}/model.tar.gz" if ended.outcome is not InstanceOutcome.FAILED else ""
 
     def log(self, job: TrainingJob, lines: Sequence[str]) -> None:
         assert not lines
@@ -462,11 +462,11 @@ def test_a_job_that_lost_its_network_starts_again_like_one_that_lost_an_instance
         first, second = await stage.create_gang(2)
         for ref in (first, second):
             await stage.until(lambda ref=ref: ref in stage.executor.launches)  # type: ignore[misc]
-            stage.executor.end(ref, Outcome.FAILED, gone, lost=True)
+            stage.executor.end(ref, InstanceOutcome.FAILED, gone, lost=True)
             stage.wake(ref)
         for ref in (replace(first, attempt=2), replace(second, attempt=2)):
             await stage.until(lambda ref=ref: ref in stage.executor.launches)  # type: ignore[misc]
-            stage.executor.end(ref, Outcome.COMPLETED)
+            stage.executor.end(ref, InstanceOutcome.COMPLETED)
             stage.wake(ref)
         return await stage.reaches(SecondaryStatus.COMPLETED, "gang")
 
@@ -479,7 +479,7 @@ def test_internal_errors_are_retried_only_with_a_retry_strategy(make_stage: Make
         stage = make_stage()
         ref = await stage.create(f"job-{len(members)}-{len(failure)}", **members)
         await stage.until(lambda: ref in stage.executor.launches)
-        stage.executor.end(ref, Outcome.FAILED, failure)
+        stage.executor.end(ref, InstanceOutcome.FAILED, failure)
         stage.wake(ref)
         name = f"job-{len(members)}-{len(failure)}"
         again = replace(ref, attempt=2)
@@ -500,14 +500,14 @@ def test_an_interrupted_job_continues_as_its_next_attempt_and_a_stop_ends_it(mak
         await stage.until(lambda: ref in stage.executor.launches)
         await stage.training.interrupt("digits")
         await stage.until(lambda: stage.executor.stops == [(ref, StopReason.INTERRUPTED)])
-        stage.executor.end(ref, Outcome.STOPPED)
+        stage.executor.end(ref, InstanceOutcome.STOPPED)
         stage.wake(ref)
         second = replace(ref, attempt=2)
         await stage.until(lambda: second in stage.executor.launches)
         await stage.training.interrupt("digits")
         await stage.until(lambda: (second, StopReason.INTERRUPTED) in stage.executor.stops)
         await stage.training.stop("digits")
-        stage.executor.end(second, Outcome.STOPPED)
+        stage.executor.end(second, InstanceOutcome.STOPPED)
         stage.wake(second)
         return await stage.reaches(SecondaryStatus.STOPPED)
 
@@ -592,7 +592,7 @@ def test_a_stop_is_sent_once_and_a_script_that_fails_meanwhile_is_stopped_not_fa
         assert stage.training.get("digits").status is TrainingStatus.STOPPING
         stage.executor.report(ref, "Training")
         stage.wake(ref)
-        stage.executor.end(ref, Outcome.FAILED, "AlgorithmError: exit 1")
+        stage.executor.end(ref, InstanceOutcome.FAILED, "AlgorithmError: exit 1")
         stage.wake(ref)
         job = await stage.reaches(SecondaryStatus.STOPPED)
         assert stage.executor.stops == [(ref, StopReason.STOPPED)]
@@ -660,7 +660,7 @@ def test_a_new_attempt_is_launched_and_what_an_older_one_reports_is_ignored(make
         second = await stage.begin_attempt(2)
         await stage.restart()
         await stage.until(lambda: second in stage.executor.launches)
-        stage.executor.end(first, Outcome.FAILED, "AlgorithmError: too late")
+        stage.executor.end(first, InstanceOutcome.FAILED, "AlgorithmError: too late")
         stage.wake(first)
         stage.executor.report(second, "Training")
         stage.wake(second)
@@ -684,7 +684,7 @@ def test_a_status_of_an_older_attempt_is_no_status_of_the_job(
             status = observe(ref)
             if ref.attempt == 2 and status.launched and not late:
                 late.append(ref)
-                ended = InstanceExit(outcome=Outcome.FAILED, failure="AlgorithmError: too late", ended_ms=1)
+                ended = InstanceExit(outcome=InstanceOutcome.FAILED, failure="AlgorithmError: too late", ended_ms=1)
                 return replace(status, running=False, exit=ended, attempt=1)
             return status
 
@@ -737,14 +737,14 @@ def test_the_first_failed_instance_is_the_reason_and_the_others_are_stopped(
         stage = make_stage(capacity=3)
         first, second, third = refs = await stage.create_gang(3)
         await stage.until(lambda: len(stage.executor.launches) == 3)
-        stage.executor.end(second, Outcome.FAILED, "AlgorithmError: ValueError")
+        stage.executor.end(second, InstanceOutcome.FAILED, "AlgorithmError: ValueError")
         if restarted:
             await stage.restart()
         stage.wake(second)
         await stage.until(lambda: len(stage.executor.stops) == 2)
         assert stage.executor.stops == [(first, StopReason.PEER_FAILED), (third, StopReason.PEER_FAILED)]
-        stage.executor.end(first, Outcome.FAILED, "AlgorithmError: the connection was closed", ended_ms=4)
-        stage.executor.end(third, Outcome.STOPPED)
+        stage.executor.end(first, InstanceOutcome.FAILED, "AlgorithmError: the connection was closed", ended_ms=4)
+        stage.executor.end(third, InstanceOutcome.STOPPED)
         stage.wake(first)
         stage.wake(third)
         assert stage.executor.launches == list(refs)
@@ -767,7 +767,7 @@ def test_a_failure_reason_has_at_most_1024_characters(make_stage: MakeStage) -> 
 
 @pytest.mark.parametrize("length", [1003, 1004, 1005, 1024])
 def test_the_reason_of_one_instance_of_several_leaves_room_for_its_name(length: int) -> None:
-    failed = InstanceExit(outcome=Outcome.FAILED, failure="x" * length, ended_ms=1)
+    failed = InstanceExit(outcome=InstanceOutcome.FAILED, failure="x" * length, ended_ms=1)
     statuses = [InstanceStatus(launched=True, running=False, phases=(), exit=failed, attempt=1)] * 2
     ended = Gang(("algo-1", "algo-2"), statuses).end()
     assert ended is not None
@@ -788,7 +788,7 @@ def test_a_lost_instance_is_named_and_the_others_are_stopped(make_stage: MakeSta
             stage.wake(lost)
             stopped = (other, StopReason.PEER_FAILED)
             await stage.until(lambda stopped=stopped: stopped in stage.executor.stops)  # type: ignore[misc]
-            stage.executor.end(other, Outcome.STOPPED)
+            stage.executor.end(other, InstanceOutcome.STOPPED)
             stage.wake(other)
         return await stage.reaches(SecondaryStatus.FAILED, "gang")
 

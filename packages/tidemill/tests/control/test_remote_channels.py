@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tidemill.control.channels import Channels, DataMissing
+from tidemill.control.channels import ChannelResolver, DataMissing
 from tidemill.core.clock import SystemClock
 from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.instance.spec import ChannelSpec, InlineText, RemoteObject
@@ -68,7 +68,7 @@ def resolve(tmp_path: Path, service: Service) -> Resolve:
                 await store.ensure_bucket("near")
                 await store.put_bytes("near", "n", b"near")
                 await store.put_bytes("near", "m", b'[{"prefix": "s3://far-away/"}, "a"]')
-                channels = Channels(store, named, fast_file_fault=lambda: fuse)
+                channels = ChannelResolver(store, named, fast_file_fault=lambda: fuse)
                 source.update(S3DataType=kind, S3Uri=uri)
                 request = {"ChannelName": "train", "DataSource": {"S3DataSource": source}}
                 spec, _ = await asyncio.to_thread(channels.resolve, request, job_mode=mode)

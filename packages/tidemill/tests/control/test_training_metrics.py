@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.training import metric_process
 from tidemill.control.jobs import job_record
+from tidemill.control.training import metric_process
 from tidemill.control.training.metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import SystemClock
 from tidemill.core.segments import SegmentWriter, create_stream

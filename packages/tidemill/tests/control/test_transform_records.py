@@ -9,7 +9,7 @@ import pytest
 from awscrt.checksums import crc32c
 
 from tidemill.control.transform.paths import NothingSelected, Path
-from tidemill.control.transform.payloads import Cutter
+from tidemill.control.transform.payloads import PayloadCutter
 from tidemill.control.transform.processing import Processing, ProcessingFault
 from tidemill.control.transform.records import BadObject, splitter
 
@@ -30,9 +30,9 @@ def tf_record(*records: bytes) -> bytes:
     return b"".join(framed)
 
 
-def cutter(split: str, *, single: bool = False, limit_bytes: int = 20, **members: Any) -> Cutter:
+def cutter(split: str, *, single: bool = False, limit_bytes: int = 20, **members: Any) -> PayloadCutter:
     processing = members.pop("processing", Processing(of_lines=split == "Line"))
-    return Cutter(
+    return PayloadCutter(
         split=splitter(split),
         framed=not single and split != "None",
         single=single,
@@ -42,7 +42,7 @@ def cutter(split: str, *, single: bool = False, limit_bytes: int = 20, **members
     )
 
 
-def bodies(cut: Cutter, content: bytes) -> list[bytes]:
+def bodies(cut: PayloadCutter, content: bytes) -> list[bytes]:
     return [payload.body for payload in cut.payloads(io.BytesIO(content))]
 
 
@@ -61,7 +61,7 @@ def bodies(cut: Cutter, content: bytes) -> list[bytes]:
         (cutter("TFRecord", single=True), tf_record(b"abcde", b"fg"), [b"abcde", b"fg"]),
     ],
 )
-def test_objects_are_cut_into_requests(cut: Cutter, content: bytes, expected: list[bytes]) -> None:
+def test_objects_are_cut_into_requests(cut: PayloadCutter, content: bytes, expected: list[bytes]) -> None:
     assert bodies(cut, content) == expected
 
 
@@ -90,7 +90,7 @@ def test_requests_record_which_records_they_contain() -> None:
     ],
 )
 def test_an_object_in_another_format_than_the_job_declares_is_refused_with_the_reason(
-    cut: Cutter, content: bytes, words: str
+    cut: PayloadCutter, content: bytes, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:
         bodies(cut, content)

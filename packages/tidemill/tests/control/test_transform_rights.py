@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemill.control.transform.rights import NotAllowed, Rights
+from tidemill.control.transform.rights import NotAllowed, RoleRights
 from tidemill.core.names import S3Uri
 from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
@@ -10,9 +10,9 @@ from tidemill.core.roles import Roles
 ROLE = "arn:aws:iam::000000000000:role/service-role/Reader"
 
 
-def rights(*, model: dict[str, object], policy: dict[str, object] | None = None) -> Rights:
+def rights(*, model: dict[str, object], policy: dict[str, object] | None = None) -> RoleRights:
     roles = Roles({"Reader": read_policy(policy)} if policy else {})
-    return Rights(roles, model=model, name="night", output="s3://results/night/out")
+    return RoleRights(roles, model=model, name="night", output="s3://results/night/out")
 
 
 @pytest.mark.parametrize("model", [{"ExecutionRoleArn": ROLE}, {}])

@@ -9,9 +9,9 @@ import pytest
 
 from tidemill.core.policy import (
     ActionPattern,
-    Effect,
+    IamPolicy,
     Permission,
-    Policy,
+    PolicyEffect,
     ResourcePattern,
     Ruling,
     Sign,
@@ -22,8 +22,8 @@ from tidemill.core.policy import (
 GET = Permission("s3:GetObject", "arn:aws:s3:::bucket/key")
 
 
-def policy(*statements: tuple[Effect, str, str]) -> Policy:
-    return Policy(
+def policy(*statements: tuple[PolicyEffect, str, str]) -> IamPolicy:
+    return IamPolicy(
         tuple(
             Statement(effect, (ActionPattern(action),), (ResourcePattern.parse(resource),))
             for effect, action, resource in statements
@@ -37,17 +37,17 @@ def fits(pattern: str, resource: str, **values: str) -> bool:
 
 
 def test_actions_without_a_statement_are_denied() -> None:
-    assert Policy(()).rule(GET, {}) is Ruling.UNMENTIONED
-    assert policy((Effect.ALLOW, "s3:PutObject", "*")).rule(GET, {}) is Ruling.UNMENTIONED
-    assert policy((Effect.ALLOW, "s3:*", "arn:aws:s3:::other/*")).rule(GET, {}) is Ruling.UNMENTIONED
+    assert IamPolicy(()).rule(GET, {}) is Ruling.UNMENTIONED
+    assert policy((PolicyEffect.ALLOW, "s3:PutObject", "*")).rule(GET, {}) is Ruling.UNMENTIONED
+    assert policy((PolicyEffect.ALLOW, "s3:*", "arn:aws:s3:::other/*")).rule(GET, {}) is Ruling.UNMENTIONED
 
 
 def test_a_statement_allows() -> None:
-    assert policy((Effect.ALLOW, "s3:Get*", "arn:aws:s3:::bucket/*")).rule(GET, {}) is Ruling.ALLOWED
+    assert policy((PolicyEffect.ALLOW, "s3:Get*", "arn:aws:s3:::bucket/*")).rule(GET, {}) is Ruling.ALLOWED
 
 
 def test_denying_wins_in_every_order_of_statements() -> None:
-    allow, deny = (Effect.ALLOW, "*", "*"), (Effect.DENY, "s3:GetObject", "arn:aws:s3:::bucket/k*")
+    allow, deny = (PolicyEffect.ALLOW, "*", "*"), (PolicyEffect.DENY, "s3:GetObject", "arn:aws:s3:::bucket/k*")
     assert policy(allow, deny).rule(GET, {}) is Ruling.DENIED
     assert policy(deny, allow).rule(GET, {}) is Ruling.DENIED
     assert policy(allow, deny).rule(Permission("s3:GetObject", "arn:aws:s3:::bucket/other"), {}) is Ruling.ALLOWED
@@ -111,7 +111,7 @@ def test_the_value_of_a_placeholder_is_literal() -> None:
 def test_a_placeholder_without_a_value_fits_nothing() -> None:
     assert not fits("arn:aws:s3:::${job.model_dir}/*", "arn:aws:s3:::/x")
     assert not fits("arn:aws:s3:::${job.model_dir}/*", "arn:aws:s3:::${job.model_dir}/x", name="a")
-    deny = policy((Effect.ALLOW, "*", "*"), (Effect.DENY, "*", "arn:aws:s3:::${job.model_dir}/*"))
+    deny = policy((PolicyEffect.ALLOW, "*", "*"), (PolicyEffect.DENY, "*", "arn:aws:s3:::${job.model_dir}/*"))
     assert deny.rule(GET, {}) is Ruling.ALLOWED
 
 

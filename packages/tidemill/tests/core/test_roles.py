@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import role_name
-from tidemill.core.policy import Permission, Policy, Ruling
+from tidemill.core.policy import IamPolicy, Permission, Ruling
 from tidemill.core.roles import BUILT_IN, Roles
 
 
@@ -42,7 +42,7 @@ def test_a_role_is_known_by_its_name(role: str, name: str) -> None:
 
 
 def test_a_role_without_a_policy_has_the_built_in_one() -> None:
-    nothing = Policy(())
+    nothing = IamPolicy(())
     roles = Roles({"Limited": nothing})
     assert (roles.policy_of("Limited"), roles.policy_of("LIMITED")) == (nothing, nothing)
     assert (roles.policy_of("Limited2"), roles.policy_of("")) == (BUILT_IN, BUILT_IN)

@@ -24,7 +24,7 @@ from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance, LogSink, ObjectSource
 from tidemill.instance.spec import InstanceSpec
-from tidemill.instance.status import Artifact, InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 
 _POLL_S = 0.01
 _KEPT = ("spec.json", "phases.json", "exit.json", "process.json")
@@ -185,7 +185,7 @@ class SeparateExecutor:
     def end(
         self,
         ref: InstanceRef,
-        outcome: Outcome = Outcome.COMPLETED,
+        outcome: InstanceOutcome = InstanceOutcome.COMPLETED,
         failure: str = "",
         *,
         ended_ms: int = 3,
@@ -299,7 +299,7 @@ async def _chunks(file: Path) -> AsyncIterator[bytes]:
 def _exit(value: dict[str, Any]) -> InstanceExit:
     artifacts = {name: Artifact(**artifact) for name, artifact in value["artifacts"].items()}
     return InstanceExit(
-        outcome=Outcome(value["outcome"]),
+        outcome=InstanceOutcome(value["outcome"]),
         failure=value["failure"],
         ended_ms=value["ended_ms"],
         lost=value.get("lost", False),

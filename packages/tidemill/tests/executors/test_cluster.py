@@ -26,8 +26,8 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.remote_s3 import upload, upload_client
 from tidemill.instance.spec import ChannelSpec, InstanceSpec
-from tidemill.instance.status import InstanceExit, Outcome
-from tidemill.node.service import AttemptOver, Service, ServiceAway
+from tidemill.instance.status import InstanceExit, InstanceOutcome
+from tidemill.node.service import AttemptOver, ServiceAway, ServiceClient
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
@@ -232,7 +232,7 @@ def test_code_and_data_come_from_s3_and_the_model_goes_there_in_parts_if_they_ar
     )
     ended = cluster.ended(spec)
     assert ended is not None, cluster.lines(spec)
-    assert (ended.outcome, ended.failure) == (Outcome.COMPLETED, "")
+    assert (ended.outcome, ended.failure) == (InstanceOutcome.COMPLETED, "")
     assert f"first {len(code.getvalue())}" in cluster.lines(spec)
     model = cluster.model_of(spec)
     assert model.etag.endswith("-2")
@@ -255,7 +255,7 @@ def test_data_of_another_s3_is_read_with_the_keys_of_the_machine_and_the_service
     )
     ended = cluster.ended(spec)
     assert ended is not None, cluster.lines(spec)
-    assert (ended.outcome, ended.failure) == (Outcome.COMPLETED, "")
+    assert (ended.outcome, ended.failure) == (InstanceOutcome.COMPLETED, "")
     assert "near far farnear True" in cluster.lines(spec)
     signed = "".join(remote.wire.requests)
     assert os.environ["AWS_ACCESS_KEY_ID"] in signed
@@ -267,7 +267,7 @@ def test_an_object_that_was_replaced_before_the_machine_read_it_fails_the_job_by
     cluster.stored("data/a", b"second")
     ended = cluster.ended(cluster.start("", channels=(ChannelSpec(name="training", objects=[old]),)))
     assert ended is not None
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert "s3://bucket/data/a" in ended.failure
 
 
@@ -310,13 +310,13 @@ def test_an_instance_goes_on_under_a_service_that_starts_when_its_lease_seems_to
     cluster.go()
     ended = cluster.ended(spec)
     assert ended is not None
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
 
 
 def test_an_agent_does_not_end_because_the_clock_of_the_service_is_wrong(cluster: Cluster) -> None:
     spec = cluster.spec("")
     cluster.executor.instances.add(spec)
-    agent = Service(spec.ref, spec.variables)
+    agent = ServiceClient(spec.ref, spec.variables)
     agent.report()
     cluster.service.clock = FastClock()
     with pytest.raises(ServiceAway, match="RequestTimeTooSkewed"):
@@ -335,7 +335,7 @@ def test_a_short_absence_of_the_service_changes_nothing(cluster: Cluster) -> Non
     cluster.service.away = False
     ended = cluster.ended(spec)
     assert ended is not None
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     assert [line for line in cluster.lines(spec) if line.isdigit()] == [str(i) for i in range(2000)]
 
 
@@ -369,7 +369,7 @@ def test_the_instance_of_a_killed_agent_ends_and_the_next_to_end_removes_its_fil
 def test_reports_of_an_older_attempt_are_refused(cluster: Cluster) -> None:
     first = cluster.start(WAIT)
     cluster.wait_for_line(first, "ready")
-    zombie = Service(first.ref, first.variables)
+    zombie = ServiceClient(first.ref, first.variables)
     zombie.report()
     second = replace(
         first,
@@ -391,7 +391,7 @@ def test_reports_of_an_older_attempt_are_refused(cluster: Cluster) -> None:
 def test_the_keys_of_one_job_report_nothing_for_another(cluster: Cluster) -> None:
     victim = cluster.start(WAIT)
     cluster.wait_for_line(victim, "ready")
-    stranger = Service(victim.ref, cluster.service.variables("job-of-somebody"))
+    stranger = ServiceClient(victim.ref, cluster.service.variables("job-of-somebody"))
     with pytest.raises(AttemptOver, match="is not 'job-of-somebody', whose keys signed the request"):
         stranger.report(lost=True)
     assert cluster.executor.observe(victim.ref).running
@@ -418,7 +418,7 @@ def test_an_instance_that_only_waits_keeps_its_lease(cluster: Cluster) -> None:
     spec = cluster.start("import time\nprint('ready', flush=True)\ntime.sleep(13)\n")
     ended = cluster.ended(spec)
     assert ended is not None, "its lease of 10 s has ended"
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
 
 
 def test_the_last_words_of_a_shim_that_cannot_start_are_in_the_log_of_the_job(cluster: Cluster, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.local import LocalExecutor
 from tidemill.executors.split import SplitExecutor
 from tidemill.instance.spec import ChannelSpec, InstanceSpec
-from tidemill.instance.status import InstanceExit, Outcome, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, StopReason
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.leases import SqlLeaseRecords
@@ -291,7 +291,7 @@ def unfinished(job_id: str) -> bool:
 
 def test_a_script_runs_to_its_end_and_its_phases_are_reported_in_order(rig: Rig) -> None:
     spec, ended = rig.run("print('hello')")
-    assert (ended.outcome, ended.failure, dict(ended.artifacts)) == (Outcome.COMPLETED, "", {})
+    assert (ended.outcome, ended.failure, dict(ended.artifacts)) == (InstanceOutcome.COMPLETED, "", {})
     status = rig.executor.observe(spec.ref)
     assert (status.launched, status.running, status.attempt) == (True, False, 1)
     reported = [phase.status for phase in status.phases if phase.status != "DownloadingTrainingImage"]
@@ -300,7 +300,7 @@ def test_a_script_runs_to_its_end_and_its_phases_are_reported_in_order(rig: Rig)
 
 def test_a_script_that_fails_has_a_reason_and_no_model(rig: Rig) -> None:
     _, ended = rig.run(BASE + "(base / 'model/m').touch(); (base / 'output/data/d').touch(); raise SystemExit(3)")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("AlgorithmError: ")
     assert list(ended.artifacts) == ["output"]
 
@@ -310,7 +310,7 @@ def test_packages_are_shared_if_a_job_only_names_them_and_else_its_own(rig: Rig)
     script = "import os; print(os.environ['TIDEMILL_OVERLAY'])"
     for requirements, is_shared in (("one==1", True), ("one==1\n--index-url file:///opt/ml/code", False)):
         _, ended = rig.run(config={"hyperparameters": {"script": script, "requirements": requirements}})
-        assert ended.outcome is Outcome.COMPLETED, ended
+        assert ended.outcome is InstanceOutcome.COMPLETED, ended
         assert bool(ended.record["overlay_key"]) is is_shared
         assert len(ended.record["overlay_sha256"]) == (64 if is_shared else 0)
 
@@ -324,7 +324,7 @@ def test_objects_are_found_by_reference_though_their_names_have_been_given_to_ot
         channels=(ChannelSpec(name="training", objects=objects),),
     )
     rig.stored("data/a", b"replaced", name="a")
-    assert rig.ended(spec.ref).outcome is Outcome.COMPLETED
+    assert rig.ended(spec.ref).outcome is InstanceOutcome.COMPLETED
     assert rig.lines(spec) == ["first second 2"]
 
 
@@ -373,7 +373,7 @@ def test_a_stopped_script_has_time_to_save(rig: Rig) -> None:
     rig.wait_for_line(spec, "ready")
     rig.executor.stop(spec.ref, reason=StopReason.STOPPED)
     ended = rig.ended(spec.ref)
-    assert (ended.outcome, list(ended.artifacts)) == (Outcome.STOPPED, ["model"])
+    assert (ended.outcome, list(ended.artifacts)) == (InstanceOutcome.STOPPED, ["model"])
 
 
 def test_a_killed_instance_is_lost_and_not_started_again(rig: Rig) -> None:
@@ -412,7 +412,7 @@ def test_after_a_restart_everything_is_found_as_it_was_and_goes_on(rig: Rig) -> 
     assert rig.executor.observe(running.ref).running
     rig.executor.stop(running.ref, reason=StopReason.STOPPED)
     rig.wait(lambda: not rig.executor.observe(running.ref).running, news_of=running.ref)
-    assert rig.ended(running.ref).outcome is Outcome.STOPPED
+    assert rig.ended(running.ref).outcome is InstanceOutcome.STOPPED
     assert rig.lines(running) == ["before", "ready"]
 
 
@@ -465,7 +465,7 @@ def test_an_endpoint_answers_at_its_url(rig: Rig) -> None:
     rig.wait(lambda: not rig.executor.observe(spec.ref).running)
     ended = rig.executor.observe(spec.ref).exit
     assert ended is not None
-    assert ended.outcome is Outcome.STOPPED
+    assert ended.outcome is InstanceOutcome.STOPPED
 
 
 def test_of_several_instances_all_are_launched_or_none(rig: Rig) -> None:
@@ -515,7 +515,7 @@ def test_a_new_attempt_ends_the_older_one_whose_reports_count_no_more(rig: Rig) 
     assert rig.executor.observe(ref).running, "the older attempt is another one"
     rig.executor.stop(ref, reason=StopReason.STOPPED)
     rig.wait(lambda: not rig.executor.observe(ref).running, news_of=ref)
-    assert rig.ended(ref).outcome is Outcome.STOPPED
+    assert rig.ended(ref).outcome is InstanceOutcome.STOPPED
     rig.executor.reap(ref.job_id)
     assert rig.executor.publication(ref, "model") is None
 
@@ -532,7 +532,7 @@ def test_training_jobs_run_on_the_cluster_and_endpoints_on_this_machine(rig: Rig
     for spec in (training, endpoint):
         rig.executor.stop(spec.ref, reason=StopReason.STOPPED)
     rig.wait(lambda: not any(rig.executor.observe(spec.ref).running for spec in (training, endpoint)))
-    assert rig.ended(training.ref).outcome is Outcome.STOPPED
+    assert rig.ended(training.ref).outcome is InstanceOutcome.STOPPED
     assert rig.executor.capacity().instances == 3, "those of the cluster"
 
 

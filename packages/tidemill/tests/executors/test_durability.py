@@ -5,7 +5,7 @@ from pathlib import Path
 from durability import Recording
 
 from tidemill.executors import shim_process
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 
 SCRIPT = """
 import os
@@ -23,7 +23,7 @@ def test_a_reported_result_has_durable_archives_and_a_durable_log(make_stage, tm
     monkeypatch.setattr(shim_process, "installer_variables", lambda variables: real(variables) | recording.variables)
     stage = make_stage("plain")
     ref, ended = stage.run(SCRIPT)
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     trace, directory = recording.trace(), stage.directory(ref)
     (reported,) = trace.positions("N", lambda path: path == str(directory.exit_file.resolve()))
 

@@ -8,7 +8,7 @@ import pytest
 from tidemill.core.instances import InstanceRef
 from tidemill.core.process import ProcessId
 from tidemill.executors.base import KnownInstance
-from tidemill.instance.status import Artifact, Outcome
+from tidemill.instance.status import Artifact, InstanceOutcome
 
 REF = InstanceRef(secrets.token_hex(16), 0)
 SCRIPT = "import os, pathlib; base = pathlib.Path(os.environ['SAGEMAKER_BASE_DIR'])\n" + (
@@ -63,7 +63,7 @@ def test_a_job_that_it_could_not_start_any_more_is_started_and_runs_to_its_end(s
     assert recovered == [KnownInstance(ref=REF, kind="training", job_name="digits")]
     stage.executor.relaunch(REF)
     ended = stage.ended(REF)
-    assert (ended.outcome, list(ended.artifacts)) == (Outcome.COMPLETED, ["model"]), ended
+    assert (ended.outcome, list(ended.artifacts)) == (InstanceOutcome.COMPLETED, ["model"]), ended
     log = (stage.state_dir / "logs/group/stream/00000001.log").read_text()
     assert log.splitlines()[-1].endswith(" code data")
 
@@ -90,7 +90,7 @@ def test_a_result_that_it_left_is_read_and_its_artifact_taken_over(stage):
     directory.exit_file.write_text(json.dumps(ended))
     found = stage.executor.observe(REF).exit
     assert (found.outcome, found.artifacts) == (
-        Outcome.COMPLETED,
+        InstanceOutcome.COMPLETED,
         {"model": Artifact(size_bytes=6, sha256="aa", md5="bb")},
     )
     assert stage.executor.publication(REF, "model") == file

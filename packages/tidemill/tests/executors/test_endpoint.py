@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from tidemill.core.limits import InstanceLimits
-from tidemill.instance.status import Outcome, StopReason
+from tidemill.instance.status import InstanceOutcome, StopReason
 
 SERVE = """
 import os, signal, socket, sys
@@ -61,7 +61,7 @@ def test_a_model_is_unpacked_and_served_on_a_unix_socket_and_drained(any_stage):
     assert any_stage.executor.observe(ref).phases[-1].status == "Serving"
     any_stage.executor.stop(ref, reason=StopReason.STOPPED)
     ended = any_stage.ended(ref)
-    assert ended.outcome is Outcome.STOPPED
+    assert ended.outcome is InstanceOutcome.STOPPED
     assert "drained" in any_stage.lines(ref)
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_dies_is_started_again(any_stage):
 
 def test_a_server_that_keeps_dying_fails_with_the_end_of_its_output(stage):
     ref, ended = stage.run(kind="endpoint", model=model(stage, "raise ValueError('no such layer')"))
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("AlgorithmError: the model server ended 5 times within 60 s, last with status 1")
     assert ended.failure.endswith("ValueError: no such layer")
     assert sum("starting the model server again" in line for line in stage.lines(ref)) == 4
@@ -94,7 +94,7 @@ GROWING = (
 def test_a_model_server_with_too_much_memory_is_killed_started_again_and_fails_at_last(stage):
     limits = InstanceLimits(memory_bytes=150 << 20, cpus=1, source="ml.tiny")
     ref, ended = stage.run(kind="endpoint", model=model(stage, GROWING), limits=limits)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     head = "OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 150 MiB (ml.tiny)"
     assert ended.failure.startswith(f"AlgorithmError: {head}, and its peak was "), ended.failure
     lines = stage.lines(ref)
@@ -152,11 +152,11 @@ def test_a_model_is_unpacked_once_for_two_instances_and_removed_with_the_last(st
     (kept,) = (stage.state_dir / "models").iterdir()
     assert call(stage, first) == call(stage, second) == b"pong"
     stage.executor.stop(first, reason=StopReason.STOPPED)
-    assert stage.ended(first).outcome is Outcome.STOPPED
+    assert stage.ended(first).outcome is InstanceOutcome.STOPPED
     assert call(stage, second) == b"pong"
     assert kept.is_dir()
     stage.executor.stop(second, reason=StopReason.STOPPED)
-    assert stage.ended(second).outcome is Outcome.STOPPED
+    assert stage.ended(second).outcome is InstanceOutcome.STOPPED
     assert list(kept.parent.iterdir()) == []
 
 
@@ -170,7 +170,7 @@ def test_a_model_whose_first_instance_was_killed_serves_the_next(stage):
     stage.wait_for_line(second, "serving")
     assert call(stage, second) == b"pong"
     stage.executor.stop(second, reason=StopReason.STOPPED)
-    assert stage.ended(second).outcome is Outcome.STOPPED
+    assert stage.ended(second).outcome is InstanceOutcome.STOPPED
     assert list((stage.state_dir / "models").iterdir()) == []
 
 

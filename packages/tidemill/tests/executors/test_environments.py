@@ -18,7 +18,7 @@ from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments
 from tidemill.environments.changes import release_writable
 from tidemill.environments.overlays import Overlays
-from tidemill.environments.payload import Payload
+from tidemill.environments.payload import RuntimeSource
 from tidemill.environments.progress import BuildProgress
 from tidemill.environments.uv_command import installer_variables
 from tidemill.errors import EnvironmentBuildError
@@ -100,9 +100,9 @@ def test_the_startup_hook_is_silent_where_the_runtime_is_missing(small, tmp_path
 
 
 def test_the_key_follows_lock_payload_and_python(tmp_path, locks):
-    one = Environments(tmp_path, locks=locks, payload=Payload((), (), "one")).describe("tf-2.21")
-    two = Environments(tmp_path, locks=locks, payload=Payload((), (), "two")).describe("tf-2.21")
-    three = Environments(tmp_path, payload=Payload((), (), "one")).describe("tf-2.21")
+    one = Environments(tmp_path, locks=locks, payload=RuntimeSource((), (), "one")).describe("tf-2.21")
+    two = Environments(tmp_path, locks=locks, payload=RuntimeSource((), (), "two")).describe("tf-2.21")
+    three = Environments(tmp_path, payload=RuntimeSource((), (), "one")).describe("tf-2.21")
     assert len({one.key, two.key, three.key}) == 3
 
 
@@ -112,7 +112,8 @@ def test_a_checkout_and_an_installed_tidemill_share_the_base_and_each_sees_its_o
         (source / "tidemill_runtime").mkdir(parents=True)
         (source / "tidemill_runtime/__init__.py").touch()
     stages = [
-        Environments(tmp_path / "e", locks=locks, payload=Payload((), (source,), str(source))) for source in sources
+        Environments(tmp_path / "e", locks=locks, payload=RuntimeSource((), (source,), str(source)))
+        for source in sources
     ]
     lines = []
     first, second = [stage.ensure("tf-2.21", log=lines.append) for stage in stages]
@@ -135,7 +136,7 @@ def test_environments_share_an_aws_cli_that_is_removed_with_the_last_of_them(tmp
     locks.mkdir()
     (locks / "tf-2.21.txt").write_text("")
     (locks / "aws-cli.txt").write_text(small_lock("six"))
-    stages = [Environments(tmp_path / "e", locks=locks, payload=Payload((), (), name)) for name in ("one", "two")]
+    stages = [Environments(tmp_path / "e", locks=locks, payload=RuntimeSource((), (), name)) for name in ("one", "two")]
     lines = []
     first, second = [stage.ensure("tf-2.21", log=lines.append) for stage in stages]
     assert lines.count("tidemill: building environment aws-cli (first use)") == 1
@@ -514,4 +515,4 @@ def test_a_marker_is_valid_only_while_its_directory_exists(tmp_path):
 
 def test_a_tidemill_without_its_payload_is_an_error(tmp_path):
     with pytest.raises(EnvironmentBuildError, match="reinstall tidemill"):
-        Payload.find(wheels=tmp_path, packages=tmp_path)
+        RuntimeSource.find(wheels=tmp_path, packages=tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def test_a_disk_that_is_full_during_a_build(
 ) -> None:
     stage = make_stage("auto", small_disk)
     ref, ended = stage.run("print('ran')")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure == f"ClientError: no space left on device: {small_disk}", stage.lines(ref)
     assert [each for each in small_disk.iterdir() if each.is_dir()] == []
     subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
     fake_environment(small_disk, "tf-2.21")
     ref, ended = stage.run("print('ran')")
-    assert (ended.outcome, stage.lines(ref)[-1]) == (Outcome.COMPLETED, "ran"), ended
+    assert (ended.outcome, stage.lines(ref)[-1]) == (InstanceOutcome.COMPLETED, "ran"), ended
 
 
 def test_a_python_that_the_machine_does_not_have(stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,18 +43,18 @@ def test_a_python_that_the_machine_does_not_have(stage: Any, tmp_path: Path, mon
     monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     _, ended = stage.run("print('ran')", framework_version="1.15", python="3.7")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure == (
         "ClientError: TensorFlow 1.15 runs on Python 3.7, which is not on this machine; install it: `uv python install"
         " 3.7` (or `pyenv install 3.7`)"
     )
     ref, ended = stage.run("print('ran')")
-    assert (ended.outcome, stage.lines(ref)[-1]) == (Outcome.COMPLETED, "ran"), ended
+    assert (ended.outcome, stage.lines(ref)[-1]) == (InstanceOutcome.COMPLETED, "ran"), ended
 
 
 def test_a_python_that_the_version_does_not_run_on(stage: Any) -> None:
     _, ended = stage.run("print('ran')", framework_version="2.15", python="3.7")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure == (
         "InternalServerError: the environment tf-2.15 cannot be built: the environment tf-2.15 does not run on Python"
         " 3.7; it runs on 3.9, 3.10, 3.11"

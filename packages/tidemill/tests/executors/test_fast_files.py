@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tidemill.instance.spec import SERVICE, ChannelSpec, RemoteObject
-from tidemill.instance.status import Outcome, StopReason
+from tidemill.instance.status import InstanceOutcome, StopReason
 from tidemill.sandbox import detect, fuse_fault
 
 fault = fuse_fault(detect("auto").sandbox)
@@ -79,7 +79,7 @@ def test_files_are_listed_with_their_sizes_and_without_a_request(make_stage: Any
         "print(found.f_blocks * found.f_frsize, found.f_bavail, found.f_files, found.f_namemax)"
     )
     ref, ended = stage.run(script, channels=(channel(*objects),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     size_bytes = -(-sum(each.size_bytes for each in objects) // 512) * 512
     assert stage.lines(ref).pop() == f"{size_bytes} 0 {60 + 7 + 1} 255"
     names = [f"d{number}" for number in range(7)]
@@ -96,7 +96,7 @@ def test_a_copy_of_the_channel_can_be_changed(stage: Any, remote: Any) -> None:
         "shutil.rmtree(copy); print(copy.exists())"
     )
     ref, ended = stage.run(script, channels=(channel(remote.put("d/a", b"a")),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "False"
 
 
@@ -110,7 +110,7 @@ def test_only_what_is_read_is_fetched(stage: Any, remote: Any) -> None:
         "print(head.hex(), middle.hex())"
     )
     ref, ended = stage.run(script, channels=(channel(big, remote.put("other", b"x")),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     at = 30 * MIB + 5
     assert stage.lines(ref)[-1] == f"{content[:100].hex()} {content[at : at + 50].hex()}"
     assert ranges(remote) == [f"0-{MIB - 1}", f"{30 * MIB}-{31 * MIB - 1}"]
@@ -126,7 +126,7 @@ def test_whole_files_are_equal_and_each_byte_is_fetched_once(stage: Any, remote:
         "print(json.dumps(sums), digest('a') == sums['a'])"
     )
     ref, ended = stage.run(script, channels=(channel(*objects),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     sums = {name: hashlib.md5(data).hexdigest() for name, data in contents.items()}
     assert stage.lines(ref)[-1] == f"{json.dumps(sums)} True"
     bounds = [list(map(int, each.split("-"))) for each in ranges(remote) if each.split("-")[1]]
@@ -152,7 +152,7 @@ def test_several_processes_and_threads_read_at_once(stage: Any, remote: Any) -> 
         "    print(same, status)"
     )
     ref, ended = stage.run(script, channels=(channel(*objects),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "[1, 1, 1, 1] 0"
 
 
@@ -162,7 +162,7 @@ def test_files_are_whole_although_connections_break(stage: Any, remote: Any) -> 
     ref, ended = stage.run(
         BASE + "print(digest('a'))", channels=(channel(remote.put("a", content)),), remotes=remote.remotes
     )
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == hashlib.md5(content).hexdigest()
 
 
@@ -170,7 +170,7 @@ def test_objects_of_both_stores_are_in_one_channel(stage: Any, remote: Any) -> N
     near = stage.stored(b"near", name="near")
     script = BASE + "print((data / 'near').read_bytes(), (data / 'far').read_bytes())"
     ref, ended = stage.run(script, channels=(channel(near, remote.put("far", b"far")),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "b'near' b'far'"
 
 
@@ -188,7 +188,7 @@ def test_a_replaced_object_is_an_error_and_the_reason_is_in_the_log(stage: Any, 
     made = channel(remote.put("a", b"first"), remote.put("b", b"second"))
     remote.put("b", b"SECOND")
     ref, ended = stage.run(READ_BOTH, channels=(made,), remotes=remote.remotes)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     reason = f"channel 'train': s3://{remote.bucket}/b cannot be read from {remote.wire.url}: HTTP 412"
     assert ended.failure.startswith(f"ClientError: {reason}"), ended
     assert "The script then failed: AlgorithmError: ExecuteUserScriptError" in ended.failure
@@ -202,7 +202,7 @@ def test_an_object_that_may_not_be_read_is_an_error(stage: Any, remote: Any, mon
     made = channel(remote.put("a", b"first"))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     ref, ended = stage.run(BASE + "digest('a')", channels=(made,), remotes=remote.remotes)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert (
         f"s3://{remote.bucket}/a cannot be read from {remote.wire.url}: HTTP 403 SignatureDoesNotMatch" in ended.failure
     )
@@ -213,7 +213,7 @@ def test_a_store_that_is_away_is_an_error(stage: Any, remote: Any) -> None:
     made = channel(remote.put("a", b"first"))
     remote.wire.close()
     _, ended = stage.run(BASE + "digest('a')", channels=(made,), remotes=remote.remotes)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert f"s3://{remote.bucket}/a cannot be read from {remote.wire.url}: Connection refused" in ended.failure
 
 
@@ -222,7 +222,7 @@ def test_a_script_that_handles_the_error_completes(stage: Any, remote: Any) -> N
     remote.put("a", b"SECOND")
     script = BASE + "try: digest('a')\nexcept OSError as error: print('HANDLED', error.errno)"
     ref, ended = stage.run(script, channels=(made,), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert "HANDLED 5" in stage.lines(ref)
 
 
@@ -258,7 +258,7 @@ def test_a_job_ends_with_an_error_if_the_process_of_its_files_is_killed(stage: A
     (server,) = servers_of(stage, ref)
     os.kill(server, signal.SIGKILL)
     ended = stage.ended(ref)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     text = "channel 'train': the process that reads it from the remote S3 has ended with signal 9"
     assert ended.failure.startswith(f"InternalServerError: {text}. The script then failed: "), ended
     assert f"tidemill: {text}" in stage.lines(ref)
@@ -272,7 +272,7 @@ def test_a_job_is_stopped_while_it_reads_from_a_store_that_is_silent(stage: Any,
     stage.wait(ref, lambda: bool(remote.wire.requests))
     began_s = time.monotonic()
     stage.executor.stop(ref, reason=StopReason.STOPPED)
-    assert stage.ended(ref).outcome is Outcome.STOPPED
+    assert stage.ended(ref).outcome is InstanceOutcome.STOPPED
     assert time.monotonic() - began_s < 20
     assert_nothing_is_left(stage, ref)
 
@@ -294,7 +294,7 @@ def test_cached_blocks_can_be_read_while_many_reads_wait_for_a_silent_store(stag
     made = channel(remote.put("cached", b"here"), *objects)
     ref = stage.start(script, channels=(made,), remotes=remote.remotes)
     stage.wait_for_line(ref, "b'here'")
-    assert stage.ended(ref).outcome is Outcome.COMPLETED
+    assert stage.ended(ref).outcome is InstanceOutcome.COMPLETED
     assert_nothing_is_left(stage, ref)
 
 
@@ -324,7 +324,7 @@ def test_a_key_that_is_no_path_of_its_own_fails_the_job(
         for name in names
     ]
     _, ended = stage.run("", channels=(channel(*objects),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert reason in ended.failure
 
 
@@ -341,7 +341,7 @@ def test_the_refusal_names_what_is_missing(make_stage: Any, remote: Any) -> None
 def test_no_secret_is_written(stage: Any, remote: Any) -> None:
     script = BASE + "print(sorted(name for name in os.environ if name.startswith('AWS_'))); digest('a')"
     ref, ended = stage.run(script, channels=(channel(remote.put("a", b"far")),), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "[]"
     secrets = [os.environ["AWS_SECRET_ACCESS_KEY"].encode(), b"X-Amz-Signature", b"Signature="]
     for path in stage.state_dir.rglob("*"):
@@ -356,7 +356,7 @@ def test_objects_of_the_service_alone_are_downloaded_on_another_machine(stage: A
     ref, ended = stage.run(
         BASE + "(data / 'a').write_text('changed')", channels=(channel(own),), remotes=remotes, variables=keys
     )
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert len(gets(remote)) == 1
 
 
@@ -368,7 +368,7 @@ def test_objects_of_the_service_and_of_a_remote_store_are_in_one_channel_on_anot
     remotes = {SERVICE: remote.remotes[remote.bucket], **remote.remotes}
     script = BASE + "print((data / 'a').read_bytes(), (data / 'b').read_bytes())"
     ref, ended = stage.run(script, channels=(channel(own, remote.put("b", b"far")),), remotes=remotes, variables=keys)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "b'own' b'far'"
 
 
@@ -378,7 +378,7 @@ def test_several_channels_of_a_script_that_has_packages_installed_first(stage: A
     script = BASE + "print((data / 'a').read_bytes(), (data / '../eval/b').read_bytes(), flush=True)\n"
     config = {"hyperparameters": {"script": script, "requirements": "one==1"}}
     ref, ended = stage.run(config=config, channels=(first, second), remotes=remote.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert "tidemill: installing packages of /opt/ml/code/requirements.txt" in stage.lines(ref)
     assert stage.lines(ref)[-1] == "b'first' b'second'"
     assert_nothing_is_left(stage, ref)
@@ -407,7 +407,7 @@ def test_the_process_of_the_files_reaches_the_store_from_a_private_network(make_
     script = BASE + "print((data / 'a').read_bytes())"
     made = channel(remote.put("a", b"far"))
     ref, ended = stage.run(script, channels=(made,), remotes=remote.remotes, hosts=("algo-1",))
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "b'far'"
     assert any("isolation=full" in line for line in stage.lines(ref))
 
@@ -451,13 +451,13 @@ def test_a_fault_does_not_keep_its_connection_in_memory(tmp_path: Path, remote: 
     from tidemill.instance.remote_stores import RemoteStores
     from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
     from tidemill.shim.fast_files.cache import BlockCache
-    from tidemill.shim.fast_files.reader import ObjectReader, Position
+    from tidemill.shim.fast_files.reader import BlockReader, FilePosition
 
     gone = replace(remote.put("a", b"a"), etag='"other"')
     with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 1)) as cache:
-        reader = ObjectReader(transfers, cache)
+        reader = BlockReader(transfers, cache)
         with pytest.raises(RemoteFault, match="HTTP 412"):
-            reader.read(0, gone, Position(), 0, 1, check=lambda: None)
+            reader.read(0, gone, FilePosition(), 0, 1, check=lambda: None)
         assert reader.is_unreadable(0)
         gc.collect()
         assert not [each for each in gc.get_objects() if isinstance(each, RemoteBody)]
@@ -483,14 +483,14 @@ def test_the_cache_of_a_channel_has_at_most_the_size_of_the_setting(make_stage: 
     files = [each for each in Path(f"/proc/{server}/fd").iterdir() if str(each.readlink()).endswith(" (deleted)")]
     assert [each.stat().st_size for each in files] == [64 * MIB]
     (stage.directory(ref).ml / "output/go").touch()
-    assert stage.ended(ref).outcome is Outcome.COMPLETED
+    assert stage.ended(ref).outcome is InstanceOutcome.COMPLETED
 
 
 def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_path: Path, remote: Any) -> None:
     from tidemill.instance.remote_stores import RemoteStores
     from tidemill.instance.transfers import Transfers
     from tidemill.shim.fast_files.cache import BlockCache
-    from tidemill.shim.fast_files.reader import ObjectReader, Position
+    from tidemill.shim.fast_files.reader import BlockReader, FilePosition
 
     arrived: queue.Queue[str] = queue.Queue()
     gate = threading.Semaphore(0)
@@ -506,9 +506,9 @@ def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_
     big, large = remote.put("big", bytes(21 * MIB)), remote.put("large", bytes(21 * MIB))
     small = [remote.put(f"small{number}", b"x") for number in range(9)]
 
-    def middle() -> Position:
+    def middle() -> FilePosition:
         """Return the state of a file that was read in order; the next read requests blocks 5 to 20 in two requests."""
-        position = Position()
+        position = FilePosition()
         position.block, position.fetched_to, position.ahead = 4, 5, 8
         return position
 
@@ -517,20 +517,20 @@ def test_a_block_that_is_waited_for_comes_before_blocks_that_are_read_ahead(tmp_
         closing(BlockCache(tmp_path, 64)) as cache,
         ThreadPoolExecutor(16) as threads,
     ):
-        reader = ObjectReader(transfers, cache)
+        reader = BlockReader(transfers, cache)
         reads = []
 
-        def read(number: int, entry: RemoteObject, position: Position, block: int) -> None:
+        def read(number: int, entry: RemoteObject, position: FilePosition, block: int) -> None:
             waits = threading.Event()
             reads.append(threads.submit(reader.read, number, entry, position, block * MIB, 1, check=waits.set))
             assert waits.wait(60)
 
         for number in range(8):  # occupy all connections
-            read(number, small[number], Position(), 0)
+            read(number, small[number], FilePosition(), 0)
         read(10, big, middle(), 5)
         read(11, large, middle(), 5)
-        read(8, small[8], Position(), 0)
-        read(11, large, Position(), 20)
+        read(8, small[8], FilePosition(), 0)
+        read(11, large, FilePosition(), 20)
         names = []
         for _ in range(13):
             names.append(arrived.get(timeout=60))
@@ -548,7 +548,7 @@ def test_what_was_requested_ahead_for_a_closed_file_is_fetched_only_if_another_w
     from tidemill.instance.remote_stores import RemoteStores
     from tidemill.instance.transfers import Transfers
     from tidemill.shim.fast_files.cache import BlockCache
-    from tidemill.shim.fast_files.reader import ObjectReader
+    from tidemill.shim.fast_files.reader import BlockReader
 
     gate = threading.Event()
 
@@ -566,7 +566,7 @@ def test_what_was_requested_ahead_for_a_closed_file_is_fetched_only_if_another_w
         closing(BlockCache(tmp_path, 1000)) as cache,
         ThreadPoolExecutor(16) as threads,
     ):
-        reader = ObjectReader(transfers, cache)
+        reader = BlockReader(transfers, cache)
 
         def start(number: int, entry: RemoteObject, position: Any, block: int) -> Any:
             waits = threading.Event()
@@ -592,11 +592,11 @@ def test_blocks_are_not_replaced_in_a_small_cache_before_they_are_read(tmp_path:
     from tidemill.instance.remote_stores import RemoteStores
     from tidemill.instance.transfers import Transfers
     from tidemill.shim.fast_files.cache import BlockCache
-    from tidemill.shim.fast_files.reader import ObjectReader
+    from tidemill.shim.fast_files.reader import BlockReader
 
     objects = [remote.put(str(number), bytes(20 * MIB)) for number in range(3)]
     with Transfers(RemoteStores(remote.remotes)) as transfers, closing(BlockCache(tmp_path, 12)) as cache:
-        reader = ObjectReader(transfers, cache)
+        reader = BlockReader(transfers, cache)
         positions = [reader.open() for _ in objects]
         for block in range(20):
             for number, entry in enumerate(objects):

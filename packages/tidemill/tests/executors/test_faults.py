@@ -12,7 +12,7 @@ import uvloop
 
 from tidemill.core.instances import InstanceRef
 from tidemill.executors.base import KnownInstance
-from tidemill.instance.status import Outcome, StopReason
+from tidemill.instance.status import InstanceOutcome, StopReason
 
 POINTS = ("started", "environment", "downloaded", "launched", "packed", "exit")
 DRIVER = Path(__file__).with_name("server_driver.py")
@@ -47,7 +47,7 @@ def test_a_job_outlives_its_server_and_is_attached_again(killed_server):
     assert stage.executor.observe(ref).running
     (stage.directory(ref).ml / "go").touch()
     ended = stage.ended(ref)
-    assert (ended.outcome, list(ended.artifacts)) == (Outcome.COMPLETED, ["model"])
+    assert (ended.outcome, list(ended.artifacts)) == (InstanceOutcome.COMPLETED, ["model"])
     assert stage.lines(ref)[1:] == ["done"]
 
 
@@ -59,7 +59,7 @@ def test_a_job_that_ended_while_no_server_ran_is_found_ended(killed_server):
     asyncio.run(until(directory.exit_file.exists))
     stage.reopen()
     stage.executor.relaunch(ref)
-    assert stage.executor.observe(ref).exit.outcome is Outcome.COMPLETED
+    assert stage.executor.observe(ref).exit.outcome is InstanceOutcome.COMPLETED
     assert stage.lines(ref).count("done") == 1
 
 
@@ -69,7 +69,7 @@ def test_a_job_can_be_stopped_after_its_server_was_killed(killed_server):
     stage.executor.relaunch(ref)
     stage.wait(ref, lambda: (stage.directory(ref).ml / "model/m").exists())
     stage.executor.stop(ref, reason=StopReason.STOPPED)
-    assert stage.ended(ref).outcome is Outcome.STOPPED
+    assert stage.ended(ref).outcome is InstanceOutcome.STOPPED
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -92,14 +92,14 @@ def test_a_shim_killed_at_any_stage_is_lost_and_leaves_nothing(stage, monkeypatc
 def test_a_full_disk_fails_the_job_with_its_own_reason(stage, monkeypatch):
     monkeypatch.setenv("TIDEMILL_FAULTS", "shim.downloaded:enospc")
     _, ended = stage.run("print('ran')")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("ClientError: no space left on device")
 
 
 def test_the_result_is_written_though_the_disk_was_full_for_a_while(stage, monkeypatch):
     monkeypatch.setenv("TIDEMILL_FAULTS", "files.fsync.exit.json:enospc:1:3")
     ref, ended = stage.run("print('ran')")
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     assert "ran" in stage.lines(ref)
 
 

@@ -10,7 +10,7 @@ from tidemill.core.instances import InstanceRef
 from tidemill.errors import LaunchError
 from tidemill.executors.gpus import Gpu, GpuPool, find_gpus
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 
 SHOW = (
     "import os, sys; print('SEES', os.environ.get('CUDA_VISIBLE_DEVICES'), 'gpu' if '-gpu' in sys.prefix else 'cpu',"
@@ -63,11 +63,11 @@ def test_a_job_may_choose_among_its_own_gpus_by_number(make_stage):
     stage = make_stage("auto", gpus=("GPU-a", "GPU-b", "GPU-c"))
     started(stage, gpus=1)
     ref, ended = stage.run(SHOW, gpus=2, variables={"CUDA_VISIBLE_DEVICES": "1"})
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     assert seen(stage, ref) == "GPU-c gpu"
     stage.executor.reap(ref.job_id)
     _, ended = stage.run(SHOW, gpus=1, variables={"CUDA_VISIBLE_DEVICES": "0,1"})
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert "CUDA_VISIBLE_DEVICES='0,1' in Environment: expected numbers of the instance's GPUs" in ended.failure
 
 

@@ -8,8 +8,8 @@ import pytest
 from tidemill.core.frameworks import FRAMEWORKS
 from tidemill.environments import interpreters
 from tidemill.environments.builder import Environments
-from tidemill.environments.interpreters import Interpreter, available, find_interpreter, preferred
-from tidemill.environments.payload import DISTRIBUTIONS, Payload
+from tidemill.environments.interpreters import FoundInterpreter, available, find_interpreter, preferred
+from tidemill.environments.payload import DISTRIBUTIONS, RuntimeSource
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
 OWN = ".".join(map(str, sys.version_info[:2]))
@@ -40,7 +40,7 @@ def answering(version: str) -> str:
 def test_the_interpreter_of_tidemill_comes_first_then_the_newest():
     assert preferred(("3.5", OWN, "3.99", "3.6"))[0] == OWN
     assert preferred(("3.7", "3.9", "3.8")) == ("3.9", "3.8", "3.7")
-    assert find_interpreter((OWN,), purpose="It") == Interpreter.own()
+    assert find_interpreter((OWN,), purpose="It") == FoundInterpreter.own()
 
 
 def test_the_newest_patch_of_pyenv_is_taken_and_what_does_not_run_is_passed_over(bare_machine):
@@ -53,9 +53,9 @@ def test_the_newest_patch_of_pyenv_is_taken_and_what_does_not_run_is_passed_over
 
 
 def test_an_interpreter_on_the_path_is_found(bare_machine, tmp_path, monkeypatch):
-    own = Interpreter.own()
+    own = FoundInterpreter.own()
     (tmp_path / f"python{OWN}").symlink_to(own.executable)
-    monkeypatch.setattr(Interpreter, "own", lambda: Interpreter(Path("/p/python"), "3.1.0", Path("/p")))
+    monkeypatch.setattr(FoundInterpreter, "own", lambda: FoundInterpreter(Path("/p/python"), "3.1.0", Path("/p")))
     found = find_interpreter((OWN,), purpose="It")
     assert (found.version, found.executable) == (own.version, own.executable)
 
@@ -113,7 +113,7 @@ def test_a_python_that_the_environment_is_not_locked_for_is_refused(tmp_path):
 def test_an_environment_gets_the_distributions_that_run_on_its_version(version, without):
     sources = tuple(Path("packages") / name / "src" for name in DISTRIBUTIONS)
     wheels = tuple(Path(f"{name.replace('-', '_')}-0.1.0-py3-none-any.whl") for name in DISTRIBUTIONS)
-    found = Payload(wheels, sources, "one").of(FRAMEWORKS[version])
+    found = RuntimeSource(wheels, sources, "one").of(FRAMEWORKS[version])
     names = set(DISTRIBUTIONS) - without
     assert {path.parent.name for path in found.sources} == names
     assert {wheel.name.partition("-")[0].replace("_", "-") for wheel in found.wheels} == names

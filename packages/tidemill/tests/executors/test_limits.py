@@ -9,7 +9,7 @@ import pytest
 from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.limits import InstanceLimits
 from tidemill.instance.spec import InstanceSpec
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 from tidemill.shim.limits import chosen_cpus
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ def test_a_job_over_its_memory_limit_is_killed_with_limit_and_peak_in_the_reason
         "import time\nheld = []\nwhile True: held.append(bytearray(b'1') * (10 << 20)); time.sleep(0.05)\n",
         limits=InstanceLimits(memory_bytes=150 * MIB, source="ml.tiny.test"),
     )
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     head = (
         "AlgorithmError: OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 150 MiB"
     )
@@ -37,12 +37,12 @@ def test_a_job_over_its_memory_limit_is_killed_with_limit_and_peak_in_the_reason
     peak_mib = int(ended.failure.partition("its peak was ")[2].split()[0])
     assert 150 <= peak_mib < 1000
     ref, ended = any_stage.run("print('the next job works')")
-    assert ended.outcome is Outcome.COMPLETED, any_stage.lines(ref)
+    assert ended.outcome is InstanceOutcome.COMPLETED, any_stage.lines(ref)
 
 
 def test_memory_is_that_of_all_processes_and_shared_memory_counts_once(stage):
     ref, ended = stage.run(SHARING.format(seconds=2), limits=InstanceLimits(memory_bytes=190 * MIB))
-    assert ended.outcome is Outcome.COMPLETED, ended.failure
+    assert ended.outcome is InstanceOutcome.COMPLETED, ended.failure
     assert "PASSED" in stage.lines(ref)
     _, ended = stage.run(SHARING.format(seconds=60), limits=InstanceLimits(memory_bytes=100 * MIB))
     assert "OutOfMemory" in ended.failure
@@ -51,7 +51,7 @@ def test_memory_is_that_of_all_processes_and_shared_memory_counts_once(stage):
 def test_a_job_with_too_many_processes_is_killed(stage):
     script = "import os, time\nfor _ in range(40):\n    if not os.fork(): time.sleep(60); os._exit(0)\ntime.sleep(60)\n"
     _, ended = stage.run(script, limits=InstanceLimits(processes=20, source="settings"))
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("AlgorithmError: TooManyProcesses: the instance was killed with "), ended.failure
     assert ended.failure.endswith("processes; its limit is 20 (settings)")
 
@@ -61,7 +61,7 @@ def test_a_job_with_too_large_files_is_killed_and_links_to_data_do_not_count(sta
     script = "import time; open('/opt/ml/output/data/x', 'wb').write(bytes([1]) * ({} << 20)); time.sleep({})"
     limits = InstanceLimits(disk_bytes=6 * MIB, source="settings")
     _, ended = stage.run(script.format(4, 0), limits=limits, channels=(channel,))
-    assert ended.outcome is Outcome.COMPLETED, ended.failure
+    assert ended.outcome is InstanceOutcome.COMPLETED, ended.failure
     _, ended = stage.run(script.format(9, 60), limits=limits)
     assert TOO_LARGE.match(ended.failure), ended.failure
 

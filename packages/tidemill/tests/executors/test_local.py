@@ -23,7 +23,7 @@ from tidemill.errors import LaunchError
 from tidemill.executors import local
 from tidemill.executors.shim_process import spawn_shim
 from tidemill.instance.spec import ChannelSpec
-from tidemill.instance.status import Outcome, StopReason
+from tidemill.instance.status import InstanceOutcome, StopReason
 from tidemill.sandbox import Overlay, View, overlay_fault, sandbox_named
 
 BASE = "import os; from pathlib import Path; base = Path(os.environ.get('SAGEMAKER_BASE_DIR', '/opt/ml'))\n"
@@ -35,7 +35,7 @@ def test_a_script_runs_and_its_model_is_packed(any_stage):
     ref, ended = any_stage.run(
         BASE + "(base / 'model/weights').write_text('42'); (base / 'output/data/plot').write_text('p'); print('hello')"
     )
-    assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, any_stage.lines(ref))
     assert ended.failure == ""
     assert "hello" in any_stage.lines(ref)
     for name, content in (("model", ["weights"]), ("output", ["plot"])):
@@ -66,7 +66,7 @@ def test_a_model_that_is_not_published_is_noted_in_the_log_of_its_instance(stage
         spec = stage.spec(BASE + "(base / 'model/weights').write_text('42')")
         spec = replace(spec, ref=replace(spec.ref, instance_index=index))
         stage.executor.launch([spec])
-        assert stage.ended(spec.ref).outcome is Outcome.COMPLETED
+        assert stage.ended(spec.ref).outcome is InstanceOutcome.COMPLETED
         noted[index] = [line for line in stage.lines(spec.ref) if "only the model of algo-1 is published" in line]
     assert noted[0] == []
     (note,) = noted[1]
@@ -113,7 +113,7 @@ def test_configuration_code_and_channels_are_at_the_documented_paths(any_stage):
             any_stage.channel("empty"),
         ),
     )
-    assert ended.outcome is Outcome.COMPLETED, ended
+    assert ended.outcome is InstanceOutcome.COMPLETED, ended
     how = "copied (isolation=plain)" if any_stage.executor.isolation == "plain" else "not copied (overlay; "
     # The lines before it: the isolation, and that two instances share the network.
     assert any_stage.lines(ref)[2].startswith(f"tidemill: channel training {how}")
@@ -122,7 +122,7 @@ def test_configuration_code_and_channels_are_at_the_documented_paths(any_stage):
 
 def test_an_entrypoint_is_handed_to_the_runtime(stage):
     ref, ended = stage.run(entrypoint=("/bin/echo", "a b", "$HOME"))
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     assert stage.lines(ref)[-1] == "a b $HOME"
 
 
@@ -145,7 +145,7 @@ def test_the_environment_of_a_job_is_built_from_nothing(any_stage, monkeypatch):
     assert path.endswith("/bin:/usr/local/bin:/usr/bin:/bin")
     assert mine == ["a", "b"]
     assert b"secret" not in any_stage.directory(ref).shim_log.read_bytes()
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
 
 
 def test_every_line_of_both_streams_is_logged_without_escape_sequences(stage):
@@ -167,7 +167,7 @@ def test_every_line_of_both_streams_is_logged_without_escape_sequences(stage):
 
 def test_a_failed_script_publishes_its_report_and_output_but_no_model(any_stage):
     _, ended = any_stage.run(BASE + "(base / 'model/m').touch(); (base / 'output/data/d').touch(); raise SystemExit(3)")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.splitlines()[:2] == ["AlgorithmError: ExecuteUserScriptError:", "ExitCode 3"]
     assert list(ended.artifacts) == ["output"]
 
@@ -180,7 +180,7 @@ def test_a_failure_written_by_the_script_is_shortened_to_1024_characters(stage):
 
 def test_a_runtime_that_was_killed_is_reported_with_its_peak_and_not_as_out_of_memory(stage):
     _, ended = stage.run("import os, signal; os.kill(os.getppid(), signal.SIGKILL); signal.pause()")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert "ExitCode 137" in ended.failure or "ExitCode -9" in ended.failure
     assert 'ErrorMessage "Process killed by SIGKILL (signal 9); its peak memory was' in ended.failure
 
@@ -243,7 +243,7 @@ def test_a_stopped_script_has_time_to_save(any_stage):
     any_stage.wait_for_line(ref, "ready")
     any_stage.executor.stop(ref, reason=StopReason.STOPPED)
     ended = any_stage.ended(ref)
-    assert ended.outcome is Outcome.STOPPED
+    assert ended.outcome is InstanceOutcome.STOPPED
     assert ended.failure == ""
     assert "saving" in any_stage.lines(ref)
     assert list(ended.artifacts) == ["model"]
@@ -253,14 +253,14 @@ def test_a_script_that_ignores_sigterm_is_killed_after_the_grace_time(any_stage)
     ref = any_stage.start(STUBBORN, grace_s=1.0)
     any_stage.wait_for_line(ref, "ready")
     any_stage.executor.stop(ref, reason=StopReason.STOPPED)
-    assert any_stage.ended(ref).outcome is Outcome.STOPPED
+    assert any_stage.ended(ref).outcome is InstanceOutcome.STOPPED
     assert set(marked(ref)) <= {any_stage.directory(ref).read_run().pid}
 
 
 def test_the_shim_itself_ends_a_job_at_its_longest_runtime(any_stage):
     # Long enough for the script to start on a busy machine.
     ref, ended = any_stage.run(BASE + "(base / 'model/m').touch()\n" + SLEEP, max_runtime_s=3.0)
-    assert ended.outcome is Outcome.MAX_RUNTIME
+    assert ended.outcome is InstanceOutcome.MAX_RUNTIME
     assert list(ended.artifacts) == ["model"]
     assert any("MaxRuntimeInSeconds is reached" in line for line in any_stage.lines(ref))
 
@@ -275,7 +275,7 @@ def test_a_stop_before_the_script_runs_ends_the_instance_at_once(stage, monkeypa
     stage.executor.stop(ref, reason=StopReason.STOPPED)
     gate.touch()
     ended = stage.ended(ref)
-    assert (ended.outcome, ended.artifacts, ended.training_started_ms) == (Outcome.STOPPED, {}, None)
+    assert (ended.outcome, ended.artifacts, ended.training_started_ms) == (InstanceOutcome.STOPPED, {}, None)
     assert "ran" not in stage.lines(ref)
 
 
@@ -285,7 +285,7 @@ def test_a_stop_before_the_shim_reported_is_found_by_it(stage):
     stage.executor._write_spec(directory, spec)
     stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
     stage.executor.relaunch(spec.ref)
-    assert stage.ended(spec.ref).outcome is Outcome.STOPPED
+    assert stage.ended(spec.ref).outcome is InstanceOutcome.STOPPED
     assert "ran" not in stage.lines(spec.ref)
 
 
@@ -298,7 +298,7 @@ def test_a_stop_while_uploading_does_not_change_how_the_script_ended(stage, monk
     stage.executor.stop(ref, reason=StopReason.STOPPED)
     gate.touch()
     ended = stage.ended(ref)
-    assert (ended.outcome, list(ended.artifacts)) == (Outcome.COMPLETED, ["model"])
+    assert (ended.outcome, list(ended.artifacts)) == (InstanceOutcome.COMPLETED, ["model"])
 
 
 def test_a_killed_shim_is_seen_as_lost_and_leaves_no_process(any_stage):
@@ -372,7 +372,7 @@ def test_a_new_attempt_has_its_own_directory_and_mark(stage):
     second = InstanceRef(first.job_id, 0, attempt=2)
     stage.executor.launch([stage.spec("import os; print(os.environ['TIDEMILL_INSTANCE'])", ref=second)])
     assert marked(first) == []
-    assert stage.ended(second).outcome is Outcome.COMPLETED
+    assert stage.ended(second).outcome is InstanceOutcome.COMPLETED
     assert stage.directory(second).path.name == "algo-1.2"
     assert json.loads(stage.directory(second).exit_file.read_text())["attempt"] == 2
     assert stage.directory(first).spec_file.exists(), "the small records of the older attempt stay"
@@ -387,7 +387,7 @@ def test_of_two_shims_on_one_instance_the_second_leaves(stage):
     assert os.waitpid(second, 0)[1] == 0
     assert stage.directory(ref).read_run() == first
     stage.executor.stop(ref, reason=StopReason.STOPPED)
-    assert stage.ended(ref).outcome is Outcome.STOPPED
+    assert stage.ended(ref).outcome is InstanceOutcome.STOPPED
     third = spawn_shim(stage.directory(ref))
     assert os.waitpid(third, 0)[1] == 0
     assert stage.lines(ref).count("ran") == 1
@@ -399,7 +399,7 @@ def test_two_shims_started_at_once_run_the_job_once(stage):
     stage.executor._write_spec(directory, spec)
     shims = [spawn_shim(directory) for _ in range(2)]
     assert [os.waitpid(shim, 0)[1] for shim in shims] == [0, 0]
-    assert stage.ended(spec.ref).outcome is Outcome.COMPLETED
+    assert stage.ended(spec.ref).outcome is InstanceOutcome.COMPLETED
     assert stage.lines(spec.ref).count("ran") == 1
 
 
@@ -411,9 +411,9 @@ def test_a_new_executor_finds_what_runs_and_what_has_ended(stage):
     recovered = stage.executor.recover(finished=lambda job_id: False)
     assert sorted(each.ref for each in recovered) == sorted([running, done])
     assert stage.executor.observe(running).running
-    assert stage.executor.observe(done).exit.outcome is Outcome.COMPLETED
+    assert stage.executor.observe(done).exit.outcome is InstanceOutcome.COMPLETED
     stage.executor.stop(running, reason=StopReason.STOPPED)
-    assert stage.ended(running).outcome is Outcome.STOPPED
+    assert stage.ended(running).outcome is InstanceOutcome.STOPPED
 
 
 def test_reports_that_a_job_has_damaged_count_as_missing_and_keep_no_service_from_starting(make_stage):
@@ -426,7 +426,7 @@ def test_reports_that_a_job_has_damaged_count_as_missing_and_keep_no_service_fro
     status = stage.executor.observe(ref)
     assert (status.running, status.exit, status.phases) == (True, None, ())
     stage.executor.stop(ref, reason=StopReason.STOPPED)
-    assert stage.ended(ref).outcome is Outcome.STOPPED
+    assert stage.ended(ref).outcome is InstanceOutcome.STOPPED
 
 
 def test_reaping_keeps_the_small_records_and_removes_the_rest(stage):
@@ -495,7 +495,7 @@ def test_a_channel_named_like_a_directory_link_fails_the_job(stage, name):
 def test_a_hostile_key_fails_the_job_and_names_the_object(stage, key, fault):
     evil = stage.stored(b"evil", name=key, uri="s3://bucket/evil")
     ref, ended = stage.run(channels=(ChannelSpec(name="training", objects=[evil]),))
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("ClientError: object key leaves the channel")
     assert "s3://bucket/evil" in ended.failure
     assert fault in ended.failure
@@ -534,7 +534,7 @@ def test_a_job_cannot_change_the_objects_of_the_store(any_stage):
     _, ended = any_stage.run(
         BASE + "p = base / 'input/data/training/x'; p.chmod(0o600); p.write_text('changed')", channels=(channel,)
     )
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     assert any_stage.content(channel.objects[0]).read_bytes() == b"original"
 
 
@@ -555,7 +555,7 @@ def test_a_channel_is_not_copied_and_what_a_script_writes_there_stays_with_the_j
         "print(Path('/opt/ml/input/data/second/x').read_text())\n",
         channels=(first, second),
     )
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     # The lines before it: the isolation, and that two instances share the network.
     assert stage.lines(ref)[2:] == [
         "tidemill: channels first, second not copied (overlay; what the script writes stays with the job)",
@@ -599,7 +599,7 @@ def test_in_plain_mode_files_share_their_blocks_with_the_store_where_the_file_sy
         "with (data / 'a').open('r+b') as file: file.write(b'changed')\n"
     )
     ref, ended = stage.run(script, channels=(channel,))
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     (line,) = (line for line in stage.lines(ref) if line.startswith("tidemill: channel"))
     assert line == "tidemill: channel training not copied (reflink; what the script writes stays with the job)"
     (free_line,) = (line for line in stage.lines(ref) if line.startswith("FREE"))
@@ -625,7 +625,7 @@ def test_jobs_with_the_same_files_share_one_directory_of_links_and_see_no_change
     seen = []
     for _ in range(2):
         ref, ended = stage.run(CHANGES, channels=(channel,))
-        assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+        assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
         assert stage.lines(ref)[-1] == "['a', 'sub/b'] original"
         seen.append((stage.directory(ref).views / "0/files").readlink())
         stage.executor.reap(ref.job_id)
@@ -662,7 +662,7 @@ def test_incomplete_links_of_a_killed_shim_are_created_again(stage, monkeypatch)
     next(links.glob("*/sub/b")).unlink()  # as if it had been killed earlier
     monkeypatch.delenv("TIDEMILL_FAULTS")
     ref, ended = stage.run(CHANGES, channels=(channel,))
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == "['a', 'sub/b'] original"
 
 
@@ -673,7 +673,7 @@ def test_a_file_of_another_group_can_be_changed_too(stage):
     ref, ended = stage.run(
         "with open('/opt/ml/input/data/training/x', 'a') as file: file.write(' and more')\n", channels=(channel,)
     )
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.content(channel.objects[0]).read_bytes() == b"original"
 
 
@@ -713,7 +713,7 @@ def test_features_that_overlays_lack_are_detected_by_trying(tmp_path):
 
 def test_a_model_directory_replaced_by_a_link_is_not_followed(stage):
     _, ended = stage.run(BASE + "(base / 'model').rmdir(); (base / 'model').symlink_to('/etc')")
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("ClientError: /opt/ml/model is not a directory any more")
     assert ended.artifacts == {}
 
@@ -749,7 +749,7 @@ def test_packages_are_installed_once_and_shared_by_jobs(any_stage):
     config = {"hyperparameters": {"script": script, "requirements": "one==1  # why\n"}}
     first, ended = any_stage.run(config=config)
     second, _ = any_stage.run(config=config)
-    assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(first))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, any_stage.lines(first))
     assert len(ended.record["overlay_sha256"]) == 64
     changed = any_stage.executor.isolation == "plain"
     for ref in (first, second):
@@ -773,7 +773,7 @@ def test_what_a_job_brings_for_its_packages_stays_with_the_job(stage, requiremen
     config = {"hyperparameters": {"script": script, "requirements": requirements}}
     before = set((stage.environments_dir / "overlays").glob("*"))
     ref, ended = stage.run(config=config, variables=variables)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert any("for this job only: " in line and why in line for line in stage.lines(ref)), stage.lines(ref)
     assert stage.lines(ref)[-1] == "/opt/ml/.tidemill/environment"
     assert (ended.record["overlay_key"], ended.record["overlay_sha256"]) == ("", "")
@@ -792,7 +792,7 @@ def test_neither_an_exit_status_nor_a_file_of_a_script_makes_packages_be_install
         "raise SystemExit(75)\n"
     )
     ref, ended = any_stage.run("import json\n" + script)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert "ExitCode 75" in ended.failure
     assert not any("installing" in line for line in any_stage.lines(ref))
 
@@ -800,7 +800,7 @@ def test_neither_an_exit_status_nor_a_file_of_a_script_makes_packages_be_install
 def test_packages_that_cannot_be_installed_fail_the_job(stage):
     for requirements in ("broken==1", "broken==1\n-i x"):
         _, ended = stage.run(config={"hyperparameters": {"script": "print()", "requirements": requirements}})
-        assert ended.outcome is Outcome.FAILED
+        assert ended.outcome is InstanceOutcome.FAILED
         assert "no such package" in ended.failure
     overlays = stage.environments_dir / "overlays"
     assert not [path for path in overlays.iterdir() if path.is_dir() and not path.with_suffix(".json").exists()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.limits import InstanceLimits
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 from tidemill.sandbox import Launch
 from tidemill.shim import cgroup
 from tidemill.shim.cgroup import CgroupUnavailable
@@ -46,7 +46,7 @@ def test_the_kernel_stops_a_burst_at_the_limit(
 ) -> None:
     ref, ended = any_stage.run(NAMED + script, limits=InstanceLimits(memory_bytes=150 * MIB, source="ml.tiny.test"))
     lines = any_stage.lines(ref)
-    assert ended.outcome is Outcome.FAILED, lines
+    assert ended.outcome is InstanceOutcome.FAILED, lines
     assert ended.failure == (
         "AlgorithmError: OutOfMemory: Process killed by SIGKILL (signal 9): the instance has a memory limit of 150 MiB"
         " (ml.tiny.test), and its peak was 150 MiB. Use less memory, or choose a larger limit or instance type"
@@ -67,7 +67,7 @@ def test_a_group_left_by_a_killed_shim_is_removed_with_the_next_instance(
     os.kill(int(left.name.split("-")[2]), signal.SIGKILL)
     stage.wait(ref, lambda: not stage.executor.observe(ref).running)
     _, ended = stage.run("pass", limits=limits)
-    assert ended.outcome is Outcome.COMPLETED, ended.failure
+    assert ended.outcome is InstanceOutcome.COMPLETED, ended.failure
     assert not left.exists()
 
 

@@ -19,7 +19,7 @@ from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
 from tidemill.executors.networks import JobNetworks
 from tidemill.instance.process_tree import marked
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 from tidemill.sandbox import detect
 from tidemill.sandbox.network import JobNetwork, network_failure
 
@@ -111,7 +111,7 @@ def test_one_instance_reaches_the_service_and_nothing_else(full_stage, service, 
     config = {"hyperparameters": {"script": script}, "resourceconfig": {"network_interface_name": "lo"}}
     ref, ended = full_stage.run(hosts=("algo-1",), config=config)
     lines = full_stage.lines(ref)
-    assert ended.outcome is Outcome.COMPLETED, lines
+    assert ended.outcome is InstanceOutcome.COMPLETED, lines
     host, reached, (name, address, interfaces), interface = results_of(full_stage, ref)
     assert host == service.removeprefix("http://")  # signatures cover it
     assert reached == ["ECONNREFUSED", "ENETUNREACH", "ENETUNREACH"]
@@ -129,7 +129,7 @@ def test_a_closed_network_leads_to_no_service_and_packages_are_not_installed_fro
         hosts=("algo-1",),
         closed=True,
     )
-    assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
+    assert ended.outcome is InstanceOutcome.COMPLETED, stage.lines(ref)
     assert results_of(stage, ref) == [["ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH"]]
     assert any("EnableNetworkIsolation" in line for line in stage.lines(ref))
 
@@ -142,7 +142,7 @@ def test_one_instance_keeps_the_machines_network_unless_it_needs_another(stage, 
 
 def test_a_single_instance_that_listens_on_all_interfaces_gets_its_own_network(stage):
     ref, ended = stage.run("pass", hosts=("algo-1",), serves_network=True)
-    assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
+    assert ended.outcome is InstanceOutcome.COMPLETED, stage.lines(ref)
     assert ended.record["isolation"] == "full"
 
 
@@ -227,7 +227,7 @@ def test_the_end_of_the_holder_ends_the_instance_and_leaves_nothing(stage):
     holder = holder_of(stage, ref).holder
     os.kill(holder.pid, signal.SIGKILL)
     ended = stage.ended(ref)
-    assert ended.outcome is Outcome.FAILED and ended.lost
+    assert ended.outcome is InstanceOutcome.FAILED and ended.lost
     assert f"the network of the job is gone: its process {holder.pid} " in ended.failure
     assert "SIGKILL" in ended.failure
     assert any(line.startswith("tidemill: the network of the job is gone") for line in stage.lines(ref))
@@ -279,7 +279,7 @@ def test_the_network_outlives_the_service_and_ends_with_the_job(stage, service):
     stage.reopen()
     stage.executor.recover(finished=lambda _: False)
     (stage.directory(ref).ml / "go").touch()
-    assert stage.ended(ref).outcome is Outcome.COMPLETED
+    assert stage.ended(ref).outcome is InstanceOutcome.COMPLETED
     assert results_of(stage, ref) == [200]
     holder = holder_of(stage, ref).holder
     assert holder.alive

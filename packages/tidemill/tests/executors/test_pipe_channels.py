@@ -5,7 +5,7 @@ import os
 import signal
 from dataclasses import replace
 
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 
 BASE = (
     "import hashlib, json, os, sys; from pathlib import Path\n"
@@ -53,13 +53,13 @@ def test_a_script_reads_its_fifos_in_every_sandbox(any_stage):
     )
     channels = (pipe(any_stage), any_stage.channel("files", a=b"file"))
     ref, ended = any_stage.run(script, channels=channels)
-    assert ended.outcome is Outcome.COMPLETED, (ended, any_stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, any_stage.lines(ref))
     assert any_stage.lines(ref)[-2:] == [f"{[b'one,two'] * 3} {b'file'}", "True"]
 
 
 def test_an_unread_channel_does_not_keep_an_instance_from_ending(stage):
     _, ended = stage.run("", channels=(pipe(stage),))
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
 
 
 def test_an_instance_gets_its_part_of_a_sharded_channel(stage):
@@ -72,7 +72,7 @@ def test_an_instance_gets_its_part_of_a_sharded_channel(stage):
 def test_channels_are_fed_to_a_script_that_has_packages_installed_first(stage):
     config = {"hyperparameters": {"script": BASE + "print(read('train_0'), read('train_1'))", "requirements": "two==2"}}
     ref, ended = stage.run(config=config, channels=(pipe(stage),))
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == f"{b'one,two'} {b'one,two'}"
 
 
@@ -97,7 +97,7 @@ def test_a_script_that_did_well_on_half_its_data_has_failed(stage):
     channel = pipe(stage)
     stage.content(channel.objects[1]).unlink()
     ref, ended = stage.run(BASE + "print(read('train_0')); (base / 'model/m').touch()", channels=(channel,))
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith("ClientError: channel 'train', epoch 0: s3://bucket/data/b was deleted or replaced")
     assert "model" not in ended.artifacts
     assert str(b"one,") in stage.lines(ref)

@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.core.state_directories import known_state_directories, register_state_directory
 from tidemill.environments.uv_command import installer_variables
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 from tidemill.sandbox import View
 from tidemill.sandbox.mounts import MountKind, mounts_of
 from tidemill.sandbox.private_files import credential_files, system_secrets
@@ -51,7 +51,7 @@ def test_a_job_reads_no_credentials_and_no_other_services_files_except_what_a_se
     shadow = Path("/etc/shadow")
     paths = [other / "keys.json", named, shadow, other / "shown.csv", open_file, data]
     ref, ended = stage.run(READ.format(paths=[str(path) for path in paths]), hosts=("algo-1",))
-    assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
+    assert ended.outcome is InstanceOutcome.COMPLETED, stage.lines(ref)
     [line] = [line for line in stage.lines(ref) if line.startswith("= ")]
     state, credentials, passwords, *shown = json.loads(line[2:])
     assert state == "FileNotFoundError"

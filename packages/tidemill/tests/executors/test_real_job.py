@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.environments.builder import Environments
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 from tidemill.settings import Settings
 
 SCRIPT = """
@@ -62,7 +62,7 @@ def test_a_tensorflow_script_trains_in_the_real_environment(make_stage, real_env
         hosts=("algo-1",),
         channels=(stage.channel("training", **{"x.txt": b"data"}),),
     )
-    assert ended.outcome is Outcome.COMPLETED, (ended.failure, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended.failure, stage.lines(ref))
     assert "channel data" in stage.lines(ref)
     with tarfile.open(stage.artifact(ref, "model")) as archive:
         assert "1/saved_model.pb" in archive.getnames()
@@ -82,7 +82,7 @@ def test_the_reason_of_a_failure_shows_the_users_own_exception(make_stage, real_
         },
         hosts=("algo-1",),
     )
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert ended.failure.startswith('AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "')
     assert "ValueError: no such digit" in ended.failure
     assert len(ended.failure) <= 1024

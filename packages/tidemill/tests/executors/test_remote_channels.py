@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill.instance.spec import ChannelSpec
-from tidemill.instance.status import Outcome, StopReason
+from tidemill.instance.status import InstanceOutcome, StopReason
 
 BASE = (
     "import hashlib, json, os, sys; from pathlib import Path\n"
@@ -35,7 +35,7 @@ def channel(far: Any, mode: str, **objects: bytes) -> ChannelSpec:
 def test_files_are_copied_into_the_channel(stage: Any, far: Any) -> None:
     objects = {f"d{number % 7}/{number:03}": bytes(number * 1000) for number in range(150)}
     ref, ended = stage.run(FILES, channels=(channel(far, "File", **objects),), remotes=far.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == str({name: len(data) for name, data in sorted(objects.items())})
 
 
@@ -43,7 +43,7 @@ def test_files_are_whole_although_connections_break(stage: Any, far: Any) -> Non
     far.wire.cut_after = 300_000
     content = os.urandom(2_000_000)
     ref, ended = stage.run("", channels=(channel(far, "File", a=content),), remotes=far.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert (stage.directory(ref).ml / "input/data/train/a").read_bytes() == content
 
 
@@ -51,14 +51,14 @@ def test_pipes_are_fed(stage: Any, far: Any) -> None:
     script = BASE + "print(read('train_0'), read('train_1'), read('near_0'))"
     near = ChannelSpec(name="near", input_mode="Pipe", objects=[stage.stored(b"near", name="n")])
     ref, ended = stage.run(script, channels=(channel(far, "Pipe", a=b"far,", b=b"off"), near), remotes=far.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-1] == f"{b'far,off'} {b'far,off'} {b'near'}"
 
 
 def test_nothing_secret_is_written_and_nothing_is_given_to_the_script(stage: Any, far: Any) -> None:
     script = BASE + "print(sorted(name for name in os.environ if name.startswith('AWS_'))); print(read('train_0'))"
     ref, ended = stage.run(script, channels=(channel(far, "Pipe", a=b"far"),), remotes=far.remotes)
-    assert ended.outcome is Outcome.COMPLETED, (ended, stage.lines(ref))
+    assert ended.outcome is InstanceOutcome.COMPLETED, (ended, stage.lines(ref))
     assert stage.lines(ref)[-2] == "[]"
     secrets = [os.environ["AWS_SECRET_ACCESS_KEY"].encode(), b"X-Amz-Signature", b"Signature="]
     written = [path for path in stage.state_dir.rglob("*") if path.is_file()]
@@ -74,7 +74,7 @@ def test_a_replaced_object_fails_the_job(stage: Any, far: Any, mode: str) -> Non
     far.put("b", b"SECOND")
     script = BASE + ("print(read('train_0'))" if mode == "Pipe" else "")
     ref, ended = stage.run(script, channels=(made,), remotes=far.remotes)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     place = "ClientError: " + ("channel 'train', epoch 0: " if mode == "Pipe" else "")
     assert ended.failure.startswith(f"{place}s3://{far.bucket}/b cannot be read from {far.wire.url}: HTTP 412"), ended
     if mode == "Pipe":
@@ -86,7 +86,7 @@ def test_an_endpoint_that_is_away_fails_a_job_in_file_mode(stage: Any, far: Any)
     made = channel(far, "File", a=b"first")
     far.wire.close()
     _, ended = stage.run("", channels=(made,), remotes=far.remotes)
-    assert ended.outcome is Outcome.FAILED
+    assert ended.outcome is InstanceOutcome.FAILED
     assert f"s3://{far.bucket}/a cannot be read from {far.wire.url}: Connection refused" in ended.failure
 
 
@@ -102,7 +102,7 @@ def test_a_stop_ends_a_download_from_a_store_that_is_silent(stage: Any, far: Any
     stage.wait(ref, lambda: bool(far.wire.requests))
     began_s = time.monotonic()
     stage.executor.stop(ref, reason=StopReason.STOPPED)
-    assert stage.ended(ref).outcome is Outcome.STOPPED
+    assert stage.ended(ref).outcome is InstanceOutcome.STOPPED
     assert time.monotonic() - began_s < 20
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tidemill.core.instances import Isolation
 from tidemill.errors import ConfigurationError
-from tidemill.instance.status import Outcome
+from tidemill.instance.status import InstanceOutcome
 from tidemill.sandbox import detect, sandbox_named
 from tidemill.sandbox.base import Overlay, View
 from tidemill.sandbox.overlays import overlay_fault
@@ -38,7 +38,7 @@ def mount_stage(request, make_stage, user_home, monkeypatch):
 def ask(stage, expression: str) -> object:
     """Return the value of a Python expression inside a job."""
     ref, ended = stage.run(f"import json, os, sys; from pathlib import Path; print('=', json.dumps({expression}))")
-    assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
+    assert ended.outcome is InstanceOutcome.COMPLETED, stage.lines(ref)
     return json.loads(stage.lines(ref)[-1].removeprefix("= "))
 
 
@@ -59,7 +59,7 @@ def attempts(stage, **actions: str) -> dict[str, str]:
         f"import json, os, socket, subprocess\nfrom pathlib import Path\n{ATTEMPT}\nprint('=', json.dumps({{{calls}}}))"
     )
     ref, ended = stage.run(script)
-    assert ended.outcome is Outcome.COMPLETED, stage.lines(ref)
+    assert ended.outcome is InstanceOutcome.COMPLETED, stage.lines(ref)
     return json.loads(stage.lines(ref)[-1].removeprefix("= "))
 
 
@@ -260,7 +260,7 @@ def test_variables_do_not_show_in_the_process_list(mount_stage):
 
 def test_a_users_preload_does_not_reach_the_sandbox_itself(mount_stage):
     ref, ended = mount_stage.run("print('ran')", variables={"LD_PRELOAD": "/nonexistent.so"})
-    assert ended.outcome is Outcome.COMPLETED
+    assert ended.outcome is InstanceOutcome.COMPLETED
     assert "ran" in mount_stage.lines(ref)
 
 

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.clock import SystemClock
-from tidemill.server.discovery import Connection, ServiceRecord
+from tidemill.server.discovery import ServiceConnection, ServiceRecord
 from tidemill.server.exports import client_environment, write_client_files
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 
 
 @pytest.fixture
-def connection() -> Connection:
+def connection() -> ServiceConnection:
     record = ServiceRecord.of_this_process(url="http://127.0.0.1:8780", region="eu-west-1", clock=SystemClock())
-    return Connection(record, Keys("AKIAEXAMPLE", "s3cr3t"))
+    return ServiceConnection(record, Keys("AKIAEXAMPLE", "s3cr3t"))
 
 
-def test_the_variables_cover_all_generations_of_clients(connection: Connection, tmp_path: Path) -> None:
+def test_the_variables_cover_all_generations_of_clients(connection: ServiceConnection, tmp_path: Path) -> None:
     assert client_environment(connection, state=StateDirectory(tmp_path), ambient={}) == {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:8780",
         "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
@@ -31,7 +31,7 @@ def test_the_variables_cover_all_generations_of_clients(connection: Connection, 
     }
 
 
-def test_behind_a_proxy_loopback_is_excepted(connection: Connection, tmp_path: Path) -> None:
+def test_behind_a_proxy_loopback_is_excepted(connection: ServiceConnection, tmp_path: Path) -> None:
     ambient = {"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": "intranet,localhost"}
     variables = client_environment(connection, state=StateDirectory(tmp_path), ambient=ambient)
     assert variables["NO_PROXY"] == variables["no_proxy"] == "127.0.0.1,localhost,::1,intranet"

@@ -9,7 +9,7 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
 
 __all__ = ["app"]
 
@@ -51,7 +51,7 @@ def delete(
         typer.echo(f"{endpoint} is being deleted: its servers still answer requests that they had begun")
 
 
-def _is_gone(service: "Service", endpoint: str) -> bool:
+def _is_gone(service: "NamedService", endpoint: str) -> bool:
     """Wait until no endpoint that is being deleted has the name; another one may have taken it by then."""
     deadline_s = time.monotonic() + _GONE_WITHIN_S
     while any(

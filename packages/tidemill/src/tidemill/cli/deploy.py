@@ -8,7 +8,7 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
 
 __all__ = ["app"]
 
@@ -49,7 +49,7 @@ def deploy(
     typer.echo(f"ask it: tidemill invoke {endpoint} BODY; delete it: tidemill delete {endpoint}")
 
 
-def _model(service: "Service", model: str, *, endpoint_type: str | None, version: str) -> Any:
+def _model(service: "NamedService", model: str, *, endpoint_type: str | None, version: str) -> Any:
     if not model.startswith("s3://"):
         from tidemill.sdk import TensorFlow
 

@@ -9,7 +9,7 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import StateDirOption
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
 
 __all__ = ["app"]
 
@@ -50,7 +50,7 @@ def down(
         typer.echo(f"{_count(endpoints, 'endpoint')} kept, unreachable until `tidemill up`: {', '.join(endpoints)}")
 
 
-def _what_runs(service: "Service") -> tuple[list[str] | None, list[str]]:
+def _what_runs(service: "NamedService") -> tuple[list[str] | None, list[str]]:
     """Return the names of live jobs (None if the service does not answer) and of endpoints."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -61,7 +61,7 @@ def _what_runs(service: "Service") -> tuple[list[str] | None, list[str]]:
         return None, []
 
 
-def _stop(service: "Service", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:
+def _stop(service: "NamedService", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:
     for name in jobs:
         service.stop_job(name)
     for endpoint in service.endpoints():
@@ -80,7 +80,7 @@ def _stop(service: "Service", jobs: list[str], endpoints: list[str], *, timeout_
         time.sleep(_LOOK_EVERY_S)
 
 
-def _still_there(service: "Service", jobs: list[str], endpoints: list[str]) -> set[str]:
+def _still_there(service: "NamedService", jobs: list[str], endpoints: list[str]) -> set[str]:
     left = set(service.live_job_names()).intersection(jobs) if jobs else set()
     if endpoints:
         left |= {endpoint["EndpointName"] for endpoint in service.endpoints()}.intersection(endpoints)

@@ -19,7 +19,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.shim.beneath import open_beneath
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
 
 __all__ = ["EventFiles"]
 
@@ -43,7 +43,7 @@ class EventFiles:
         has_ended: Whether the job had ended at the last `look`, so that no more files will come.
     """
 
-    def __init__(self, service: "Service", job: str, target: Path) -> None:
+    def __init__(self, service: "NamedService", job: str, target: Path) -> None:
         self.job = job
         self.has_ended = False
         self._service = service

@@ -10,7 +10,7 @@ from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.cli.text import age, print_table
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
 
 __all__ = ["app"]
 
@@ -65,7 +65,7 @@ def _client(state_dir: Path | None, endpoint_url: str | None) -> Any:
     return _service(state_dir, endpoint_url).session.client("iam")
 
 
-def _service(state_dir: Path | None, endpoint_url: str | None) -> "Service":
+def _service(state_dir: Path | None, endpoint_url: str | None) -> "NamedService":
     from tidemill.cli.service import require_service
 
     return require_service(state_dir=state_dir, endpoint_url=endpoint_url)

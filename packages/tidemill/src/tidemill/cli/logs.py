@@ -10,7 +10,7 @@ from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.errors import printable
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
     from tidemill.sdk.logs import LogLine, StreamReader
 
 __all__ = ["app"]
@@ -48,7 +48,7 @@ def logs(
 class _Log:
     """Reads the log streams of one job or endpoint, each from the position of the last read."""
 
-    def __init__(self, service: "Service", *, group: str, prefix: str, ended: Any) -> None:
+    def __init__(self, service: "NamedService", *, group: str, prefix: str, ended: Any) -> None:
         self._service = service
         self._group = group
         self._prefix = prefix
@@ -102,7 +102,7 @@ def _shown(message: str) -> str:
     return printable(message) + ("\r" if message.endswith("\r") else "")  # marks the state of a progress bar
 
 
-def _find(service: "Service", name: str) -> _Log:
+def _find(service: "NamedService", name: str) -> _Log:
     sagemaker = service.sagemaker
 
     def job_ended() -> bool:

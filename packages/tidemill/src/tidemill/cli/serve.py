@@ -15,10 +15,10 @@ from tidemill.cli.model_path import ModelKind, ModelPath
 from tidemill.cli.options import load_settings
 
 if TYPE_CHECKING:
-    from tidemill.environments.builder import Environment
+    from tidemill.environments.builder import JobEnvironment
     from tidemill.sdk.console import Console
     from tidemill.sdk.sourcedir import SourceCode
-    from tidemill.shim.session import Session
+    from tidemill.shim.session import InstanceSession
 
 __all__ = ["app"]
 
@@ -132,16 +132,16 @@ def _introduce(console: "Console", model: ModelPath, url: str, models: list[str]
             console.say(f"tidemill:   POST {url}/v1/models/{name}:predict, GET {url}/v1/models/{name}/metadata")
 
 
-def _serve(session: "Session", model: ModelPath, code: "SourceCode | None", *, port: int) -> None:
-    from tidemill.shim.endpoint import Serving, keep_serving
+def _serve(session: "InstanceSession", model: ModelPath, code: "SourceCode | None", *, port: int) -> None:
+    from tidemill.shim.endpoint import ModelServing, keep_serving
 
     environment = session.prepare()
     _lay_out(session, environment, model)
     _add_code(session, code)
-    keep_serving(session, environment, Serving(port=port, most_ends=1))
+    keep_serving(session, environment, ModelServing(port=port, most_ends=1))
 
 
-def _lay_out(session: "Session", environment: "Environment", model: ModelPath) -> None:
+def _lay_out(session: "InstanceSession", environment: "JobEnvironment", model: ModelPath) -> None:
     """Provide the model in the directory of an endpoint's unpacked archive, without copying large files."""
     directory = session.directory.ml / "model"
     if model.kind is ModelKind.ARCHIVE:
@@ -159,7 +159,7 @@ def _lay_out(session: "Session", environment: "Environment", model: ModelPath) -
                 (directory / entry.name).symlink_to(entry)
 
 
-def _unpack(session: "Session", environment: "Environment", archive: Path) -> None:
+def _unpack(session: "InstanceSession", environment: "JobEnvironment", archive: Path) -> None:
     from tidemill.instance.spec import ObjectFile
     from tidemill.shim.endpoint import extract
 
@@ -171,7 +171,7 @@ def _unpack(session: "Session", environment: "Environment", archive: Path) -> No
     extract(session, environment, source, "model")
 
 
-def _export(session: "Session", environment: "Environment", file: Path) -> None:
+def _export(session: "InstanceSession", environment: "JobEnvironment", file: Path) -> None:
     from tidemill.shim.endpoint import run_once
 
     argv = [str(environment.python), "-m", "tidemill_serving.keras_export"]
@@ -181,7 +181,7 @@ def _export(session: "Session", environment: "Environment", file: Path) -> None:
     run_once(session, launch, what=str(file))
 
 
-def _add_code(session: "Session", code: "SourceCode | None") -> None:
+def _add_code(session: "InstanceSession", code: "SourceCode | None") -> None:
     """Copy the handlers to the server's code directory."""
     python = session.spec.serves == "python"
     directory = session.directory.ml / ("code" if python else "model/code")

@@ -16,14 +16,14 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import load_settings
-from tidemill.server.discovery import Connection, connect
+from tidemill.server.discovery import ServiceConnection, connect
 from tidemill.server.state import StateDirectory
 from tidemill.settings import NamedEndpoint
 
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["OwnService", "Service", "ServiceChoice", "ensure_service", "find_service", "require_service"]
+__all__ = ["NamedService", "OwnService", "ServiceChoice", "ensure_service", "find_service", "require_service"]
 
 _NEWEST_JOBS = 10
 _JOBS_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -36,7 +36,7 @@ class OwnService:
     """A running service of this user on this machine."""
 
     state: StateDirectory
-    connection: Connection
+    connection: ServiceConnection
 
     def is_at(self, url: str) -> bool:
         """Return whether the service has this URL.
@@ -105,7 +105,7 @@ class ServiceChoice:
 
 
 @dataclass(frozen=True)
-class Service:
+class NamedService:
     """The service that a command uses, with the clients that it needs.
 
     Attributes:
@@ -257,7 +257,7 @@ class Service:
         raise CommandFailed(f"no job or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
 
 
-def require_service(*, state_dir: Path | None, endpoint_url: str | None = None) -> Service:
+def require_service(*, state_dir: Path | None, endpoint_url: str | None = None) -> NamedService:
     """Return the service that the flags, the environment and the settings select.
 
     Raises:
@@ -270,7 +270,7 @@ def require_service(*, state_dir: Path | None, endpoint_url: str | None = None) 
     return service
 
 
-def find_service(choice: ServiceChoice) -> Service | None:
+def find_service(choice: ServiceChoice) -> NamedService | None:
     """Return the selected service; None if it would be this user's own, which is not running.
 
     A service that is named is not asked whether it runs: the first request shows that.
@@ -285,10 +285,10 @@ def find_service(choice: ServiceChoice) -> Service | None:
     from tidemill.sdk.connection import connect_to
 
     session = connect_to(endpoint, region=choice.settings.region)
-    return Service(endpoint.url, choice, session, own if own is not None and own.is_at(endpoint.url) else None)
+    return NamedService(endpoint.url, choice, session, own if own is not None and own.is_at(endpoint.url) else None)
 
 
-def ensure_service(choice: ServiceChoice) -> Service:
+def ensure_service(choice: ServiceChoice) -> NamedService:
     """Return the selected service; start this user's own in the background if that is selected and not running.
 
     Raises:
@@ -307,10 +307,10 @@ def ensure_service(choice: ServiceChoice) -> Service:
     return service
 
 
-def _own_service(own: OwnService, choice: ServiceChoice) -> Service:
+def _own_service(own: OwnService, choice: ServiceChoice) -> NamedService:
     from tidemill.server.client import boto_session
 
-    return Service(own.connection.service.url, choice, boto_session(own.connection), own)
+    return NamedService(own.connection.service.url, choice, boto_session(own.connection), own)
 
 
 def _find_own(state: StateDirectory) -> OwnService | None:

@@ -15,7 +15,7 @@ from tidemill.cli.text import age, print_json
 from tidemill.errors import printable
 
 if TYPE_CHECKING:
-    from tidemill.cli.service import Service
+    from tidemill.cli.service import NamedService
 
 __all__ = ["app"]
 
@@ -43,7 +43,7 @@ def status(json: JsonOption = False, endpoint_url: EndpointOption = None, state_
         raise typer.Exit(1)
 
 
-def _describe(service: "Service") -> dict[str, Any]:
+def _describe(service: "NamedService") -> dict[str, Any]:
     health = _health(service.url)
     answer: dict[str, Any] = {
         "running": bool(health) or service.own is not None,
@@ -61,7 +61,7 @@ def _describe(service: "Service") -> dict[str, Any]:
     return answer
 
 
-def _own_record(service: "Service") -> dict[str, Any]:
+def _own_record(service: "NamedService") -> dict[str, Any]:
     """Return what only the files of a service on this machine tell."""
     if service.own is None:
         return {}

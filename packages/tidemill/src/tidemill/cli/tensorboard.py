@@ -18,7 +18,7 @@ from tidemill.core.images import DEFAULT_TENSORFLOW
 
 if TYPE_CHECKING:
     from tidemill.cli.event_files import EventFiles
-    from tidemill.environments.builder import Environment
+    from tidemill.environments.builder import JobEnvironment
     from tidemill.settings import Settings
 
 __all__ = ["app"]
@@ -60,7 +60,7 @@ def tensorboard(
         _serve(environment, Path(directory), found, port=port)
 
 
-def _environment_with_tensorboard(settings: "Settings") -> "Environment":
+def _environment_with_tensorboard(settings: "Settings") -> "JobEnvironment":
     from tidemill.environments.builder import Environments
 
     name = f"tf-{DEFAULT_TENSORFLOW}"
@@ -84,7 +84,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _serve(environment: "Environment", directory: Path, found: "list[EventFiles]", *, port: int | None) -> None:
+def _serve(environment: "JobEnvironment", directory: Path, found: "list[EventFiles]", *, port: int | None) -> None:
     """Run TensorBoard on the directory of the copies until it exits, and keep the copies up to date."""
     command = [environment.python, "-P", "-m", "tensorboard.main", "--logdir", directory, "--host", "127.0.0.1"]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # TensorBoard reads files with TensorFlow, which would print CPU features

@@ -22,7 +22,7 @@ from tidemill.instance.records import Site, SpecRecord
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import StopReason
 from tidemill.shim.report import Reporter
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def terminal_session(
     variables: Mapping[str, str],
     log: TerminalLog,
     visible: tuple[Path, ...],
-) -> Iterator[Session]:
+) -> Iterator[InstanceSession]:
     """Yield an instance in a temporary directory.
 
     Args:
@@ -172,7 +172,7 @@ def terminal_session(
         )
         clock = SystemClock()
         adopt_orphans()
-        yield Session(
+        yield InstanceSession(
             directory=directory,
             task=SpecRecord(spec=spec, channels=(), log_directory=root, site=site),
             sandbox=sandbox,

@@ -13,10 +13,10 @@ from dataclasses import replace
 import structlog
 
 from tidemill.control.endpoints import EndpointDriver
-from tidemill.control.endpoints.traffic import Call
+from tidemill.control.endpoints.traffic import ModelCall
 from tidemill.control.plan import DataMissing
 from tidemill.control.resources import ASYNC_INVOCATION, async_invocation_record
-from tidemill.control.transform.rights import NotAllowed, Rights
+from tidemill.control.transform.rights import NotAllowed, RoleRights
 from tidemill.core import faults
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.clock import Clock
@@ -37,7 +37,7 @@ _RETRY_S = 5.0
 _INPUT_MAX_BYTES = 100 * 1000 * 1000
 
 
-class _Failed(Exception):
+class _InvocationFailed(Exception):
     """A request failed; the message is stored at its FailureLocation."""
 
 
@@ -151,7 +151,7 @@ class AsyncQueue:
             if not self._has_result(invocation):
                 try:
                     await self._answer(invocation)
-                except (_Failed, NotAllowed, DataMissing) as error:
+                except (_InvocationFailed, NotAllowed, DataMissing) as error:
                     await self._store_failure(invocation, str(error))
             faults.point("control.async.stored")
             await self._records.delete(ASYNC_INVOCATION, invocation.invocation_id)
@@ -170,12 +170,14 @@ class AsyncQueue:
     async def _answer(self, invocation: AsyncInvocation) -> None:
         waited_s = (self._clock.now_ms() - invocation.created_ms) / 1000
         if self._clock.now_ms() > invocation.expires_ms:
-            raise _Failed(f"The request waited {waited_s:.0f} s, longer than RequestTTLSeconds; it was not sent")
+            raise _InvocationFailed(
+                f"The request waited {waited_s:.0f} s, longer than RequestTTLSeconds; it was not sent"
+            )
         rights = self._rights(invocation)
         rights.check("s3:GetObject", S3Uri.parse(invocation.input))
         rights.check("s3:PutObject", S3Uri.parse(invocation.output))
         info = self._input(invocation)
-        call = Call(
+        call = ModelCall(
             body=await self._objects.read_bytes(info),
             # Without a ContentType in the request, use that of the uploaded body, which AWS's SDK sets.
             headers={"content-type": info.content_type, **invocation.headers},
@@ -187,18 +189,18 @@ class AsyncQueue:
         except ServiceUnavailable:
             raise
         except AwsError as error:
-            raise _Failed(error.message) from error
+            raise _InvocationFailed(error.message) from error
         if answer.status >= 400:
-            raise _Failed(answer.failure)
+            raise _InvocationFailed(answer.failure)
         await self._store(invocation, invocation.output, answer.body, answer.headers.get("content-type", ""))
 
     def _input(self, invocation: AsyncInvocation) -> ObjectInfo:
         uri = S3Uri.parse(invocation.input)
         info = self._objects.head(uri.bucket, uri.key)
         if info is None:
-            raise _Failed(f"The object {uri} of InputLocation does not exist; upload it before the call")
+            raise _InvocationFailed(f"The object {uri} of InputLocation does not exist; upload it before the call")
         if info.size_bytes > _INPUT_MAX_BYTES:
-            raise _Failed(
+            raise _InvocationFailed(
                 f"The object {uri} of InputLocation has {info.size_bytes} bytes; a server takes at most"
                 f" {_INPUT_MAX_BYTES}"
             )
@@ -225,12 +227,12 @@ class AsyncQueue:
             # The bucket was deleted after the request was accepted, so only the log can show the failure.
             _log.warning("async.lost", invocation=invocation.invocation_id, place=place, reason=error.message)
 
-    def _rights(self, invocation: AsyncInvocation) -> Rights:
+    def _rights(self, invocation: AsyncInvocation) -> RoleRights:
         try:
             serving = self._current(invocation).serving
         except AwsError as error:
-            raise _Failed(error.message) from error
-        return Rights(
+            raise _InvocationFailed(error.message) from error
+        return RoleRights(
             self._roles,
             model=serving.variants[0].model if serving else {},
             name=invocation.endpoint,

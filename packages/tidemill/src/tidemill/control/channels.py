@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.control.manifests import ManifestFault, augmented_values, manifest_names
-from tidemill.control.remotes import Pinned, RemoteFault, Remotes, RemoteStore, in_order
+from tidemill.control.remotes import Pinned, RemoteListingFault, Remotes, RemoteStore, in_order
 from tidemill.core.instances import ObjectReference
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
@@ -24,7 +24,7 @@ from tidemill.instance.spec import FAST_FILE, ChannelSpec, InlineText, Input, Re
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["Channels", "DataMissing", "Listing", "channel_config", "reference"]
+__all__ = ["ChannelListing", "ChannelResolver", "DataMissing", "channel_config", "reference"]
 
 _IN_MEMORY_BYTES = 1 << 20
 _SHARED_SINCE = 100
@@ -38,7 +38,7 @@ class DataMissing(Exception):
     """The job's code or data does not exist at the requested URI; the message becomes the job's FailureReason."""
 
 
-class Listing:
+class ChannelListing:
     """The entries of a channel; can be iterated repeatedly.
 
     Attributes:
@@ -117,7 +117,7 @@ class Listing:
         self._file.write(json.dumps((kind.__name__, rows)).encode() + b"\n")
 
 
-class Channels:
+class ChannelResolver:
     """Resolves channels.
 
     Args:
@@ -173,7 +173,7 @@ class Channels:
         )
         return spec, listing.record
 
-    def listing(self, source: Mapping[str, Any], *, what: str) -> Listing:
+    def listing(self, source: Mapping[str, Any], *, what: str) -> ChannelListing:
         """List the objects of an S3DataSource.
 
         May send requests to remote stores, from this thread and from others.
@@ -187,16 +187,16 @@ class Channels:
         """
         uri = S3Uri.parse(source["S3Uri"])
         try:
-            place = _Place(self._objects, Remotes(self._remotes))
+            place = _SourcePlace(self._objects, Remotes(self._remotes))
             if not place.has_bucket(uri.bucket):
                 raise DataMissing(
                     f"ClientError: {what}: the bucket of {uri} does not exist; upload the data, or say in the"
                     " setting remote_s3 where it lies"
                 )
-            listing = Listing(_entries(place, source, uri), seed=self._objects.contents.disk.damage)
+            listing = ChannelListing(_entries(place, source, uri), seed=self._objects.contents.disk.damage)
         except ManifestFault as fault:
             raise DataMissing(f"ClientError: {what}: the manifest {uri} {fault}") from fault
-        except RemoteFault as fault:
+        except RemoteListingFault as fault:
             raise DataMissing(f"ClientError: {what}: {fault}") from fault
         if not listing.objects and source["S3DataType"] == "S3Prefix":
             raise DataMissing(f"ClientError: {what}: no S3 objects found under {uri}; check the prefix")
@@ -205,7 +205,7 @@ class Channels:
         return listing
 
 
-class _Place:
+class _SourcePlace:
     """Finds objects in the service's own S3, or in the remote store that the settings name for their bucket."""
 
     def __init__(self, objects: ObjectStore, remotes: Remotes) -> None:
@@ -269,7 +269,7 @@ class _Place:
         return None if self._objects.bucket_exists(uri.bucket) else self._remotes.store_of(uri.bucket)
 
 
-def _entries(place: _Place, source: Mapping[str, Any], uri: S3Uri) -> Iterator[Input | _Rows]:
+def _entries(place: _SourcePlace, source: Mapping[str, Any], uri: S3Uri) -> Iterator[Input | _Rows]:
     if source["S3DataType"] == "S3Prefix":
         yield from place.below(uri)
         return

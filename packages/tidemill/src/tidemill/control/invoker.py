@@ -79,7 +79,7 @@ class _Answers:
         self.complete = True
 
 
-class _Connection:
+class _ModelConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -129,7 +129,7 @@ class Invoker:
     def __init__(self, url: str) -> None:
         self.url = url
         self._address = _address(url)
-        self._idle: list[_Connection] = []
+        self._idle: list[_ModelConnection] = []
         self._closed = False
 
     async def get(self, path: str, *, timeout_s: float) -> Answer:
@@ -178,7 +178,7 @@ class Invoker:
                 raise _unreachable(error, sent=False) from error
             return await self._exchange(connection, request)
 
-    def _idle_connection(self) -> _Connection | None:
+    def _idle_connection(self) -> _ModelConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.stale:
@@ -186,7 +186,7 @@ class Invoker:
             connection.close()
         return None
 
-    async def _exchange(self, connection: _Connection, request: bytes) -> Answer:
+    async def _exchange(self, connection: _ModelConnection, request: bytes) -> Answer:
         """Send one request on ``connection`` and return its answer. Raises as `send`."""
         kept = False
         try:
@@ -201,12 +201,14 @@ class Invoker:
                 connection.close()
         return answer
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> _ModelConnection:
         if not isinstance(self._address, Path):
-            return _Connection(*await asyncio.open_connection(*self._address))
+            return _ModelConnection(*await asyncio.open_connection(*self._address))
         directory = os.open(self._address.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _Connection(*await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._address.name}"))
+            return _ModelConnection(
+                *await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._address.name}")
+            )
         finally:
             os.close(directory)
 

@@ -14,7 +14,7 @@ from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.instance.remote_s3 import RemoteUnusable, remote_client
 
-__all__ = ["Pinned", "RemoteFault", "RemoteStore", "Remotes", "in_order"]
+__all__ = ["Pinned", "RemoteListingFault", "RemoteStore", "Remotes", "in_order"]
 
 Result = TypeVar("Result")
 _AT_ONCE = 16
@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 _MISSING = ("404", "NoSuchKey", "NotFound")
 
 
-class RemoteFault(Exception):
+class RemoteListingFault(Exception):
     """A request to a remote S3 failed; the message names the S3 and says what to do."""
 
 
@@ -59,7 +59,7 @@ class RemoteStore:
         try:
             self._client = remote_client(remote)
         except RemoteUnusable as error:
-            raise RemoteFault(str(error)) from error
+            raise RemoteListingFault(str(error)) from error
 
     def below(self, uri: S3Uri) -> Iterator[Pinned]:
         """Yield every object below a prefix, in the order of keys.
@@ -121,12 +121,12 @@ class RemoteStore:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = error.response.get("Error", {}).get("Code", "")
             if code == "NoSuchBucket":
-                raise RemoteFault(f"the bucket of {uri} does not exist at {place}") from error
+                raise RemoteListingFault(f"the bucket of {uri} does not exist at {place}") from error
             advice = "; check its credentials and what they allow" if status in (400, 401, 403) else ""
             said = f"HTTP {status}" if code == str(status) else f"HTTP {status} {code}"  # HEAD has no error code
-            raise RemoteFault(f"{uri} cannot be read from {place}: {said}{advice}") from error
+            raise RemoteListingFault(f"{uri} cannot be read from {place}: {said}{advice}") from error
         except BotoCoreError as error:
-            raise RemoteFault(f"{uri} cannot be read from {place}: {error}; check its endpoint_url") from error
+            raise RemoteListingFault(f"{uri} cannot be read from {place}: {error}; check its endpoint_url") from error
 
 
 class Remotes:

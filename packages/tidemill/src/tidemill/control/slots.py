@@ -9,7 +9,7 @@ __all__ = ["Slots"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _QueuePlace:
     """A job in the queue."""
 
     count: int
@@ -31,7 +31,7 @@ class Slots:
         self._capacity = capacity
         self._gpus = gpus
         self._taken = self._gpus_taken = 0
-        self._waiting: deque[_Place] = deque()
+        self._waiting: deque[_QueuePlace] = deque()
 
     @property
     def free(self) -> int:
@@ -52,7 +52,7 @@ class Slots:
 
     async def take(self, count: int, *, gpus: int = 0) -> None:
         """Wait for slots and take them. A cancelled call leaves the queue and holds no slots."""
-        place = _Place(count, gpus, asyncio.get_running_loop().create_future())
+        place = _QueuePlace(count, gpus, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         self._grant()
         try:

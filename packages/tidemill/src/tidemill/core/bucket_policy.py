@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID, role_name
-from tidemill.core.policy import Effect, Permission, Ruling, Sign, Statement, Token, compile_glob
+from tidemill.core.policy import Permission, PolicyEffect, Ruling, Sign, Statement, Token, compile_glob
 from tidemill.core.policy_document import ACTIONS, VERSION, read_statement, read_table, read_texts
 
 __all__ = ["ENCRYPTION", "ENCRYPTION_KEY", "SECURE_TRANSPORT", "BucketPolicy", "Facts", "read_bucket_policy"]
@@ -104,7 +104,7 @@ class BucketStatement:
             caller: ARN of the caller.
             facts: What is known of the request.
         """
-        denies = self.statement.effect is Effect.DENY
+        denies = self.statement.effect is PolicyEffect.DENY
         return (
             (self.principals.name(caller) or (denies and self.principals.everyone))
             and self.statement.fits(permission, {})
@@ -131,7 +131,7 @@ class BucketPolicy:
         """
         fitting = [each for each in self.statements if each.fits(permission, caller, facts)]
         for each in fitting:
-            if each.statement.effect is Effect.DENY:
+            if each.statement.effect is PolicyEffect.DENY:
                 return Ruling.DENIED, each.name
         return (Ruling.ALLOWED, fitting[0].name) if fitting else (Ruling.UNMENTIONED, "")
 
@@ -139,7 +139,7 @@ class BucketPolicy:
     def is_public(self) -> bool:
         """Whether a statement allows something to everyone."""
         return any(
-            each.statement.effect is Effect.ALLOW and each.principals.everyone and "*" in each.principals.arns
+            each.statement.effect is PolicyEffect.ALLOW and each.principals.everyone and "*" in each.principals.arns
             for each in self.statements
         )
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 __all__ = [
     "ActionPattern",
-    "Effect",
+    "IamPolicy",
     "Permission",
-    "Policy",
+    "PolicyEffect",
     "ResourcePattern",
     "Ruling",
     "Sign",
@@ -41,7 +41,7 @@ class Permission(NamedTuple):
     """An ARN."""
 
 
-class Effect(StrEnum):
+class PolicyEffect(StrEnum):
     """Effect of a statement on the permissions that it matches."""
 
     ALLOW = "Allow"
@@ -140,7 +140,7 @@ class ResourcePattern:
 class Statement:
     """Allows or denies every listed action on every listed resource."""
 
-    effect: Effect
+    effect: PolicyEffect
     actions: tuple[ActionPattern, ...]
     resources: tuple[ResourcePattern, ...]
 
@@ -157,7 +157,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class IamPolicy:
     """The statements that apply to a role."""
 
     statements: tuple[Statement, ...]
@@ -172,7 +172,7 @@ class Policy:
             values: Text for each placeholder, e.g. ``{"job.name": "digits"}``.
         """
         effects = {statement.effect for statement in self.statements if statement.fits(permission, values)}
-        if Effect.DENY in effects:
+        if PolicyEffect.DENY in effects:
             return Ruling.DENIED
         return Ruling.ALLOWED if effects else Ruling.UNMENTIONED
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.core.job_scope import PLACEHOLDERS
-from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 
 __all__ = ["ACTIONS", "VERSION", "read_policy", "read_statement", "read_table", "read_texts"]
 
@@ -65,13 +65,13 @@ ACTIONS = frozenset(
 """The IAM actions that requests to this service may need: ``service:Name``, spelled as IAM spells them."""
 
 
-def read_policy(document: object) -> Policy:
+def read_policy(document: object) -> IamPolicy:
     """Read a policy document.
 
     Args:
         document: A table with ``Statement``, a table or a list of tables, and optionally ``Version``. Statements have
             ``Effect``, ``Action``, ``Resource`` and optionally ``Sid``. ``Action`` and ``Resource`` are strings or
-            lists of strings. ``KeepPublished``, optional, is not a member of IAM's; see `Policy.keeps_published`.
+            lists of strings. ``KeepPublished``, optional, is not a member of IAM's; see `IamPolicy.keeps_published`.
 
     Raises:
         ValueError: Names the statement, the member, the value received and the allowed values.
@@ -87,7 +87,7 @@ def read_policy(document: object) -> Policy:
     keeps = members.get("KeepPublished", False)
     if not isinstance(keeps, bool):
         raise ValueError(f"KeepPublished is {keeps!r}; allowed are true and false")
-    return Policy(
+    return IamPolicy(
         tuple(read_statement(each, f"Statement {number}") for number, each in enumerate(statements, start=1)),
         keeps_published=keeps,
     )
@@ -107,10 +107,10 @@ def read_statement(document: object, at: str) -> Statement:
     missing = [name for name in ("Effect", "Action", "Resource") if name not in members]
     if missing:
         raise ValueError(f"{at}: {', '.join(missing)} is missing; a statement has Effect, Action and Resource")
-    if members["Effect"] not in list(Effect):
-        raise ValueError(f"{at}: Effect is {members['Effect']!r}; allowed are {', '.join(Effect)}")
+    if members["Effect"] not in list(PolicyEffect):
+        raise ValueError(f"{at}: Effect is {members['Effect']!r}; allowed are {', '.join(PolicyEffect)}")
     return Statement(
-        effect=Effect(members["Effect"]),
+        effect=PolicyEffect(members["Effect"]),
         actions=tuple(_action(text, at) for text in read_texts(members["Action"], f"{at}: Action")),
         resources=tuple(_resource(text, at) for text in read_texts(members["Resource"], f"{at}: Resource")),
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from tidemill.core.job_scope import OWN_PREFIXES, JobScope
-from tidemill.core.policy import ActionPattern, Effect, Permission, Policy, ResourcePattern, Ruling, Statement
+from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEffect, ResourcePattern, Ruling, Statement
 
 __all__ = ["BUILT_IN", "Roles", "check_role_names"]
 
@@ -16,10 +16,10 @@ _SAGEMAKER = "sagemaker"
 
 def _allow(actions: tuple[str, ...], resources: tuple[str, ...]) -> Statement:
     patterns = tuple(ResourcePattern.parse(text) for text in resources)
-    return Statement(Effect.ALLOW, tuple(ActionPattern(text) for text in actions), patterns)
+    return Statement(PolicyEffect.ALLOW, tuple(ActionPattern(text) for text in actions), patterns)
 
 
-BUILT_IN = Policy(
+BUILT_IN = IamPolicy(
     (
         _allow(("s3:GetObject*", "s3:GetBucket*", "s3:ListBucket", "s3:ListAllMyBuckets"), ("arn:aws:s3:::*",)),
         _allow(
@@ -59,10 +59,10 @@ class Roles:
         ValueError: As for `check_role_names`.
     """
 
-    def __init__(self, policies: Mapping[str, Policy]) -> None:
+    def __init__(self, policies: Mapping[str, IamPolicy]) -> None:
         self._policies = {name.casefold(): policy for name, policy in check_role_names(policies).items()}
 
-    def policy_of(self, role: str) -> Policy:
+    def policy_of(self, role: str) -> IamPolicy:
         """Return the policy of a role, or `BUILT_IN` if the settings name no policy.
 
         Args:
@@ -85,7 +85,7 @@ class Roles:
         return self.policy_of(role).rule(permission, values)
 
 
-def check_role_names(policies: Mapping[str, Policy]) -> dict[str, Policy]:
+def check_role_names(policies: Mapping[str, IamPolicy]) -> dict[str, IamPolicy]:
     """Check that every policy can be found by its name, and return the policies.
 
     Raises:

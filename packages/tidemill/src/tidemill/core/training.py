@@ -13,7 +13,7 @@ from typing import Any
 __all__ = [
     "HOMOGENEOUS",
     "FinalMetric",
-    "InstanceGroup",
+    "HostGroup",
     "SecondaryStatus",
     "TrainingJob",
     "TrainingStatus",
@@ -226,7 +226,7 @@ class TrainingJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceGroup:
+class HostGroup:
     """The instances of one type of a training job.
 
     Attributes:
@@ -238,7 +238,7 @@ class InstanceGroup:
     hosts: tuple[str, ...]
 
 
-def instance_groups(resources: Mapping[str, Any]) -> tuple[InstanceGroup, ...]:
+def instance_groups(resources: Mapping[str, Any]) -> tuple[HostGroup, ...]:
     """Return the groups of a job in the order of the request; one for a job without InstanceGroups.
 
     Args:
@@ -251,16 +251,16 @@ def instance_groups(resources: Mapping[str, Any]) -> tuple[InstanceGroup, ...]:
             "InstanceCount": resources.get("InstanceCount", 1),
         },
     )
-    groups: list[InstanceGroup] = []
+    groups: list[HostGroup] = []
     before = 0
     for each in given:
         hosts = tuple(f"algo-{before + i + 1}" for i in range(each["InstanceCount"]))
-        groups.append(InstanceGroup(name=each["InstanceGroupName"], instance_type=each["InstanceType"], hosts=hosts))
+        groups.append(HostGroup(name=each["InstanceGroupName"], instance_type=each["InstanceType"], hosts=hosts))
         before += len(hosts)
     return tuple(groups)
 
 
-def hosts_of_channel(groups: Sequence[InstanceGroup], channel: Mapping[str, Any]) -> tuple[str, ...]:
+def hosts_of_channel(groups: Sequence[HostGroup], channel: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the hosts that get a channel: those of its InstanceGroupNames, or all if it names no groups.
 
     Args:

@@ -19,20 +19,26 @@ from pathlib import Path
 from tidemill.core.frameworks import ENVIRONMENTS, Framework
 from tidemill.environments.build_lock import Built
 from tidemill.environments.changes import check_unchanged, state_of
-from tidemill.environments.interpreters import Interpreter, available, fetch_interpreter, find_interpreter, preferred
+from tidemill.environments.interpreters import (
+    FoundInterpreter,
+    available,
+    fetch_interpreter,
+    find_interpreter,
+    preferred,
+)
 from tidemill.environments.layers import build_base, build_upper, site_packages
 from tidemill.environments.overlays import Overlays
-from tidemill.environments.payload import Payload
+from tidemill.environments.payload import RuntimeSource
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
-__all__ = ["BuiltEnvironment", "Environment", "Environments", "shared_layers"]
+__all__ = ["BuiltEnvironment", "Environments", "JobEnvironment", "shared_layers"]
 
 _LOCKS = Path(__file__).parent / "locks"
 _AWS_CLI = "aws-cli"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class JobEnvironment:
     """An environment of this version's locks.
 
     Attributes:
@@ -53,7 +59,7 @@ class Environment:
     lock_sha256: str
     base: Path
     aws_cli: Path | None
-    interpreter: Interpreter
+    interpreter: FoundInterpreter
     read_only_paths: tuple[Path, ...]
 
     @property
@@ -80,7 +86,7 @@ class BuiltEnvironment:
         name: Name of the environment, e.g. ``tf-2.21``.
         key: Hash of all inputs.
         prefix: Directory of the virtual environment.
-        shared_layers: As for `Environment`.
+        shared_layers: As for `JobEnvironment`.
         python: Version of the Python with the patch number; empty if unknown.
         last_use_s: Time of the build or of the last job's start, in seconds since the epoch.
     """
@@ -99,15 +105,15 @@ class Environments:
     Args:
         directory: Directory of the environments; created by the first build.
         locks: Directory of the lock files. Default: those of this distribution.
-        payload: The in-job distributions. Default: `Payload.find`.
+        payload: The in-job distributions. Default: `RuntimeSource.find`.
     """
 
-    def __init__(self, directory: Path, *, locks: Path = _LOCKS, payload: Payload | None = None) -> None:
+    def __init__(self, directory: Path, *, locks: Path = _LOCKS, payload: RuntimeSource | None = None) -> None:
         self._directory = directory
         self._locks = locks
         self._payload = payload
 
-    def describe(self, name: str, *, python: str | None = None) -> Environment:
+    def describe(self, name: str, *, python: str | None = None) -> JobEnvironment:
         """Return the properties of the environment ``name``, whether it is built or not.
 
         Args:
@@ -127,7 +133,7 @@ class Environments:
         aws_cli = self._aws_cli()
         key = _key(*parts, payload.identity, *([aws_cli.name] if aws_cli else []))
         prefix = self._directory / f"{name}-{key}"
-        return Environment(
+        return JobEnvironment(
             name=name,
             key=key,
             prefix=prefix,
@@ -137,11 +143,11 @@ class Environments:
             interpreter=interpreter,
             read_only_paths=(
                 *(prefix, base, interpreter.prefix, *payload.sources),
-                *((aws_cli, Interpreter.own().prefix) if aws_cli else ()),
+                *((aws_cli, FoundInterpreter.own().prefix) if aws_cli else ()),
             ),
         )
 
-    def is_built(self, environment: Environment) -> bool:
+    def is_built(self, environment: JobEnvironment) -> bool:
         """Return whether an environment and all layers below it are complete.
 
         Args:
@@ -157,7 +163,7 @@ class Environments:
         poll: Callable[[], None] = lambda: None,
         python: str | None = None,
         writable: bool = False,
-    ) -> Environment:
+    ) -> JobEnvironment:
         """Return the environment ``name``; build it and download its interpreter if they are missing.
 
         The environment is not removed as unused until this process ends.
@@ -188,7 +194,7 @@ class Environments:
             return environment
         with contextlib.ExitStack() as locks:
             if environment.aws_cli:
-                layer = self._shared_layer(environment.aws_cli, _AWS_CLI, Interpreter.own(), log=log, poll=poll)
+                layer = self._shared_layer(environment.aws_cli, _AWS_CLI, FoundInterpreter.own(), log=log, poll=poll)
                 locks.enter_context(layer)
             layer = self._shared_layer(environment.base, name, environment.interpreter, log=log, poll=poll)
             locks.enter_context(layer)
@@ -197,7 +203,7 @@ class Environments:
                 self._build(built, environment, log=log, poll=poll, lock_fd=lock_fd)
         return environment
 
-    def current(self) -> list[Environment]:
+    def current(self) -> list[JobEnvironment]:
         """Return the environments of this version's locks for each Python of this machine, built or not."""
         return [
             self.describe(name, python=python)
@@ -256,14 +262,14 @@ class Environments:
         self,
         directory: Path,
         name: str,
-        interpreter: Interpreter,
+        interpreter: FoundInterpreter,
         *,
         log: Callable[[str], None],
         poll: Callable[[], None],
     ) -> Iterator[None]:
         """Keep a layer from removal during the block. It is complete, built from the lock ``name`` if missing."""
         layer = Built(directory)
-        wait = _Wait(layer, name, log=log, poll=poll)
+        wait = _BuildWait(layer, name, log=log, poll=poll)
         with layer.locked(poll=wait.poll, waiting=wait.begin) as lock_fd:
             if layer.marker:
                 wait.end()
@@ -275,7 +281,7 @@ class Environments:
         self,
         layer: Built,
         name: str,
-        interpreter: Interpreter,
+        interpreter: FoundInterpreter,
         *,
         log: Callable[[str], None],
         poll: Callable[[], None],
@@ -304,7 +310,7 @@ class Environments:
     def _build(
         self,
         built: Built,
-        environment: Environment,
+        environment: JobEnvironment,
         *,
         log: Callable[[str], None],
         poll: Callable[[], None],
@@ -346,10 +352,10 @@ class Environments:
         lock = self._lock(_AWS_CLI)
         if not lock.is_file():
             return None
-        return self._directory / f"{_AWS_CLI}-{_key(_sha256(lock), *_identity(Interpreter.own()))}"
+        return self._directory / f"{_AWS_CLI}-{_key(_sha256(lock), *_identity(FoundInterpreter.own()))}"
 
-    def _payload_of(self, framework: Framework) -> Payload:
-        return (self._payload or Payload.find()).of(framework)
+    def _payload_of(self, framework: Framework) -> RuntimeSource:
+        return (self._payload or RuntimeSource.find()).of(framework)
 
     def _framework(self, name: str) -> Framework:
         framework = ENVIRONMENTS.get(name)
@@ -362,7 +368,7 @@ class Environments:
         return self._locks / f"{name}.txt"
 
 
-class _Wait:
+class _BuildWait:
     """Wait for a layer that another process builds, and log the other process's progress."""
 
     def __init__(self, layer: Built, name: str, *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
@@ -428,7 +434,7 @@ def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _identity(interpreter: Interpreter) -> tuple[str, str, str]:
+def _identity(interpreter: FoundInterpreter) -> tuple[str, str, str]:
     return interpreter.version, platform.machine(), str(interpreter.executable)
 
 

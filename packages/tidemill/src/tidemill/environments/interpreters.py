@@ -18,7 +18,7 @@ from pathlib import Path
 from tidemill.environments.uv_command import find_uv, installer_variables, run_command
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
-__all__ = ["Interpreter", "available", "fetch_interpreter", "find_interpreter", "preferred"]
+__all__ = ["FoundInterpreter", "available", "fetch_interpreter", "find_interpreter", "preferred"]
 
 _PROBE_TIMEOUT_S = 30
 # The imported modules are optional in a build of Python, but uv, pip and TensorFlow need them.
@@ -31,7 +31,7 @@ _PATCH = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
+class FoundInterpreter:
     """A Python outside every virtual environment.
 
     Attributes:
@@ -55,7 +55,7 @@ class Interpreter:
         return _number(self.minor)
 
     @classmethod
-    def own(cls) -> "Interpreter":
+    def own(cls) -> "FoundInterpreter":
         """Return the interpreter that runs tidemill."""
         executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
         # Without a distributor's suffix of the patch number, as in 3.11.2+.
@@ -69,11 +69,11 @@ def preferred(pythons: Sequence[str]) -> tuple[str, ...]:
     Args:
         pythons: For example ``3.11``.
     """
-    own = Interpreter.own().minor
+    own = FoundInterpreter.own().minor
     return tuple(sorted(pythons, key=lambda minor: (minor == own, _number(minor)), reverse=True))
 
 
-def find_interpreter(pythons: Sequence[str], *, purpose: str) -> Interpreter:
+def find_interpreter(pythons: Sequence[str], *, purpose: str) -> FoundInterpreter:
     """Return an interpreter of this machine.
 
     Args:
@@ -121,8 +121,8 @@ def fetch_interpreter(pythons: Sequence[str], *, log: Callable[[str], None], pol
     run_command(command, log=lambda _line: None, poll=poll, cwd=Path("/"))
 
 
-def _find(minor: str) -> Interpreter | None:
-    own = Interpreter.own()
+def _find(minor: str) -> FoundInterpreter | None:
+    own = FoundInterpreter.own()
     if minor == own.minor:
         return own
     for candidate in _candidates(minor):
@@ -154,7 +154,7 @@ def _candidates(minor: str) -> Iterator[Path]:
 
 
 @lru_cache(maxsize=64)
-def _probe(candidate: Path, _changed_ns: int) -> Interpreter | None:
+def _probe(candidate: Path, _changed_ns: int) -> FoundInterpreter | None:
     """Run an interpreter to learn its version; return None if it does not run. Cached until the file changes."""
     try:
         answer = subprocess.run(
@@ -170,7 +170,7 @@ def _probe(candidate: Path, _changed_ns: int) -> Interpreter | None:
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     match = _PATCH.match(version)
-    return Interpreter(Path(executable).resolve(), match[0], Path(prefix).resolve()) if match else None
+    return FoundInterpreter(Path(executable).resolve(), match[0], Path(prefix).resolve()) if match else None
 
 
 def _patch(python: Path) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tidemill.environments.interpreters import Interpreter
-from tidemill.environments.payload import Payload
+from tidemill.environments.interpreters import FoundInterpreter
+from tidemill.environments.payload import RuntimeSource
 from tidemill.environments.progress import BuildProgress
 from tidemill.environments.uv_command import find_uv, run_command
 from tidemill.errors import EnvironmentBuildError
@@ -43,7 +43,7 @@ def site_packages(prefix: Path, minor: str) -> Path:
 def build_base(
     prefix: Path,
     lock: Path,
-    interpreter: Interpreter,
+    interpreter: FoundInterpreter,
     *,
     name: str,
     log: Callable[[str], None],
@@ -85,8 +85,8 @@ def build_base(
 def build_upper(
     prefix: Path,
     base: Path,
-    payload: Payload,
-    interpreter: Interpreter,
+    payload: RuntimeSource,
+    interpreter: FoundInterpreter,
     *,
     aws_cli: Path | None,
     log: Callable[[str], None],
@@ -129,7 +129,7 @@ def build_upper(
             link.symlink_to(command)
 
 
-def _make_venv(prefix: Path, interpreter: Interpreter, *, run: Callable[..., None]) -> None:
+def _make_venv(prefix: Path, interpreter: FoundInterpreter, *, run: Callable[..., None]) -> None:
     """Create an empty virtual environment. Its Python links directly to the installation, which sandboxes show."""
     base = interpreter.executable
     run((find_uv(), "venv", "--quiet", "--no-project", "--python", str(base), str(prefix)))

@@ -17,11 +17,11 @@ from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built
 from tidemill.environments.changes import check_unchanged, state_of
 
-__all__ = ["Overlay", "Overlays"]
+__all__ = ["Overlays", "RequirementsOverlay"]
 
 
 @dataclass(frozen=True, slots=True)
-class Overlay:
+class RequirementsOverlay:
     """A complete overlay.
 
     Attributes:
@@ -54,7 +54,7 @@ class Overlays:
         log: Callable[[str], None],
         poll: Callable[[], None],
         writable: bool = False,
-    ) -> Overlay:
+    ) -> RequirementsOverlay:
         """Return the overlay of ``parts`` above the environment ``base_key``; build it with ``install`` if missing.
 
         The overlay is not removed as unused until this process ends.
@@ -72,10 +72,10 @@ class Overlays:
         built.hold(poll=poll)
         check_unchanged(built, linked=False, writable=writable, log=log, poll=poll)
         if marker := built.marker:
-            return Overlay(key, built.directory, marker["sha256"])
+            return RequirementsOverlay(key, built.directory, marker["sha256"])
         with built.locked(poll=poll, waiting=lambda: log("tidemill: waiting for the same packages, being installed")):
             if marker := built.marker:
-                return Overlay(key, built.directory, marker["sha256"])
+                return RequirementsOverlay(key, built.directory, marker["sha256"])
             built.clear()
             try:
                 built.directory.mkdir(parents=True)
@@ -86,7 +86,7 @@ class Overlays:
                 raise
             state = state_of(built.directory, linked=False)
             built.complete({"key": key, "base": base_key, "sha256": sha256, "state": state})
-            return Overlay(key, built.directory, sha256)
+            return RequirementsOverlay(key, built.directory, sha256)
 
     def remove_above(self, base_key: str) -> None:
         """Remove all overlays of the environment ``base_key``, and all incomplete overlays.

@@ -12,7 +12,7 @@ from tidemill.core.frameworks import Framework
 from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.errors import EnvironmentBuildError
 
-__all__ = ["DISTRIBUTIONS", "Payload"]
+__all__ = ["DISTRIBUTIONS", "RuntimeSource"]
 
 DISTRIBUTIONS = (
     "tidemill-runtime",
@@ -33,7 +33,7 @@ _PACKAGES = Path(__file__).parents[4]
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
+class RuntimeSource:
     """Source of the in-job distributions: either wheels or source directories, never both.
 
     Attributes:
@@ -47,7 +47,7 @@ class Payload:
     identity: str
 
     @classmethod
-    def find(cls, *, wheels: Path = _WHEELS, packages: Path = _PACKAGES) -> "Payload":
+    def find(cls, *, wheels: Path = _WHEELS, packages: Path = _PACKAGES) -> "RuntimeSource":
         """Return the payload of this installation.
 
         Args:
@@ -70,7 +70,7 @@ class Payload:
                 )
         return cls((), sources, f"checkout {' '.join(map(str, sources))}")
 
-    def of(self, framework: Framework) -> "Payload":
+    def of(self, framework: Framework) -> "RuntimeSource":
         """Return the part of the payload for the environment of a framework version, with the same identity.
 
         The runtime and Pipe mode run with all versions. Model parallelism and Horovod need a recent TensorFlow, the S3

@@ -6,7 +6,7 @@ different packages. `venv` and uv would take longer than a job needs to start.
 
 from pathlib import Path
 
-from tidemill.environments.interpreters import Interpreter
+from tidemill.environments.interpreters import FoundInterpreter
 from tidemill.environments.layers import site_packages
 
 __all__ = ["write_venv"]
@@ -16,7 +16,7 @@ __all__ = ["write_venv"]
 _PIP = '#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n'
 
 
-def write_venv(prefix: Path, interpreter: Interpreter, *, below: Path) -> None:
+def write_venv(prefix: Path, interpreter: FoundInterpreter, *, below: Path) -> None:
     """Create an empty virtual environment with ``python`` and ``pip``.
 
     Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidemill.core.files import read_json, write_json
 from tidemill.core.process import ProcessId
-from tidemill.environments.builder import Environment, Environments
+from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import EnvironmentBuildError
 
 __all__ = ["WarmProcesses"]
@@ -68,11 +68,11 @@ class WarmProcesses:
             child.wait()
         self._children.clear()
 
-    def _alive(self, environment: Environment) -> bool:
+    def _alive(self, environment: JobEnvironment) -> bool:
         process = _process(self._directory / f"{environment.key}.json")
         return process is not None and process.alive
 
-    def _start(self, environment: Environment, socket: Path) -> None:
+    def _start(self, environment: JobEnvironment, socket: Path) -> None:
         (self._directory / "home").mkdir(mode=0o700, parents=True, exist_ok=True)
         socket.unlink(missing_ok=True)
         with (self._directory / f"{environment.key}.log").open("ab") as log:

@@ -17,11 +17,11 @@ from tidemill.instance.records import (
 )
 from tidemill.instance.spec import SERVICE, Input, InstanceSpec, ObjectFile, RemoteObject
 
-__all__ = ["Assignment"]
+__all__ = ["AgentAssignment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class AgentAssignment:
     """A spec to be sent to another machine.
 
     Attributes:
@@ -37,14 +37,14 @@ class Assignment:
     isolation: str
 
     @classmethod
-    def of(cls, spec: InstanceSpec, *, service_url: str, lease_s: float, isolation: str) -> "Assignment":
+    def of(cls, spec: InstanceSpec, *, service_url: str, lease_s: float, isolation: str) -> "AgentAssignment":
         """Return the assignment of a spec.
 
         Args:
             spec: Spec of a training instance.
             service_url: URL at which the instance's machine reaches the service.
-            lease_s: See `Assignment.lease_s`.
-            isolation: See `Assignment.isolation`.
+            lease_s: See `AgentAssignment.lease_s`.
+            isolation: See `AgentAssignment.isolation`.
         """
         service = RemoteS3(endpoint_url=service_url, region=spec.variables.get("AWS_REGION", "us-east-1"))
         channels = tuple(
@@ -83,7 +83,7 @@ class Assignment:
         return gzip.compress(json.dumps(value).encode("utf-8", "surrogatepass"), compresslevel=1)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Assignment":
+    def from_bytes(cls, data: bytes) -> "AgentAssignment":
         """Parse the output of `to_bytes`.
 
         Raises:
@@ -118,7 +118,7 @@ def _remote(entry: Input) -> Input:
 
 
 def _to_json(entry: Input) -> dict[str, Any]:
-    assert not isinstance(entry, ObjectReference), "made remote in `Assignment.of`"
+    assert not isinstance(entry, ObjectReference), "made remote in `AgentAssignment.of`"
     return entry_to_json(entry)
 
 

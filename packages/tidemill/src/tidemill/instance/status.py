@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["LOST", "Artifact", "InstanceExit", "InstanceStatus", "Outcome", "Phase", "StopReason"]
+__all__ = ["LOST", "Artifact", "InstanceExit", "InstanceOutcome", "InstanceStatus", "Phase", "StopReason"]
 
 LOST = "InternalServerError: instance agent lost"
 
@@ -21,7 +21,7 @@ class StopReason(StrEnum):
     """Another instance of the job has failed, so the result of this one no longer matters."""
 
 
-class Outcome(StrEnum):
+class InstanceOutcome(StrEnum):
     """How an instance ended."""
 
     COMPLETED = "completed"
@@ -61,7 +61,7 @@ class InstanceExit:
         training_started_ms: Start of the script in milliseconds since the epoch; None if it was not started.
     """
 
-    outcome: Outcome
+    outcome: InstanceOutcome
     failure: str
     ended_ms: int
     lost: bool = False

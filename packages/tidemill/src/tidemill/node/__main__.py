@@ -16,7 +16,7 @@ from tidemill._shared.trees import remove_tree
 from tidemill.core.files import write_json
 from tidemill.core.process import ProcessId
 from tidemill.executors.cluster.machine import ASSIGNMENT_FILE, LOCK_FILE, PROCESS_FILE, remove_remains
-from tidemill.instance.assignment import Assignment
+from tidemill.instance.assignment import AgentAssignment
 from tidemill.node.agent import Agent
 from tidemill.settings import Settings
 
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     try:
         lock_fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assignment = Assignment.from_bytes((directory / ASSIGNMENT_FILE).read_bytes())
+        assignment = AgentAssignment.from_bytes((directory / ASSIGNMENT_FILE).read_bytes())
     except (FileNotFoundError, BlockingIOError):
         return 0
     for gpus in arguments[1:]:

@@ -22,11 +22,11 @@ from tidemill.core.segments import stream_directory
 from tidemill.errors import TidemillError
 from tidemill.executors.cluster.machine import PROCESS_FILE
 from tidemill.executors.local import LocalExecutor
-from tidemill.instance.assignment import Assignment
+from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.remote_s3 import UploadRefused
-from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
-from tidemill.node.log_reader import LogReader
-from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, Service, ServiceAway
+from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
+from tidemill.node.log_reader import LogBytes
+from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, ServiceAway, ServiceClient
 from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
 
@@ -64,14 +64,14 @@ class Agent:
         environments_dir: Directory of the environments, which all agents of this machine share.
     """
 
-    def __init__(self, assignment: Assignment, directory: Path, *, environments_dir: Path) -> None:
+    def __init__(self, assignment: AgentAssignment, directory: Path, *, environments_dir: Path) -> None:
         self._assignment = assignment
         self._directory = directory
         self._spec = assignment.spec
         self._ref = assignment.spec.ref
         self._wait_s = min(_LONGEST_WAIT_S, int(_WAIT * assignment.lease_s))
         answer_s = min(_LONGEST_ANSWER_S, max(_SHORTEST_ANSWER_S, _ANSWER * assignment.lease_s))
-        self._service = Service(self._ref, assignment.spec.variables, answer_s=self._wait_s + answer_s)
+        self._service = ServiceClient(self._ref, assignment.spec.variables, answer_s=self._wait_s + answer_s)
         self._renewed_s = time.monotonic()
         self._phases: tuple[Phase, ...] = ()
         self._delivered = 0
@@ -89,7 +89,7 @@ class Agent:
             agent=directory / PROCESS_FILE,
         )
         log = self._spec.log
-        self._log = LogReader(stream_directory(directory / "logs", log.group, log.stream))
+        self._log = LogBytes(stream_directory(directory / "logs", log.group, log.stream))
 
     async def run(self) -> None:
         """Run the instance and report its end. End it early if the service says that the attempt is over."""
@@ -221,7 +221,7 @@ class Agent:
                 await asyncio.sleep(_RETRY_S)  # the service answers at once from now on
 
     def _renew(self, *, wait_s: int = 0) -> StopReason | None:
-        """Send a heartbeat; see `Service.report`. The lease lasts from the time at which it was sent."""
+        """Send a heartbeat; see `ServiceClient.report`. The lease lasts from the time at which it was sent."""
         asked_s = time.monotonic()
         stop = self._service.report(wait_s=wait_s)
         self._renewed_s = max(self._renewed_s, asked_s)
@@ -241,5 +241,5 @@ class Agent:
 def _failed(reason: str, *, of: InstanceExit | None = None) -> InstanceExit:
     """Return the result of an instance that cannot run, or whose artifacts cannot be stored."""
     if of is not None:
-        return replace(of, outcome=Outcome.FAILED, failure=reason[:1024], artifacts={})
-    return InstanceExit(outcome=Outcome.FAILED, failure=reason[:1024], ended_ms=SystemClock().now_ms())
+        return replace(of, outcome=InstanceOutcome.FAILED, failure=reason[:1024], artifacts={})
+    return InstanceExit(outcome=InstanceOutcome.FAILED, failure=reason[:1024], ended_ms=SystemClock().now_ms())

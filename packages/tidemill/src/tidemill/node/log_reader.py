@@ -4,10 +4,10 @@ from pathlib import Path
 
 from tidemill.core.segments import segment_path, segments_of
 
-__all__ = ["LogReader"]
+__all__ = ["LogBytes"]
 
 
-class LogReader:
+class LogBytes:
     """The bytes of a stream's segments, one after the other.
 
     Args:

@@ -17,7 +17,7 @@ from tidemill.instance.remote_s3 import upload, upload_client
 from tidemill.instance.status import InstanceExit, Phase, StopReason
 from tidemill.wire.protocols.models import OWN_MODELS
 
-__all__ = ["AttemptOver", "Service", "ServiceAway"]
+__all__ = ["AttemptOver", "ServiceAway", "ServiceClient"]
 
 LOG_CHUNK_BYTES = 1024 * 1024
 _SERVER_FAULTS = 500
@@ -33,7 +33,7 @@ class ServiceAway(Exception):
     """The service could not be reached, or failed; the same request may succeed later."""
 
 
-class Service:
+class ServiceClient:
     """Client of the service for one attempt of an instance. Methods may be called from several threads.
 
     Args:

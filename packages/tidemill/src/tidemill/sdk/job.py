@@ -8,11 +8,11 @@ from typing import Any
 from tidemill.errors import JobFailed
 from tidemill.sdk.session import Session
 
-__all__ = ["Job", "raise_if_failed"]
+__all__ = ["AwaitedJob", "raise_if_failed"]
 
 
 @dataclass(frozen=True)
-class Job(ABC):
+class AwaitedJob(ABC):
     """One job of the service.
 
     Attributes:

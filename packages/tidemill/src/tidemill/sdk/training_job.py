@@ -4,7 +4,7 @@ from typing import Any
 
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import Follower
-from tidemill.sdk.job import Job
+from tidemill.sdk.job import AwaitedJob
 from tidemill.sdk.logs import LogTail
 from tidemill.sdk.markup import table
 
@@ -14,7 +14,7 @@ _KEEP_ESCAPES = "raw"
 _LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
 
 
-class TrainingJob(Job):
+class TrainingJob(AwaitedJob):
     """One training job of the service."""
 
     def describe(self) -> dict[str, Any]:

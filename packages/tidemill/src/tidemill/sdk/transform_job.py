@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, patiently
 from tidemill.sdk.interruption import say_detached
-from tidemill.sdk.job import Job, raise_if_failed
+from tidemill.sdk.job import AwaitedJob, raise_if_failed
 from tidemill.sdk.logs import LogTail
 
 __all__ = ["TransformJob"]
@@ -15,7 +15,7 @@ _GROUP = "/aws/sagemaker/TransformJobs"
 _POLL_S = 0.25
 
 
-class TransformJob(Job):
+class TransformJob(AwaitedJob):
     """One batch transform job of the service."""
 
     def describe(self) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) ->
     if not missing:
         console.say(f"Unchanged, not uploaded again: {described} -> {target}")
         return target
-    progress = _Progress(console, missing, f"Uploading {data.root}")
+    progress = _UploadProgress(console, missing, f"Uploading {data.root}")
     upload_files(s3_client, missing, base, progress=progress.add_bytes, finished=progress.add_files)
     progress.finish()
     console.say(f"Uploaded {described} -> {target}")
@@ -299,7 +299,7 @@ class _Transfer:
         return True
 
 
-class _Progress:
+class _UploadProgress:
     """Shows files and bytes of an upload: rewritten in place on a terminal, otherwise one line every few seconds."""
 
     def __init__(self, console: Console, files: Sequence[LocalFile], label: str) -> None:

@@ -113,7 +113,7 @@ class _Start:
     log_offset: int
 
 
-class _Child(Protocol):
+class _ServiceProcess(Protocol):
     def wait(self) -> int: ...
 
     def kill(self) -> None: ...
@@ -126,7 +126,7 @@ def _attempt(settings: Settings, *, state: StateDirectory, timeout_s: float, for
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb", buffering=0) as ready:
             try:
-                process: _Child = (
+                process: _ServiceProcess = (
                     _spawn(settings, log_fd=log.fileno(), ready_fd=writer)
                     if fork is None
                     else _Forked.serving(fork, settings, log_fd=log.fileno(), ready_fd=writer)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from tidemill.server.discovery import Connection
+from tidemill.server.discovery import ServiceConnection
 
 __all__ = ["boto_session"]
 
 
-def boto_session(connection: Connection) -> Any:
+def boto_session(connection: ServiceConnection) -> Any:
     """Return a boto3 session whose clients use only ``connection``. The call imports boto3."""
     from tidemill.sdk.boto import loopback_session
 

@@ -13,7 +13,7 @@ from tidemill.errors import ConfigurationError
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 
-__all__ = ["Connection", "ServiceRecord", "connect", "find_service"]
+__all__ = ["ServiceConnection", "ServiceRecord", "connect", "find_service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServiceConnection:
     """A running service and the keys with which a client on this machine signs requests."""
 
     service: ServiceRecord
@@ -84,7 +84,7 @@ def find_service(state: StateDirectory) -> ServiceRecord | None:
     return record if record is not None and record.process.alive else None
 
 
-def connect(state: StateDirectory) -> Connection | None:
+def connect(state: StateDirectory) -> ServiceConnection | None:
     """Return the running service of a state directory with its keys, or None if no service runs.
 
     Raises:
@@ -92,4 +92,4 @@ def connect(state: StateDirectory) -> Connection | None:
     """
     record = find_service(state)
     keys = Keys.load(state.keys_file) if record is not None else None
-    return Connection(record, keys) if record is not None and keys is not None else None
+    return ServiceConnection(record, keys) if record is not None and keys is not None else None

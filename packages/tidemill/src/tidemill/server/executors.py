@@ -36,7 +36,7 @@ class Executors:
     Attributes:
         executor: Runs the instances.
         isolation_reason: A sentence that says which sandbox the jobs of this machine get, and why.
-        fast_file_fault: As in `tidemill.control.channels.Channels`.
+        fast_file_fault: As in `tidemill.control.channels.ChannelResolver`.
         agents: Receives the reports of instances on other machines; None if all run on this one.
         keep_clean: Removes what ended jobs of this machine left, until cancelled. To be run once the instances of
             earlier services are known.

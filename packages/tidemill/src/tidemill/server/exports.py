@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tidemill.core.files import write_durably
 from tidemill.core.names import default_bucket
-from tidemill.server.discovery import Connection
+from tidemill.server.discovery import ServiceConnection
 from tidemill.server.state import StateDirectory
 
 __all__ = ["REMOVED_VARIABLES", "client_environment", "write_client_files"]
@@ -38,7 +38,7 @@ def write_client_files(state: StateDirectory, *, region: str) -> None:
 
 
 def client_environment(
-    connection: Connection, *, state: StateDirectory, ambient: Mapping[str, str] | None = None
+    connection: ServiceConnection, *, state: StateDirectory, ambient: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the variables with which boto3, the AWS CLI and AWS's SDKs use the service, in the order of printing.
 

@@ -19,14 +19,14 @@ from tidemill.environments.changes import release_writable
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import notify
 from tidemill.instance.records import SpecRecord
-from tidemill.instance.status import InstanceExit, Outcome, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, StopReason
 from tidemill.sandbox import sandbox_named
 from tidemill.sandbox.network import JobNetwork, network_end, network_log
 from tidemill.shim.endpoint import run_endpoint
 from tidemill.shim.failures import InstanceFailure, InstanceLost, InternalFailure, of_os_error
 from tidemill.shim.report import JobLog, Reporter
-from tidemill.shim.session import Session
-from tidemill.shim.stopping import Stopped, StopSignal
+from tidemill.shim.session import InstanceSession
+from tidemill.shim.stopping import Stopped, TerminationSignal
 from tidemill.shim.training import run_training
 
 __all__ = ["main"]
@@ -35,10 +35,10 @@ _ALREADY_RUNNING = 0
 _FIRST_REPORT_TIMEOUT_S = 5.0
 _EXIT_TRIES = 60
 _STOPPED = {
-    StopReason.STOPPED: Outcome.STOPPED,
-    StopReason.MAX_RUNTIME: Outcome.MAX_RUNTIME,
-    StopReason.INTERRUPTED: Outcome.STOPPED,
-    StopReason.PEER_FAILED: Outcome.STOPPED,
+    StopReason.STOPPED: InstanceOutcome.STOPPED,
+    StopReason.MAX_RUNTIME: InstanceOutcome.MAX_RUNTIME,
+    StopReason.INTERRUPTED: InstanceOutcome.STOPPED,
+    StopReason.PEER_FAILED: InstanceOutcome.STOPPED,
 }
 
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     """Run one instance. Return at once if the instance has run already, or if another shim runs it."""
     directory = InstanceDirectory(Path(arguments[0]))
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    stop = StopSignal(directory)
+    stop = TerminationSignal(directory)
     lock_fd = os.open(directory.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +62,9 @@ def main(arguments: list[str]) -> int:
         task = SpecRecord.from_json(read_json(directory.spec_file) or {})
     except (ValueError, KeyError, TypeError) as error:
         failure = InternalFailure(f"the spec of the instance cannot be read: {type(error).__name__}: {error}")
-        _write_exit(directory, InstanceExit(outcome=Outcome.FAILED, failure=str(failure), ended_ms=clock.now_ms()))
+        _write_exit(
+            directory, InstanceExit(outcome=InstanceOutcome.FAILED, failure=str(failure), ended_ms=clock.now_ms())
+        )
         return 1
     faults.point("shim.started")
     ended = _run(directory, task, stop=stop, clock=clock)
@@ -82,12 +84,12 @@ def _leave_to_other(directory: InstanceDirectory) -> int:
     return _ALREADY_RUNNING
 
 
-def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, clock: Clock) -> InstanceExit:
+def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: TerminationSignal, clock: Clock) -> InstanceExit:
     """Run the instance and return its outcome, also after an error."""
     log = None
     try:
         log = JobLog(task.log_directory)
-        session = Session(
+        session = InstanceSession(
             directory=directory,
             task=task,
             sandbox=sandbox_named(task.site.backend),
@@ -112,7 +114,7 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: StopSignal, cl
         if log:
             log.close()
     return InstanceExit(
-        outcome=Outcome.FAILED,
+        outcome=InstanceOutcome.FAILED,
         failure=str(reason),
         ended_ms=clock.now_ms(),
         lost=isinstance(reason, InstanceLost),

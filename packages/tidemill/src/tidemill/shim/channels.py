@@ -23,7 +23,7 @@ from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
 from tidemill.shim.link_parts import PARTS, link_in_parts
 from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_channel, link_object
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["Channels", "bring_channels", "downloading"]
@@ -59,7 +59,7 @@ class Channels:
             links.note_use()
 
 
-def bring_channels(session: Session, stores: RemoteStores) -> Channels:
+def bring_channels(session: InstanceSession, stores: RemoteStores) -> Channels:
     """Provide the objects of all channels that are not in Pipe mode.
 
     Raises:
@@ -96,7 +96,7 @@ def bring_channels(session: Session, stores: RemoteStores) -> Channels:
     return replace(_shown(session, views, trial), shared=tuple(shared))
 
 
-def _share(session: Session, name: str, number: int, *, place: str, in_parts: bool) -> tuple[Overlay, Built]:
+def _share(session: InstanceSession, name: str, number: int, *, place: str, in_parts: bool) -> tuple[Overlay, Built]:
     """Provide one channel as a view of links that instances with the same objects share."""
     check = session.stop.check
     overlay = Overlay(
@@ -134,7 +134,7 @@ class _Brought:
     is_copy: bool = False
 
 
-def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, place: str) -> _Brought:
+def _bring(session: InstanceSession, name: str, number: int, stores: RemoteStores, *, place: str) -> _Brought:
     """Provide one channel: as a view if the store has its objects."""
     target = session.directory.ml / _DATA / name
     target.mkdir(parents=True)
@@ -162,7 +162,7 @@ def _bring(session: Session, name: str, number: int, stores: RemoteStores, *, pl
 class _OverlayTrial:
     """Finds out whether overlays work here, by mounting one, when `fault` is first read."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: InstanceSession) -> None:
         self._directory = session.directory.views / "trial"
 
     @cached_property
@@ -177,7 +177,7 @@ class _OverlayTrial:
             remove_tree(overlay.directory)
 
 
-def _shown(session: Session, views: dict[str, Overlay], trial: _OverlayTrial) -> Channels:
+def _shown(session: InstanceSession, views: dict[str, Overlay], trial: _OverlayTrial) -> Channels:
     """Choose how ``views`` are shown, and note it in the job's log."""
     if not views:
         return Channels()
@@ -196,7 +196,7 @@ def _named(names: Collection[str]) -> str:
 
 
 @contextlib.contextmanager
-def downloading(session: Session, stores: RemoteStores, *, place: str) -> Iterator[Download]:
+def downloading(session: InstanceSession, stores: RemoteStores, *, place: str) -> Iterator[Download]:
     """Yield a `Download` for objects of remote S3 stores. Leaving the context waits for all downloads.
 
     Args:

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.core.instances import Isolation
-from tidemill.environments.builder import Environment
+from tidemill.environments.builder import JobEnvironment
 from tidemill.instance.spec import ObjectFile
-from tidemill.instance.status import InstanceExit, Outcome
+from tidemill.instance.status import InstanceExit, InstanceOutcome
 from tidemill.sandbox import Launch
 from tidemill.shim.cgroup import Cgroup
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure, of_os_error
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.packages import Installed, Needs, Packages, record_of
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 from tidemill.shim.shared_models import shared_model
 from tidemill.shim.stopping import Stopped
-from tidemill.shim.supervision import Ended, Limits, Running, supervise
+from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 
-__all__ = ["Serving", "extract", "keep_serving", "run_endpoint", "run_once"]
+__all__ = ["ModelServing", "extract", "keep_serving", "run_endpoint", "run_once"]
 
 _CRASHES = 5
 _CRASH_WINDOW_S = 60.0
@@ -38,7 +38,7 @@ _OF_CODE = ("SAGEMAKER_PROGRAM", _REQUIREMENTS)
 """Variables of a request that name files of the code."""
 
 
-def run_once(session: Session, launch: Launch, *, what: str) -> None:
+def run_once(session: InstanceSession, launch: Launch, *, what: str) -> None:
     """Run a command on the user's files inside the sandbox, and wait for its end.
 
     Args:
@@ -59,9 +59,14 @@ def run_once(session: Session, launch: Launch, *, what: str) -> None:
         raise ClientFailure(f"{what}: {last[0]}")
 
 
-def _run_to_end(session: Session, launch: Launch) -> Ended:
+def _run_to_end(session: InstanceSession, launch: Launch) -> CommandEnd:
     ended = supervise(
-        launch, log=session.log, stop=session.stop, clock=session.clock, limits=Limits(grace_s=0), ask=Running.kill
+        launch,
+        log=session.log,
+        stop=session.stop,
+        clock=session.clock,
+        limits=CommandLimits(grace_s=0),
+        ask=Running.kill,
     )
     if ended.stop:
         raise Stopped(ended.stop)
@@ -69,7 +74,7 @@ def _run_to_end(session: Session, launch: Launch) -> Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class ModelServing:
     """How to run the model server of an instance.
 
     Attributes:
@@ -83,7 +88,7 @@ class Serving:
     most_ends: int = _CRASHES
 
 
-def run_endpoint(session: Session) -> InstanceExit:
+def run_endpoint(session: InstanceSession) -> InstanceExit:
     """Serve until a stop is requested.
 
     Raises:
@@ -96,14 +101,14 @@ def run_endpoint(session: Session) -> InstanceExit:
         return _serve(ready, environment)
 
 
-def _serve(session: Session, environment: Environment) -> InstanceExit:
+def _serve(session: InstanceSession, environment: JobEnvironment) -> InstanceExit:
     started_ms = session.clock.now_ms()
     session.report.enter("Serving", "The model server is running")
     # The server of a multi-model endpoint starts without a model; requests load models.
     models = _MODEL if session.task.model is not None else _MODELS
-    installed = keep_serving(session, environment, Serving(models=models))
+    installed = keep_serving(session, environment, ModelServing(models=models))
     return InstanceExit(
-        outcome=Outcome.STOPPED,
+        outcome=InstanceOutcome.STOPPED,
         failure="",
         ended_ms=session.clock.now_ms(),
         training_started_ms=started_ms,
@@ -122,7 +127,7 @@ def _serve(session: Session, environment: Environment) -> InstanceExit:
 
 
 @contextlib.contextmanager
-def _unpacked(session: Session, environment: Environment) -> Iterator[Session]:
+def _unpacked(session: InstanceSession, environment: JobEnvironment) -> Iterator[InstanceSession]:
     """Unpack model and code, and yield a session whose commands see them."""
     model, code = session.task.model, session.task.code
     session.report.enter("Downloading", "Downloading the model")
@@ -140,7 +145,7 @@ def _unpacked(session: Session, environment: Environment) -> Iterator[Session]:
 
 
 @contextlib.contextmanager
-def _shared(session: Session, environment: Environment, model: ObjectFile) -> Iterator[Path]:
+def _shared(session: InstanceSession, environment: JobEnvironment, model: ObjectFile) -> Iterator[Path]:
     """Yield the directory with the model's files, which instances with the same model share."""
     own = session.directory.ml / _MODEL
     unpacked: list[str] = []
@@ -166,7 +171,7 @@ def _shared(session: Session, environment: Environment, model: ObjectFile) -> It
         yield files
 
 
-def extract(session: Session, environment: Environment, archive: ObjectFile, directory: str) -> None:
+def extract(session: InstanceSession, environment: JobEnvironment, archive: ObjectFile, directory: str) -> None:
     """Unpack an archive into a directory of the instance, inside the sandbox.
 
     Args:
@@ -193,7 +198,7 @@ def extract(session: Session, environment: Environment, archive: ObjectFile, dir
     (session.directory.private / name).unlink(missing_ok=True)
 
 
-def keep_serving(session: Session, environment: Environment, serving: Serving) -> Installed:
+def keep_serving(session: InstanceSession, environment: JobEnvironment, serving: ModelServing) -> Installed:
     """Keep the server running until a stop is requested.
 
     Args:
@@ -234,7 +239,7 @@ def keep_serving(session: Session, environment: Environment, serving: Serving) -
         session.log.note("tidemill: starting the model server again")
 
 
-def _needed(session: Session, environment: Environment, serving: Serving) -> str:
+def _needed(session: InstanceSession, environment: JobEnvironment, serving: ModelServing) -> str:
     """Return the requirements.txt whose packages the user's code needs, as the job sees it; empty if none is needed.
 
     The model server finds it, in a process that runs no user code.
@@ -259,13 +264,17 @@ def _needed(session: Session, environment: Environment, serving: Serving) -> str
     return needs.read()
 
 
-def _code_options(session: Session) -> list[str]:
+def _code_options(session: InstanceSession) -> list[str]:
     return ["--kind", session.spec.serves, "--code-dir", f"{session.base_dir}/code"]
 
 
 def _serve_once(
-    session: Session, environment: Environment, installed: Installed, serving: Serving, cgroup: Cgroup | None
-) -> Ended:
+    session: InstanceSession,
+    environment: JobEnvironment,
+    installed: Installed,
+    serving: ModelServing,
+    cgroup: Cgroup | None,
+) -> CommandEnd:
     (session.directory.private / _SOCKET).unlink(missing_ok=True)
     base, view = session.base_dir, installed.added_to(session.view(environment))
     address, inherited = _address(session, f"{base}/.tidemill/{_SOCKET}")
@@ -283,7 +292,7 @@ def _serve_once(
         log=session.log,
         stop=session.stop,
         clock=session.clock,
-        limits=Limits(grace_s=session.spec.grace_s),
+        limits=CommandLimits(grace_s=session.spec.grace_s),
         ask=Running.terminate_command,
         started=lambda: faults.point("shim.launched"),
         cpus=chosen_cpus(session.spec),
@@ -291,7 +300,7 @@ def _serve_once(
     )
 
 
-def _address(session: Session, path: str) -> tuple[str, tuple[int, ...]]:
+def _address(session: InstanceSession, path: str) -> tuple[str, tuple[int, ...]]:
     """Return a path of the server's socket that is short enough for an address, and the descriptors that it uses."""
     if len(os.fsencode(path)) <= _ADDRESS_MAX_BYTES:
         return path, ()

@@ -15,18 +15,18 @@ from pathlib import Path
 
 from tidemill._shared.trees import remove_tree
 from tidemill.core.instances import Isolation
-from tidemill.environments.builder import Environment
+from tidemill.environments.builder import JobEnvironment
 from tidemill.environments.layers import site_packages
-from tidemill.environments.overlays import Overlay, Overlays
+from tidemill.environments.overlays import Overlays, RequirementsOverlay
 from tidemill.environments.requirements import Requirements
 from tidemill.environments.uv_command import configures_installers, installer_variables
 from tidemill.environments.venv_files import write_venv
 from tidemill.sandbox import Launch, View
 from tidemill.shim.beneath import read_beneath
 from tidemill.shim.failures import InstanceFailure, algorithm_reason, ended_reason, of_os_error
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped
-from tidemill.shim.supervision import Ended, Limits, Running, supervise
+from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 
 __all__ = ["Installed", "Needs", "Packages", "has_report", "record_of", "reported_failure", "with_installer_files"]
 
@@ -82,7 +82,7 @@ class Installed:
     """
 
     prefix: Path
-    shared: Overlay | None = None
+    shared: RequirementsOverlay | None = None
     has_packages: bool = False
 
     @property
@@ -126,8 +126,8 @@ class Packages:
         deadline_s: Time on the session's monotonic clock at which to give up. Default: never.
     """
 
-    session: Session
-    environment: Environment
+    session: InstanceSession
+    environment: JobEnvironment
     deadline_s: float | None = None
 
     def prepare(self) -> Installed:
@@ -212,7 +212,7 @@ class Packages:
         self._run(launch, ml=session.directory.ml)
         return Installed(Path(prefix), has_packages=True)
 
-    def _shared(self, requirements: Requirements) -> Overlay:
+    def _shared(self, requirements: Requirements) -> RequirementsOverlay:
         session = self.session
         settings = installer_variables(os.environ)
         return Overlays(session.task.site.environments_dir / "overlays").ensure(
@@ -266,7 +266,7 @@ class Packages:
             log=session.log,
             stop=session.stop,
             clock=session.clock,
-            limits=Limits(grace_s=0, deadline_s=self.deadline_s),
+            limits=CommandLimits(grace_s=0, deadline_s=self.deadline_s),
             ask=Running.kill,
         )
         if ended.stop:
@@ -285,7 +285,7 @@ def has_report(ml: Path) -> bool:
     return bool(text and text.strip())
 
 
-def reported_failure(ml: Path, ended: Ended, *, command: str, out_of_memory: bool = False) -> InstanceFailure:
+def reported_failure(ml: Path, ended: CommandEnd, *, command: str, out_of_memory: bool = False) -> InstanceFailure:
     """Return the failure that the runtime or the script reported, else one derived from the exit status.
 
     Args:

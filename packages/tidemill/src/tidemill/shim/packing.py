@@ -75,7 +75,7 @@ def pack(
         make_directory(target.parent)
         with target.open("wb") as file:
             with _Sink(file) as sink:
-                writer = _Gzip(sink, _Progress(place, top, note))
+                writer = _Gzip(sink, _PackProgress(place, top, note))
                 with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", writer), format=tarfile.PAX_FORMAT) as archive:
                     count = _add_directory(archive, top, place, note)
                 writer.finish()
@@ -98,7 +98,7 @@ def pack(
 class _Gzip:
     """File-like object that compresses what is written to it."""
 
-    def __init__(self, sink: "_Sink", progress: "_Progress") -> None:
+    def __init__(self, sink: "_Sink", progress: "_PackProgress") -> None:
         self._sink = sink
         self._progress = progress
         self._compressor = codec.compressobj(_LEVEL, codec.DEFLATED, _GZIP_WINDOW)
@@ -186,7 +186,7 @@ def _check_space(file: IO[bytes], size_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-class _Progress:
+class _PackProgress:
     """Shows the progress of packing. The total size is measured when the first progress line is due."""
 
     def __init__(self, place: str, top: int, show: Callable[[str], None]) -> None:

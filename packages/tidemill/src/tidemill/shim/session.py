@@ -15,7 +15,7 @@ from tidemill.core.files import read_json, write_json
 from tidemill.core.instances import Isolation
 from tidemill.core.process import ProcessId
 from tidemill.core.state_directories import known_state_directories
-from tidemill.environments.builder import Environment, Environments
+from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
@@ -30,7 +30,7 @@ from tidemill.shim.objects import copy_object, is_segment
 from tidemill.shim.report import Log, Reporter
 from tidemill.shim.stopping import StopRequest
 
-__all__ = ["Session"]
+__all__ = ["InstanceSession"]
 
 _JOB_DIRECTORY = "TIDEMILL_JOB_DIRECTORY"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -39,7 +39,7 @@ _TREE = ("input/config", "input/data", "model", "output/data", "checkpoints", "c
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class InstanceSession:
     """One run of one instance, and the tools for it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Session:
         """``/opt/ml`` as the job sees it."""
         return self.sandbox.base_dir(self.view(None))
 
-    def prepare(self) -> Environment:
+    def prepare(self) -> JobEnvironment:
         """Create the directories, log the isolation mode, and build the environment if it does not exist.
 
         Raises:
@@ -119,7 +119,7 @@ class Session:
         faults.point("shim.environment")
         return environment
 
-    def view(self, environment: Environment | None) -> View:
+    def view(self, environment: JobEnvironment | None) -> View:
         """Return the file system view of a command of this instance.
 
         Args:
@@ -146,7 +146,7 @@ class Session:
             covers=self.covers,
         )
 
-    def variables(self, environment: Environment, view: View, *, first_on_path: str = "") -> dict[str, str]:
+    def variables(self, environment: JobEnvironment, view: View, *, first_on_path: str = "") -> dict[str, str]:
         """Return all environment variables of a command, which inherits none of the service's variables.
 
         Args:
@@ -165,7 +165,7 @@ class Session:
             MARK: self.spec.ref.mark,
         }
 
-    def own_variables(self, environment: Environment, view: View) -> dict[str, str]:
+    def own_variables(self, environment: JobEnvironment, view: View) -> dict[str, str]:
         """Return the variables of a command that runs no code of the user, so it gets no variables of the request.
 
         Args:
@@ -184,7 +184,7 @@ class Session:
         module: str,
         arguments: Sequence[str],
         *,
-        environment: Environment,
+        environment: JobEnvironment,
         view: View,
         variables: Mapping[str, str],
         machine_network: bool = False,

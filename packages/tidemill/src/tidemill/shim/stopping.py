@@ -9,7 +9,7 @@ from typing import Protocol
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.status import StopReason
 
-__all__ = ["StopRequest", "StopSignal", "Stopped"]
+__all__ = ["StopRequest", "Stopped", "TerminationSignal"]
 
 
 class Stopped(Exception):  # a request, not an error
@@ -47,7 +47,7 @@ class StopRequest(Protocol):
         ...
 
 
-class StopSignal:
+class TerminationSignal:
     """Requests to stop by SIGTERM. The descriptor becomes readable when a stop is requested.
 
     The handler is installed before ``run.json`` is written, and the service writes ``stop.json`` before it reads

@@ -22,7 +22,7 @@ from tidemill.shim.lines import LineSplitter
 from tidemill.shim.report import Log
 from tidemill.shim.stopping import StopRequest
 
-__all__ = ["Ended", "Limits", "Running", "supervise"]
+__all__ = ["CommandEnd", "CommandLimits", "Running", "supervise"]
 
 _READ_BYTES = 1 << 18
 _TAIL_BYTES = 4096
@@ -32,7 +32,7 @@ _OOM_SCORE = 500  # if memory runs out, the kernel kills a job before the servic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CommandLimits:
     """When to end a command.
 
     Attributes:
@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class CommandEnd:
     """How a command ended.
 
     Attributes:
@@ -112,7 +112,7 @@ def supervise(
     log: Log,
     stop: StopRequest,
     clock: Clock,
-    limits: Limits,
+    limits: CommandLimits,
     ask: Callable[[Running], None],
     control: tuple[int, int] | None = None,
     dies_with_shim: bool = True,
@@ -121,7 +121,7 @@ def supervise(
     needs: int | None = None,
     cpus: frozenset[int] | None = None,
     cgroup: Cgroup | None = None,
-) -> Ended:
+) -> CommandEnd:
     """Start a command and wait for its end; then kill and reap all descendants of the shim.
 
     Args:
@@ -188,7 +188,9 @@ class _Supervision:
         if process.stderr is not None:
             self._stderr_fd = process.stderr.fileno()
 
-    def run(self, stop: StopRequest, limits: Limits, ask: Callable[[Running], None], needs: int | None = None) -> Ended:
+    def run(
+        self, stop: StopRequest, limits: CommandLimits, ask: Callable[[Running], None], needs: int | None = None
+    ) -> CommandEnd:
         reason: StopReason | None = None
         lost = False
         kill_at_s: float | None = None
@@ -231,7 +233,7 @@ class _Supervision:
                 if stream is not None:
                     stream.close()
 
-    def _end(self, reason: StopReason | None) -> Ended:
+    def _end(self, reason: StopReason | None) -> CommandEnd:
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._ended()
@@ -240,7 +242,7 @@ class _Supervision:
             while self._read(fd):  # until end of file, or until an unrelated process keeps an empty pipe open
                 pass
             self._log.write(splitter.end())
-        return Ended(
+        return CommandEnd(
             exit_code=self._process.returncode,
             stop=reason,
             peak_rss_bytes=usage.ru_maxrss * 1024,

@@ -27,7 +27,7 @@ from tidemill.shim.beneath import long_path_note, open_beneath
 from tidemill.shim.channels import downloading
 from tidemill.shim.failures import of_os_error
 from tidemill.shim.objects import copy_channel
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 
 __all__ = ["restore", "synced"]
 
@@ -42,7 +42,7 @@ _Stamp = tuple[int, int, int]
 """Inode, size and modification time of a file. If they differ from those of the last scan, the file has changed."""
 
 
-def restore(session: Session, stores: RemoteStores) -> None:
+def restore(session: InstanceSession, stores: RemoteStores) -> None:
     """Download the checkpoints of the bucket to the script's checkpoint directory.
 
     Raises:
@@ -67,7 +67,7 @@ def restore(session: Session, stores: RemoteStores) -> None:
 
 
 @contextlib.contextmanager
-def synced(session: Session) -> Iterator[None]:
+def synced(session: InstanceSession) -> Iterator[None]:
     """Upload the directories of the spec during the block, and after it the files that changed since the last scan.
 
     Args:
@@ -95,7 +95,7 @@ class _Synchronization:
         ended: Set when the script has ended.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: InstanceSession) -> None:
         self.ended = threading.Event()
         self._session = session
         self._folders = [_Folder(session, each) for each in session.spec.synced]
@@ -124,7 +124,7 @@ class _Synchronization:
 class _Folder:
     """One synced directory."""
 
-    def __init__(self, session: Session, wanted: SyncedDirectory) -> None:
+    def __init__(self, session: InstanceSession, wanted: SyncedDirectory) -> None:
         self._session = session
         self._wanted = wanted
         self._target = S3Uri.parse(wanted.uri)
@@ -239,7 +239,7 @@ class _Whole:
         return data
 
 
-def _place(session: Session, wanted: SyncedDirectory) -> str:
+def _place(session: InstanceSession, wanted: SyncedDirectory) -> str:
     """Return the path of a synced directory as the job sees it."""
     return wanted.mounted_at or f"{session.base_dir}/{wanted.path}"
 

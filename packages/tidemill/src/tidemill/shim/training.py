@@ -5,9 +5,9 @@ import platform
 from dataclasses import dataclass, replace
 
 from tidemill.core import faults
-from tidemill.environments.builder import Environment
+from tidemill.environments.builder import JobEnvironment
 from tidemill.instance.remote_stores import RemoteStores
-from tidemill.instance.status import Artifact, InstanceExit, Outcome, StopReason
+from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, StopReason
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
     ClientFailure,
@@ -17,23 +17,23 @@ from tidemill.shim.failures import (
     of_os_error,
 )
 from tidemill.shim.fast_files.servers import FastFiles, Serving, prepare_fast_files
-from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder import PipeFeeder
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.objects import is_segment
 from tidemill.shim.packages import Installed, Needs, Packages, has_report, record_of, reported_failure
 from tidemill.shim.packing import pack
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped
-from tidemill.shim.supervision import Ended, Limits, Running, supervise
+from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 from tidemill.shim.synchronization import restore, synced
 
 __all__ = ["run_training"]
 
 _OUTCOMES = {
-    StopReason.STOPPED: Outcome.STOPPED,
-    StopReason.MAX_RUNTIME: Outcome.MAX_RUNTIME,
-    StopReason.INTERRUPTED: Outcome.STOPPED,
-    StopReason.PEER_FAILED: Outcome.STOPPED,
+    StopReason.STOPPED: InstanceOutcome.STOPPED,
+    StopReason.MAX_RUNTIME: InstanceOutcome.MAX_RUNTIME,
+    StopReason.INTERRUPTED: InstanceOutcome.STOPPED,
+    StopReason.PEER_FAILED: InstanceOutcome.STOPPED,
 }
 _TERMINATION_NOTE = {
     StopReason.STOPPED: "tidemill: stop requested; the script has {grace_s:g} s to save its work",
@@ -54,7 +54,7 @@ _UNPUBLISHED = (
 class _Trained:
     """The result of the script, and the times of its run."""
 
-    outcome: Outcome
+    outcome: InstanceOutcome
     failure: InstanceFailure | None
     started_ms: int
     ended_ms: int
@@ -62,7 +62,7 @@ class _Trained:
     installed: Installed
 
 
-def run_training(session: Session) -> InstanceExit:
+def run_training(session: InstanceSession) -> InstanceExit:
     """Run a training instance to its end.
 
     Raises:
@@ -76,14 +76,14 @@ def run_training(session: Session) -> InstanceExit:
     with synced(session):
         trained = run.train()
     channels.note_use()
-    if trained.outcome is Outcome.COMPLETED and feeder.failure:
+    if trained.outcome is InstanceOutcome.COMPLETED and feeder.failure:
         # A script that reads a FIFO directly cannot detect that its data ended early.
-        trained = replace(trained, outcome=Outcome.FAILED, failure=feeder.failure)
+        trained = replace(trained, outcome=InstanceOutcome.FAILED, failure=feeder.failure)
     session.report.enter("Uploading", "Uploading generated training model")
     artifacts, failure = _artifacts(session, trained)
     faults.point("shim.packed")
     return InstanceExit(
-        outcome=Outcome.FAILED if failure else trained.outcome,
+        outcome=InstanceOutcome.FAILED if failure else trained.outcome,
         failure=str(failure or ""),
         lost=isinstance(failure, InstanceLost),
         ended_ms=session.clock.now_ms(),
@@ -100,9 +100,9 @@ class _Run:
 
     def __init__(
         self,
-        session: Session,
-        environment: Environment,
-        feeder: Feeder,
+        session: InstanceSession,
+        environment: JobEnvironment,
+        feeder: PipeFeeder,
         channels: Channels,
         fast_files: FastFiles,
     ) -> None:
@@ -139,7 +139,7 @@ class _Run:
         ended, _ = self._runtime(installed)
         return self._trained(ended, installed)
 
-    def _runtime(self, installed: Installed) -> tuple[Ended, str]:
+    def _runtime(self, installed: Installed) -> tuple[CommandEnd, str]:
         """Run the runtime. Return how it ended, and the requirements.txt or setup.py to install first, if any."""
         needs = Needs()
         try:
@@ -149,7 +149,7 @@ class _Run:
             raise InternalFailure(f"the runtime cannot be started: {error}") from error
         return ended, needs.read()
 
-    def _run(self, installed: Installed, serving: Serving, needs: Needs) -> Ended:
+    def _run(self, installed: Installed, serving: Serving, needs: Needs) -> CommandEnd:
         session = self._session
         view = session.view(self._environment)
         # A script with its own packages starts cold: they may replace modules that the warm process has imported.
@@ -173,7 +173,7 @@ class _Run:
             "tidemill_runtime", self._arguments, environment=self._environment, view=view, variables=variables
         )
         launch = replace(launch, descriptors=(*launch.descriptors, needs.fd))
-        limits = Limits(grace_s=session.spec.grace_s, deadline_s=self._deadline_s)
+        limits = CommandLimits(grace_s=session.spec.grace_s, deadline_s=self._deadline_s)
 
         def ask(running: Running) -> None:
             reason = session.stop.reason or StopReason.MAX_RUNTIME
@@ -208,18 +208,18 @@ class _Run:
                 cgroup=self._watch.cgroup,
             )
 
-    def _trained(self, ended: Ended, installed: Installed, *, failure: InstanceFailure | None = None) -> _Trained:
-        outcome = Outcome.COMPLETED
+    def _trained(self, ended: CommandEnd, installed: Installed, *, failure: InstanceFailure | None = None) -> _Trained:
+        outcome = InstanceOutcome.COMPLETED
         if ended.stop:
             outcome, failure = _OUTCOMES[ended.stop], None
         elif ended.lost:
-            outcome = Outcome.FAILED
+            outcome = InstanceOutcome.FAILED
             failure = InstanceLost(self._session.end_of_needed_process())
             self._session.log.note(f"tidemill: {failure.reason}")
         elif self._watch.failure is not None:
-            outcome, failure = Outcome.FAILED, self._watch.failure
+            outcome, failure = InstanceOutcome.FAILED, self._watch.failure
         elif failure is not None or ended.exit_code or self._reports_failure_alone():
-            outcome = Outcome.FAILED
+            outcome = InstanceOutcome.FAILED
             failure = failure or reported_failure(
                 self._session.directory.ml,
                 ended,
@@ -246,7 +246,7 @@ class _Run:
         return is_remote_function and has_report(self._session.directory.ml)
 
 
-def _download(session: Session) -> tuple[Feeder, Channels, FastFiles]:
+def _download(session: InstanceSession) -> tuple[PipeFeeder, Channels, FastFiles]:
     """Provide code, checkpoints and channels: files for channels in File mode, the first FIFO for Pipe mode."""
     spec = session.spec
     session.report.enter("Downloading", "Downloading input data")
@@ -261,7 +261,7 @@ def _download(session: Session) -> tuple[Feeder, Channels, FastFiles]:
     faults.point("shim.restored")
     session.stop.check()
     try:
-        feeder = Feeder(
+        feeder = PipeFeeder(
             session.directory,
             pipes,
             stores=stores,
@@ -273,12 +273,12 @@ def _download(session: Session) -> tuple[Feeder, Channels, FastFiles]:
     return feeder, channels, fast_files
 
 
-def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:
+def _artifacts(session: InstanceSession, trained: _Trained) -> tuple[dict[str, Artifact], InstanceFailure | None]:
     """Pack the job's artifacts. The job fails if its model cannot be packed, or, if it succeeded, its output."""
     directory, spec, failure = session.directory, session.spec, trained.failure
     artifacts: dict[str, Artifact] = {}
     wanted = {"output": "output/data"}
-    if trained.outcome is not Outcome.FAILED:
+    if trained.outcome is not InstanceOutcome.FAILED:
         wanted = {"model": "model", **wanted}
     for name, relative in wanted.items():
         try:
@@ -297,7 +297,9 @@ def _artifacts(session: Session, trained: _Trained) -> tuple[dict[str, Artifact]
     return artifacts, failure
 
 
-def _record(session: Session, environment: Environment, command: list[str], installed: Installed) -> dict[str, object]:
+def _record(
+    session: InstanceSession, environment: JobEnvironment, command: list[str], installed: Installed
+) -> dict[str, object]:
     code = session.task.code
     return {
         "environment": environment.name,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.errors import ConfigurationError, TidemillError
 
 if TYPE_CHECKING:
-    from tidemill.server.discovery import Connection
+    from tidemill.server.discovery import ServiceConnection
     from tidemill.server.state import StateDirectory
 
 __all__ = ["Service", "ServiceDied"]
@@ -200,7 +200,7 @@ class Service:
 
         return StateDirectory(self.state_dir)
 
-    def _connection(self) -> "Connection":
+    def _connection(self) -> "ServiceConnection":
         from tidemill.server.discovery import connect
 
         connection = connect(self._state)

@@ -19,7 +19,7 @@ from tidemill.core.remotes import RemoteS3
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import ChannelSpec, Entry, ObjectFile
-from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder import PipeFeeder
 
 MAGIC = 0xCED7230A
 
@@ -44,10 +44,10 @@ class Stage:
         file.write_bytes(data)
         return ObjectFile(uri=f"s3://bucket/{name}", name=name, file=str(file), size_bytes=len(data), sha256=digest)
 
-    def feeder(self, *entries: Entry, **channel: Any) -> Feeder:
+    def feeder(self, *entries: Entry, **channel: Any) -> PipeFeeder:
         spec = ChannelSpec(**{"name": "train", "objects": (), "input_mode": "Pipe", **channel})
         self.directory.write_channel(spec.name, entries)
-        return Feeder(
+        return PipeFeeder(
             self.directory,
             [spec],
             stores=RemoteStores(self.remotes),
@@ -56,7 +56,7 @@ class Stage:
         )
 
     @contextmanager
-    def feeding(self, *entries: Entry, **options: Any) -> Iterator[Feeder]:
+    def feeding(self, *entries: Entry, **options: Any) -> Iterator[PipeFeeder]:
         feeder = self.feeder(*entries, **options)
         with feeder.running() as start:
             start()

@@ -13,7 +13,7 @@ import pytest
 
 from tidemill.core.clock import SystemClock
 from tidemill.instance.spec import ChannelSpec
-from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder import PipeFeeder
 from tidemill.shim.feeder.pipes import PipeDirectory
 
 
@@ -80,7 +80,7 @@ def test_channels_do_not_wait_for_each_other(stage: Any) -> None:
     specs = [ChannelSpec(name=name, objects=(), input_mode="Pipe") for name in ("train", "other")]
     for spec in specs:
         stage.directory.write_channel(spec.name, [stage.object(spec.name, spec.name.encode() * 1_000_000)])
-    feeder = Feeder(stage.directory, specs, log=stage.lines.append, clock=SystemClock())
+    feeder = PipeFeeder(stage.directory, specs, log=stage.lines.append, clock=SystemClock())
     with feeder.running() as start:
         start()
         with stage.ended(stage.reader("fifo.read(1); print(flush=True); signal.pause()")) as stalled:

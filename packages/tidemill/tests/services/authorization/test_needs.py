@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.core.policy import ActionPattern, Effect, Policy, ResourcePattern, Statement
+from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 from tidemill.core.policy_document import ACTIONS
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
@@ -360,7 +360,7 @@ def test_policies_can_name_the_actions_that_requests_need_and_no_others() -> Non
 
 
 def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy() -> None:
-    everything = Policy((Statement(Effect.ALLOW, (ActionPattern("*"),), (ResourcePattern.parse("*"),)),))
+    everything = IamPolicy((Statement(PolicyEffect.ALLOW, (ActionPattern("*"),), (ResourcePattern.parse("*"),)),))
     job = Credential("ASIA", "s", arn="arn:aws:sts::0:assumed-role/R/job", role="R")
     called: list[str] = []
 

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 import structlog
 
-from tidemill.control.endpoints.traffic import Call
+from tidemill.control.endpoints.traffic import ModelCall
 from tidemill.control.invoker import Answer
 from tidemill.core.clock import Clock
 from tidemill.core.names import S3Uri
 from tidemill.errors import AwsError
 
-__all__ = ["Capture", "Captured", "Objects"]
+__all__ = ["Capture", "CaptureStore", "Captured"]
 
 _log = structlog.get_logger("tidemill.capture")
 _FILE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ _LIMIT_BYTES = 64 << 20
 _OCTETS = "application/octet-stream"
 
 
-class Objects(Protocol):
+class CaptureStore(Protocol):
     """Stores captured data."""
 
     async def put_bytes(self, bucket: str, key: str, data: bytes) -> Any:
@@ -80,14 +80,14 @@ class Capture:
         chance: Random numbers that select the sample; by default seeded by the system.
     """
 
-    def __init__(self, objects: Objects, *, clock: Clock, chance: random.Random | None = None) -> None:
+    def __init__(self, objects: CaptureStore, *, clock: Clock, chance: random.Random | None = None) -> None:
         self._objects = objects
         self._clock = clock
         self._chance = chance or random.Random()  # noqa: S311 - a sample, no secret
         self._files: dict[_Place, _File] = {}
         self._waiting_bytes = 0
 
-    def note(self, captured: Captured, call: Call, answer: Answer) -> None:
+    def note(self, captured: Captured, call: ModelCall, answer: Answer) -> None:
         """Buffer a request and its answer, if the sample includes them.
 
         Args:
@@ -165,7 +165,7 @@ def _location(place: _Place, file: _File) -> tuple[str, str]:
     return uri.bucket, "/".join(filter(None, (uri.key, endpoint, variant, hour, name)))
 
 
-def _record(captured: Captured, call: Call, answer: Answer, *, at_ms: int) -> dict[str, Any]:
+def _record(captured: Captured, call: ModelCall, answer: Answer, *, at_ms: int) -> dict[str, Any]:
     modes = {each["CaptureMode"] for each in captured.config["CaptureOptions"]}
     header = captured.config.get("CaptureContentTypeHeader", {})
     data: dict[str, Any] = {}

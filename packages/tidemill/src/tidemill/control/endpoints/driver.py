@@ -19,7 +19,7 @@ from tidemill.control.endpoints.capture import Capture, Captured
 from tidemill.control.endpoints.instances import Instances, failure_of
 from tidemill.control.endpoints.replacements import Replacements
 from tidemill.control.endpoints.serverless import Serverless
-from tidemill.control.endpoints.traffic import Call, Traffic
+from tidemill.control.endpoints.traffic import EndpointTraffic, ModelCall
 from tidemill.control.endpoints.variants import new_instance
 from tidemill.control.invoker import Answer
 from tidemill.control.plan import DataMissing, ServerPlanner
@@ -76,7 +76,7 @@ class EndpointDriver:
         self._queue = WorkQueue("endpoint", self._drive)
         self._instances = Instances(executor, planner, keys)
         self._serverless = Serverless(clock, idle_s=serverless_idle_s)
-        self._traffic = Traffic(
+        self._traffic = EndpointTraffic(
             self._instances,
             TargetModels(executor),
             lambda v, t: planner.target_archive(v, t),
@@ -106,8 +106,8 @@ class EndpointDriver:
         await self._queue.close()
         self._instances.close()
 
-    async def invoke(self, current: Callable[[], Endpoint], call: Call) -> tuple[Answer, Variant]:
-        """Send a request to one of an endpoint's servers, and capture it if configured; see `Traffic.send`."""
+    async def invoke(self, current: Callable[[], Endpoint], call: ModelCall) -> tuple[Answer, Variant]:
+        """Send a request to one of an endpoint's servers, and capture it if configured; see `EndpointTraffic.send`."""
         endpoint = current()
         answer, variant = await self._traffic.send(current, call)
         config = endpoint.serving.capture if endpoint.serving else None

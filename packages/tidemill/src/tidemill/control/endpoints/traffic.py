@@ -17,7 +17,7 @@ from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.instances import ObjectReference
 from tidemill.errors import AwsError, LaunchError
 
-__all__ = ["Call", "Traffic"]
+__all__ = ["EndpointTraffic", "ModelCall"]
 
 _PAUSE_S = 0.1
 _COLD_START_S = 180.0
@@ -26,7 +26,7 @@ _LEAST_OUTSTANDING = "LEAST_OUTSTANDING_REQUESTS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModelCall:
     """A request to a model.
 
     Attributes:
@@ -46,7 +46,7 @@ class Call:
     inference_id: str = ""
 
 
-class Traffic:
+class EndpointTraffic:
     """Routes requests.
 
     Args:
@@ -94,7 +94,7 @@ class Traffic:
         for key in [each for each in self._turns if each[0] == endpoint.endpoint_id]:
             del self._turns[key]
 
-    async def send(self, current: Callable[[], Endpoint], call: Call) -> tuple[Answer, Variant]:
+    async def send(self, current: Callable[[], Endpoint], call: ModelCall) -> tuple[Answer, Variant]:
         """Send a request to one of the endpoint's servers.
 
         Args:
@@ -128,7 +128,7 @@ class Traffic:
         current: Callable[[], Endpoint],
         endpoint_id: str,
         variant: Variant,
-        call: Call,
+        call: ModelCall,
         archive: ObjectReference | None,
     ) -> Answer:
         tried: set[tuple[str, int]] = set()
@@ -145,7 +145,7 @@ class Traffic:
                     raise
                 tried.add(instance.key)
 
-    async def _invoke(self, instance: Instance, call: Call, archive: ObjectReference | None) -> Answer:
+    async def _invoke(self, instance: Instance, call: ModelCall, archive: ObjectReference | None) -> Answer:
         async def ask(path: str) -> Answer:
             return await self._instances.send(
                 instance, "POST", path, call.body, headers=call.headers, timeout_s=call.timeout_s
@@ -183,7 +183,7 @@ class Traffic:
             if not self._busy[instance.key]:
                 del self._busy[instance.key]
 
-    def _choose(self, endpoint: Endpoint, call: Call) -> Variant:
+    def _choose(self, endpoint: Endpoint, call: ModelCall) -> Variant:
         assert endpoint.serving is not None, "an endpoint that takes requests has something that serves"
         variants = endpoint.serving.variants
         if call.variant:

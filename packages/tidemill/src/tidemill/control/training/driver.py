@@ -36,7 +36,7 @@ from tidemill.core.retries import (
 from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
-from tidemill.instance.status import InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["TrainingDriver"]
@@ -53,11 +53,11 @@ _NO_CAPACITY = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type"
 )
 
-_OUTCOMES: Mapping[Outcome, tuple[SecondaryStatus, str]] = {
-    Outcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
-    Outcome.FAILED: (SecondaryStatus.FAILED, "Training job failed"),
-    Outcome.STOPPED: (SecondaryStatus.STOPPED, "Training job stopped"),
-    Outcome.MAX_RUNTIME: (
+_OUTCOMES: Mapping[InstanceOutcome, tuple[SecondaryStatus, str]] = {
+    InstanceOutcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
+    InstanceOutcome.FAILED: (SecondaryStatus.FAILED, "Training job failed"),
+    InstanceOutcome.STOPPED: (SecondaryStatus.STOPPED, "Training job stopped"),
+    InstanceOutcome.MAX_RUNTIME: (
         SecondaryStatus.MAX_RUNTIME_EXCEEDED,
         "Training job reached MaxRuntimeInSeconds and was stopped",
     ),
@@ -119,7 +119,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             reason = f"InternalServerError: {type(error).__name__}: {error}"
             present = self._jobs.find(name)
             if present is not None and present.job_id == job.job_id:  # not deleted, and the name used again
-                await self._end(present, Outcome.FAILED, failure=reason)
+                await self._end(present, InstanceOutcome.FAILED, failure=reason)
 
     async def _run(self, job: TrainingJob) -> None:
         if job.status.terminal:
@@ -129,15 +129,15 @@ class TrainingDriver(JobDriver[TrainingJob]):
         try:
             gpus = self._gpus_of(job)
         except GpusMissing as error:
-            await self._end(job, Outcome.FAILED, failure=str(error))
+            await self._end(job, InstanceOutcome.FAILED, failure=str(error))
             return
         if any(self._launched(ref) for ref in refs):
             self._slots.force(len(refs), gpus=gpus)
         elif len(refs) > max(1, self._executor.capacity().instances):
-            await self._end(job, Outcome.FAILED, failure=self._no_capacity(job))
+            await self._end(job, InstanceOutcome.FAILED, failure=self._no_capacity(job))
             return
         elif not await self._admit(job, len(refs), gpus):
-            await self._end(self._job(job.name), Outcome.STOPPED)
+            await self._end(self._job(job.name), InstanceOutcome.STOPPED)
             return
         try:
             while await self._attempt(self._job(job.name)):
@@ -211,20 +211,20 @@ class TrainingDriver(JobDriver[TrainingJob]):
         """Launch the current attempt and follow it to its end. Return whether another attempt is due."""
         refs = instances_of(job)
         if job.stop_requested and not any(self._launched(ref) for ref in refs):
-            await self._end(job, Outcome.STOPPED)
+            await self._end(job, InstanceOutcome.STOPPED)
             return False
         try:
             if not await self._launch_when_free(job, refs):
-                await self._end(self._job(job.name), Outcome.STOPPED)
+                await self._end(self._job(job.name), InstanceOutcome.STOPPED)
                 return False
         except DataMissing as error:
-            await self._end(job, Outcome.FAILED, failure=str(error))
+            await self._end(job, InstanceOutcome.FAILED, failure=str(error))
             return False
         except CapacityError as error:
-            await self._end(job, Outcome.FAILED, failure=f"{_NO_CAPACITY}: {error}")
+            await self._end(job, InstanceOutcome.FAILED, failure=f"{_NO_CAPACITY}: {error}")
             return False
         except LaunchError as error:
-            await self._end(job, Outcome.FAILED, failure=f"{_OURS}: {error}")
+            await self._end(job, InstanceOutcome.FAILED, failure=f"{_OURS}: {error}")
             return False
         gang = await self._follow(job.name, refs)
         job, ended = self._job(job.name), gang.end()
@@ -235,7 +235,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         if job.status.terminal:
             return False
         if ended is None:
-            await self._end(job, Outcome.FAILED, failure=gang.loss)
+            await self._end(job, InstanceOutcome.FAILED, failure=gang.loss)
         else:
             await self._finish(job, ended)
         return False
@@ -248,7 +248,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             return False
         wait_left_s = wait_time_left_s(job, now_ms)
         if run_time_left_s(job, now_ms) <= 0 or (wait_left_s is not None and wait_left_s <= 0):
-            await self._end(job, Outcome.MAX_RUNTIME)
+            await self._end(job, InstanceOutcome.MAX_RUNTIME)
             return False
         how = SecondaryStatus.INTERRUPTED if job.is_spot else SecondaryStatus.RESTARTING
         number = f"{job.attempt + 1}" if allowed is None else f"{job.attempt + 1} of {allowed}"
@@ -371,7 +371,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         try:
             artifacts = await self._publisher.publish(job, ended)
         except ArtifactLost as error:
-            outcome, failure = Outcome.FAILED, str(error)
+            outcome, failure = InstanceOutcome.FAILED, str(error)
         faults.point("control.publish.after")
         denied = denial_lines(self._denials.of(job.job_id))
         await asyncio.to_thread(self._publisher.log, job, denied)
@@ -391,21 +391,21 @@ class TrainingDriver(JobDriver[TrainingJob]):
     async def _end(
         self,
         job: TrainingJob,
-        outcome: Outcome,
+        outcome: InstanceOutcome,
         *,
         failure: str = "",
         model_artifacts: str = "",
         notes: Sequence[str] = (),
     ) -> None:
         """Commit the job's end and revoke its keys, then clean up. A job never leaves a terminal state."""
-        if outcome is not Outcome.STOPPED and job.stop_requested and outcome is not Outcome.MAX_RUNTIME:
+        if outcome is not InstanceOutcome.STOPPED and job.stop_requested and outcome is not InstanceOutcome.MAX_RUNTIME:
             # A script that exits while it is being stopped counts as stopped.
-            outcome = Outcome.STOPPED
+            outcome = InstanceOutcome.STOPPED
         secondary, message = _OUTCOMES[outcome]
         at_ms = self._clock.now_ms()
         denied = self._denials.of(job.job_id)
         wait_left_s = wait_time_left_s(job, at_ms)
-        if outcome is Outcome.MAX_RUNTIME and wait_left_s is not None and wait_left_s <= 0:
+        if outcome is InstanceOutcome.MAX_RUNTIME and wait_left_s is not None and wait_left_s <= 0:
             secondary = SecondaryStatus.MAX_WAIT_TIME_EXCEEDED
             message = "Training job reached MaxWaitTimeInSeconds and was stopped"
 
@@ -413,7 +413,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if now.status.terminal:
                 return now
             ended = now.enter(secondary, at_ms=at_ms, message="; ".join((message, *notes)))
-            reason = with_denials(failure, denied, most=_FAILURE_LIMIT) if outcome is Outcome.FAILED else ""
+            reason = with_denials(failure, denied, most=_FAILURE_LIMIT) if outcome is InstanceOutcome.FAILED else ""
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
         faults.point("control.finalise.before")
@@ -438,7 +438,9 @@ class TrainingDriver(JobDriver[TrainingJob]):
 def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:
     """Return why another attempt is due after the ended one; empty if none is due."""
     ended = gang.end()
-    if job.stop_requested or (ended is not None and ended.outcome in (Outcome.COMPLETED, Outcome.MAX_RUNTIME)):
+    if job.stop_requested or (
+        ended is not None and ended.outcome in (InstanceOutcome.COMPLETED, InstanceOutcome.MAX_RUNTIME)
+    ):
         return ""
     if job.interrupted and gang.was_cut_short:
         return "the instances were interrupted"

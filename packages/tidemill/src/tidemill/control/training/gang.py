@@ -6,7 +6,7 @@ Everything is computed from the reports and nothing is stored, so a restarted se
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.instance.status import LOST, InstanceExit, InstanceStatus, Outcome, Phase, StopReason
+from tidemill.instance.status import LOST, InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 
 __all__ = ["Gang"]
 
@@ -50,7 +50,7 @@ class Gang:
         if self._first_failure is not None:
             return StopReason.PEER_FAILED
         ends = [status.exit for status in self.statuses if status.exit is not None]
-        if any(ended.outcome is Outcome.MAX_RUNTIME for ended in ends):
+        if any(ended.outcome is InstanceOutcome.MAX_RUNTIME for ended in ends):
             return StopReason.MAX_RUNTIME
         return None
 
@@ -67,7 +67,9 @@ class Gang:
     @property
     def was_cut_short(self) -> bool:
         """Whether an instance was lost, or stopped before its script had ended."""
-        stopped = any(status.exit is not None and status.exit.outcome is Outcome.STOPPED for status in self.statuses)
+        stopped = any(
+            status.exit is not None and status.exit.outcome is InstanceOutcome.STOPPED for status in self.statuses
+        )
         return stopped or bool(self.lost)
 
     def end(self) -> InstanceExit | None:
@@ -83,14 +85,14 @@ class Gang:
         base = first or ends[0]
         outcome = base.outcome
         if failed is not None:
-            outcome = Outcome.FAILED
+            outcome = InstanceOutcome.FAILED
         else:
-            for worse in (Outcome.MAX_RUNTIME, Outcome.STOPPED):
+            for worse in (InstanceOutcome.MAX_RUNTIME, InstanceOutcome.STOPPED):
                 if any(ended.outcome is worse for ended in ends):
                     outcome = worse
                     break
         artifacts = dict(first.artifacts) if first is not None else {}
-        if outcome is Outcome.FAILED:
+        if outcome is InstanceOutcome.FAILED:
             artifacts.pop("model", None)
         started = [ended.training_started_ms for ended in ends if ended.training_started_ms is not None]
         stopped = [ended.training_ended_ms for ended in ends if ended.training_ended_ms is not None]
@@ -116,7 +118,7 @@ class Gang:
         reported = [
             (status.exit.training_ended_ms or status.exit.ended_ms, index)
             for index, status in enumerate(self.statuses)
-            if status.exit is not None and status.exit.outcome is Outcome.FAILED
+            if status.exit is not None and status.exit.outcome is InstanceOutcome.FAILED
         ]
         lost = [index for index, status in enumerate(self.statuses) if status.exit is None and not status.running]
         # The loss of an instance may be the cause of the reported failures. But no report says when an instance was

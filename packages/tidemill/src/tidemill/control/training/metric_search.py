@@ -7,9 +7,9 @@ time per piece of the log. At the limit the kernel ends the program; the results
 
 TASK is one JSON object: ``directory`` of the stream; ``expressions``, each under a number chosen by the caller;
 ``cpu_s``; ``order``, which is ``forward`` or ``latest``; and for ``forward`` a cursor: ``begin`` as (segment, offset),
-and ``state``. ANSWERS are JSON objects, one per line: ``{"searches": NUMBER}`` before an expression is searched, and an
-`Answer` for each finished piece of the log. ``latest`` reads backward from the end of the stream until each expression
-has matched.
+and ``state``. ANSWERS are JSON objects, one per line: ``{"searches": NUMBER}`` before an expression is searched, and a
+`FoundMatches` for each finished piece of the log. ``latest`` reads backward from the end of the stream until each
+expression has matched.
 """
 
 import json
@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from tidemill.store.logs.blocks import blocks, blocks_backward
-from tidemill.store.logs.streams import Position
+from tidemill.store.logs.streams import LogPosition
 
-__all__ = ["Answer", "main"]
+__all__ = ["FoundMatches", "main"]
 
 # An expression such as `.*loss: (.*)` takes time quadratic in the length of a line.
 _SEARCHED_CHARACTERS = 8 * 1024
 
 
-class Answer(TypedDict):
+class FoundMatches(TypedDict):
     """Matches in one piece of the log.
 
     Attributes:
@@ -61,15 +61,15 @@ def main() -> None:
     if task["order"] == "latest":
         _search_latest(directory, expressions, cpu_s=cpu_s)
     else:
-        _search_forward(directory, expressions, Position(*task["begin"]), task["state"], cpu_s=cpu_s)
+        _search_forward(directory, expressions, LogPosition(*task["begin"]), task["state"], cpu_s=cpu_s)
 
 
 def _search_forward(
-    directory: Path, expressions: Mapping[int, re.Pattern[str]], begin: Position, state: str, *, cpu_s: int
+    directory: Path, expressions: Mapping[int, re.Pattern[str]], begin: LogPosition, state: str, *, cpu_s: int
 ) -> None:
     for block, end in blocks(directory, begin):
         lines, state = _once(_lines(block), state)
-        answer = Answer(found={}, texts={}, end=(end.segment, end.offset), state=state)
+        answer = FoundMatches(found={}, texts={}, end=(end.segment, end.offset), state=state)
         for number, expression in _limited(expressions, cpu_s=cpu_s):
             _collect(answer, number, _matches(expression, lines))
         _write_line(answer)
@@ -80,7 +80,7 @@ def _search_latest(directory: Path, expressions: Mapping[int, re.Pattern[str]], 
     for block in blocks_backward(directory):
         lines = _lines(block)
         lines.reverse()
-        answer = Answer(found={}, texts={}, end=(0, 0), state="")
+        answer = FoundMatches(found={}, texts={}, end=(0, 0), state="")
         for number, expression in _limited(dict(missing), cpu_s=cpu_s):
             latest = next(_matches(expression, lines), None)
             if latest is not None:
@@ -136,7 +136,7 @@ def _matches(expression: re.Pattern[str], lines: Iterable[_Line]) -> Iterator[_M
             yield int(head), match[group] or ""
 
 
-def _collect(answer: Answer, number: int, matches: Iterable[_Match]) -> None:
+def _collect(answer: FoundMatches, number: int, matches: Iterable[_Match]) -> None:
     times: list[int] = []
     values: list[float] = []
     latest: str | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from tidemill.control.channels import Channels, DataMissing, Listing, channel_config
+from tidemill.control.channels import ChannelListing, ChannelResolver, DataMissing, channel_config
 from tidemill.control.plan import key_notices, region_variables, source_of, unoffered_notices
 from tidemill.control.training.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.training.observers import observer_files, observer_notices
@@ -18,7 +18,7 @@ from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.limits import LimitPolicy
 from tidemill.core.names import S3Uri, role_name
 from tidemill.core.remotes import RemoteS3
-from tidemill.core.training import InstanceGroup, TrainingJob, hosts_of_channel, instance_groups
+from tidemill.core.training import HostGroup, TrainingJob, hosts_of_channel, instance_groups
 from tidemill.executors.base import Capacity
 from tidemill.instance.object_rows import ObjectRow, rows_of
 from tidemill.instance.spec import ChannelSpec, Input, InstanceSpec
@@ -44,7 +44,7 @@ class TrainingPlanner:
         remotes: Remote S3 stores by bucket name or pattern. Default: none.
         capacity: Returns the executor's capacity, whose GPUs are planned. Default: no GPUs.
         limits: Determines the limits of all instances. Default: no limits.
-        fast_file_fault: As in `Channels`. Default: empty.
+        fast_file_fault: As in `ChannelResolver`. Default: empty.
         frameworks: Selects the environments. Default: without the setting ``images``.
     """
 
@@ -63,7 +63,7 @@ class TrainingPlanner:
     ) -> None:
         self._objects = objects
         self._remotes = remotes or {}
-        self._channels = Channels(objects, self._remotes, fast_file_fault=fast_file_fault)
+        self._channels = ChannelResolver(objects, self._remotes, fast_file_fault=fast_file_fault)
         self._region = region
         self._grace_s = grace_s
         self._warm = warm
@@ -143,7 +143,7 @@ class TrainingPlanner:
             raise DataMissing(f"ClientError: {error}") from error
 
     def _shared_spec(
-        self, job: TrainingJob, groups: Sequence[InstanceGroup], gpus: GpuPlan, variables: Mapping[str, str]
+        self, job: TrainingJob, groups: Sequence[HostGroup], gpus: GpuPlan, variables: Mapping[str, str]
     ) -> InstanceSpec:
         """Return the spec of ``algo-1`` with everything that is the same for all instances."""
         request = job.request
@@ -222,10 +222,10 @@ def _share(channel: ChannelSpec, source: Mapping[str, Any], index: int, instance
 
 
 def _remotes_of(channel: ChannelSpec) -> set[str]:
-    return channel.objects.remotes if isinstance(channel.objects, Listing) else set()
+    return channel.objects.remotes if isinstance(channel.objects, ChannelListing) else set()
 
 
-def _config_files(job: TrainingJob, groups: Sequence[InstanceGroup], *, host: str) -> dict[str, Any]:
+def _config_files(job: TrainingJob, groups: Sequence[HostGroup], *, host: str) -> dict[str, Any]:
     request = job.request
     mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     (own,) = (group for group in groups if host in group.hosts)

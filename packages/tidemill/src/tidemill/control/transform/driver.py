@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import structlog
 
 from tidemill.control.bucket_rules import BucketRules
-from tidemill.control.channels import Channels
+from tidemill.control.channels import ChannelResolver
 from tidemill.control.credentials import end_keys
 from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
@@ -25,10 +25,10 @@ from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
 from tidemill.control.transform.model_server import ModelServer, Patience
 from tidemill.control.transform.one_object import Assembly
-from tidemill.control.transform.payloads import Cutter
+from tidemill.control.transform.payloads import PayloadCutter
 from tidemill.control.transform.processing import Processing
 from tidemill.control.transform.records import splitter
-from tidemill.control.transform.rights import Rights
+from tidemill.control.transform.rights import RoleRights
 from tidemill.control.transform.run import Transformed, TransformRun
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
@@ -187,7 +187,7 @@ class TransformDriver(JobDriver[TransformJob]):
         source = job.request["TransformInput"]["DataSource"]["S3DataSource"]
         target = job.request["TransformOutput"]
         inputs = await asyncio.to_thread(
-            lambda: Channels(self._objects, self._remotes).listing(source, what="TransformInput")
+            lambda: ChannelResolver(self._objects, self._remotes).listing(source, what="TransformInput")
         )
         with SegmentWriter(create_stream(self._logs, TRANSFORM_LOG_GROUP, job.data_log_stream)) as log:
             servers = [self._server(job, ref, log) for ref in _refs(job)]
@@ -196,7 +196,7 @@ class TransformDriver(JobDriver[TransformJob]):
                 inputs=inputs,
                 servers=servers,
                 assembly=_assembly(job),
-                rights=Rights(
+                rights=RoleRights(
                     self._roles,
                     model=job.model,
                     name=job.name,
@@ -332,7 +332,7 @@ def _assembly(job: TransformJob) -> Assembly:
     processing = Processing.of_request(job.request)
     headers = {"content-type": source.get("ContentType"), "accept": target.get("Accept")}
     return Assembly(
-        cutter=Cutter(
+        cutter=PayloadCutter(
             split=splitter(split),
             framed=not single and split != "None",
             single=single,

@@ -13,7 +13,7 @@ from typing import IO
 
 from tidemill.control.invoker import Answer
 from tidemill.control.transform.model_server import ModelServer, RecordFailed
-from tidemill.control.transform.payloads import Cutter, Payload
+from tidemill.control.transform.payloads import Payload, PayloadCutter
 from tidemill.control.transform.processing import Processing, ProcessingFault
 from tidemill.control.transform.records import BadObject
 
@@ -38,7 +38,7 @@ class Assembly:
         by_line: Append a line feed to each result.
     """
 
-    cutter: Cutter
+    cutter: PayloadCutter
     processing: Processing
     headers: dict[str, str] = field(default_factory=dict)
     by_line: bool = False

@@ -9,7 +9,7 @@ from typing import IO, cast
 from tidemill.control.transform.processing import Processing, ProcessingFault
 from tidemill.control.transform.records import BadObject, Split
 
-__all__ = ["Cutter", "Payload"]
+__all__ = ["Payload", "PayloadCutter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cutter:
+class PayloadCutter:
     """Cuts objects into payloads.
 
     Attributes:

@@ -8,14 +8,14 @@ from tidemill.core.names import S3Uri, role_name
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 
-__all__ = ["NotAllowed", "Rights"]
+__all__ = ["NotAllowed", "RoleRights"]
 
 
 class NotAllowed(Exception):
     """The policy of the role does not allow an action; the message becomes a FailureReason."""
 
 
-class Rights:
+class RoleRights:
     """The rights of one job or one asynchronous request, which are those of its model's role.
 
     Args:

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from tidemill.control.channels import Listing
-from tidemill.control.remotes import RemoteFault, Remotes
+from tidemill.control.channels import ChannelListing
+from tidemill.control.remotes import RemoteListingFault, Remotes
 from tidemill.control.transform.model_server import ModelServer
 from tidemill.control.transform.one_object import Assembly, ObjectFailed, ObjectTransform
-from tidemill.control.transform.rights import NotAllowed, Rights
+from tidemill.control.transform.rights import NotAllowed, RoleRights
 from tidemill.core import faults
 from tidemill.core.instances import ObjectReference
 from tidemill.core.job_scope import JobScope
@@ -64,10 +64,10 @@ class TransformRun:
     """
 
     job: TransformJob
-    inputs: Listing
+    inputs: ChannelListing
     servers: Sequence[ModelServer]
     assembly: Assembly
-    rights: Rights
+    rights: RoleRights
     objects: ObjectStore
     remotes: Mapping[str, RemoteS3]
     log: SegmentWriter
@@ -107,7 +107,7 @@ class TransformRun:
             raise
         except (ObjectFailed, NotAllowed) as error:
             reason = str(error)
-        except RemoteFault as error:
+        except RemoteListingFault as error:
             reason = f"ClientError: {entry.uri}: {error}"
         except FileNotFoundError:
             reason = f"ClientError: {entry.uri} was deleted or replaced before it was transformed"

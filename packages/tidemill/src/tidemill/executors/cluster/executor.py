@@ -20,8 +20,8 @@ from tidemill.executors.cluster.capacity import KnownCapacity
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.executors.cluster.lease_records import LeaseRecords
 from tidemill.executors.cluster.lease_watch import LeaseWatch
-from tidemill.executors.cluster.placement import Placement
-from tidemill.instance.assignment import Assignment
+from tidemill.executors.cluster.placement import AgentPlacement
+from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
@@ -56,7 +56,7 @@ class ClusterExecutor:
     def __init__(
         self,
         root: Path,
-        placement: Placement,
+        placement: AgentPlacement,
         *,
         logs: LogSink,
         leases: LeaseRecords,
@@ -181,7 +181,7 @@ class ClusterExecutor:
 
     def _start(self, spec: InstanceSpec) -> None:
         self.instances.add(spec)
-        assignment = Assignment.of(
+        assignment = AgentAssignment.of(
             spec, service_url=self._service_url(), lease_s=self.instances.lease_s, isolation=self._isolation
         )
         self._placement.start(spec.ref, assignment.to_bytes())

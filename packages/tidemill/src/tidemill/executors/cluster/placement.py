@@ -7,10 +7,10 @@ from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.executors.base import Capacity
 
-__all__ = ["Placement"]
+__all__ = ["AgentPlacement"]
 
 
-class Placement(Protocol):
+class AgentPlacement(Protocol):
     """Reserves machines, and starts and ends the agents of instances on them.
 
     Reservations outlive the service; a later service finds them by the references of the instances. Methods may be

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class RayPlacement:
-    """A Ray cluster. Implements `tidemill.executors.cluster.placement.Placement`.
+    """A Ray cluster. Implements `tidemill.executors.cluster.placement.AgentPlacement`.
 
     Args:
         address: Address of the cluster: ``HOST:PORT``, or ``auto`` (the default) for the cluster of this machine.

@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.endpoints import EndpointDriver
-from tidemill.control.endpoints.traffic import Call
+from tidemill.control.endpoints.traffic import ModelCall
 from tidemill.control.hosting import Hosting
 from tidemill.control.invoker import Answer
 from tidemill.control.plan import ENDPOINT_LOG_GROUP, DataMissing
@@ -47,7 +47,7 @@ class RuntimeService:
 
     async def invoke(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name, target = request["EndpointName"], request.get("TargetModel", "")
-        call = Call(
+        call = ModelCall(
             body=request.get("Body", b""),
             headers=headers_of(request),
             timeout_s=self._timeout_s,

@@ -21,7 +21,7 @@ from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.transfers import Transfers
 from tidemill.sandbox import fuse_library
 from tidemill.shim.fast_files.cache import BlockCache, capacity_of
-from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader
+from tidemill.shim.fast_files.reader import MAX_WAITING, BlockReader
 from tidemill.shim.fast_files.tree import Tree
 
 __all__ = ["main"]
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         max_bytes=task.site.fast_file_cache_max_bytes,
     )
     stores = RemoteStores(task.spec.remotes, task.spec.variables)
-    reader = ObjectReader(Transfers(stores), BlockCache(directory.path, capacity))
+    reader = BlockReader(Transfers(stores), BlockCache(directory.path, capacity))
 
     import mfusepy  # reads FUSE_LIBRARY_PATH
 

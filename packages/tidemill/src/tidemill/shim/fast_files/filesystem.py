@@ -16,7 +16,7 @@ import mfusepy
 from tidemill.instance.spec import ObjectFile, RemoteObject
 from tidemill.instance.transfers import RemoteFault, TransfersClosed
 from tidemill.shim.fast_files.cache import BLOCK_BYTES
-from tidemill.shim.fast_files.reader import MAX_WAITING, ObjectReader, Position
+from tidemill.shim.fast_files.reader import MAX_WAITING, BlockReader, FilePosition
 from tidemill.shim.fast_files.tree import Tree
 from tidemill.shim.objects import SEGMENT_MAX_BYTES
 
@@ -33,7 +33,7 @@ class _Open:
     entry: ObjectFile | RemoteObject
     number: int
     fd: int = -1
-    position: Position | None = None
+    position: FilePosition | None = None
 
 
 class ChannelFiles(mfusepy.Operations):
@@ -48,7 +48,7 @@ class ChannelFiles(mfusepy.Operations):
 
     use_ns = True
 
-    def __init__(self, tree: Tree, reader: ObjectReader, report: Callable[[str, str], None]) -> None:
+    def __init__(self, tree: Tree, reader: BlockReader, report: Callable[[str, str], None]) -> None:
         self._tree = tree
         self._reader = reader
         self._report = report

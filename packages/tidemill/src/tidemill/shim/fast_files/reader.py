@@ -13,7 +13,7 @@ from tidemill.instance.spec import RemoteObject
 from tidemill.instance.transfers import RemoteBody, Transfers
 from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
 
-__all__ = ["MAX_WAITING", "ObjectReader", "Position"]
+__all__ = ["MAX_WAITING", "BlockReader", "FilePosition"]
 
 MAX_WAITING = 200
 """Number of reads that may wait for a store while others go on. libfuse and the kernel allow 10 and 12 by default."""
@@ -28,7 +28,7 @@ _FAULT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _BlockRun:
     """Adjacent blocks of an object, which are fetched with one GET.
 
     Attributes:
@@ -43,10 +43,10 @@ class _Run:
     entry: RemoteObject
     first: int
     end: int
-    position: "Position"
+    position: "FilePosition"
 
 
-class Position:
+class FilePosition:
     """Where an open file is read, to recognize reading in order.
 
     Attributes:
@@ -61,7 +61,7 @@ class Position:
         self.ahead = 0
 
 
-class ObjectReader:
+class BlockReader:
     """Reads the objects of a channel. May be used by several threads.
 
     Args:
@@ -75,19 +75,19 @@ class ObjectReader:
         self._lock = threading.Lock()
         self._coming: dict[tuple[int, int], Future[bytes]] = {}
         self._faults: dict[int, tuple[float, BaseException]] = {}  # by object, with the time
-        self._urgent: deque[_Run] = deque()
-        self._ahead: deque[_Run] = deque()
-        self._opened: set[Position] = set()
+        self._urgent: deque[_BlockRun] = deque()
+        self._ahead: deque[_BlockRun] = deque()
+        self._opened: set[FilePosition] = set()
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch")
 
-    def open(self) -> Position:
+    def open(self) -> FilePosition:
         """Return the state of a file that is opened now."""
-        position = Position()
+        position = FilePosition()
         with self._lock:
             self._opened.add(position)
         return position
 
-    def close(self, position: Position) -> None:
+    def close(self, position: FilePosition) -> None:
         """Give up what was requested ahead for a file, except requests that are already sent.
 
         Args:
@@ -105,7 +105,7 @@ class ObjectReader:
         self,
         number: int,
         entry: RemoteObject,
-        position: Position,
+        position: FilePosition,
         offset: int,
         size_bytes: int,
         *,
@@ -145,7 +145,7 @@ class ObjectReader:
         self,
         number: int,
         entry: RemoteObject,
-        position: Position,
+        position: FilePosition,
         block: int,
         start: int,
         length: int,
@@ -168,7 +168,7 @@ class ObjectReader:
         if fault is not None and time.monotonic() - at_s < _FAULT_S:
             raise fault.with_traceback(None)  # or each reader would lengthen the traceback
 
-    def _ahead_of(self, position: Position, block: int, blocks: int) -> range:
+    def _ahead_of(self, position: FilePosition, block: int, blocks: int) -> range:
         """Return the blocks to request ahead, now that ``block`` is read."""
         with self._lock:
             if block == position.block:
@@ -191,7 +191,7 @@ class ObjectReader:
             return range(first, end)
 
     def _request(
-        self, number: int, entry: RemoteObject, position: Position, blocks: range, *, urgent: bool = False
+        self, number: int, entry: RemoteObject, position: FilePosition, blocks: range, *, urgent: bool = False
     ) -> "Future[bytes] | None":
         """Request the missing blocks of ``blocks``; return the future of the first one, None if it is not missing.
 
@@ -214,9 +214,9 @@ class ObjectReader:
             self._pool.submit(self._fetch_next)
         return coming
 
-    def _missing(self, number: int, entry: RemoteObject, position: Position, blocks: range) -> list[_Run]:
+    def _missing(self, number: int, entry: RemoteObject, position: FilePosition, blocks: range) -> list[_BlockRun]:
         """Return the blocks that are neither cached nor requested, which count as requested from now on."""
-        runs: list[_Run] = []
+        runs: list[_BlockRun] = []
         for block in blocks:
             key = (number, block)
             if key in self._coming or key in self._cache:
@@ -225,7 +225,7 @@ class ObjectReader:
             if runs and runs[-1].end == block and block - runs[-1].first < _RUN:
                 runs[-1] = replace(runs[-1], end=block + 1)
             else:
-                runs.append(_Run(number, entry, block, block + 1, position))
+                runs.append(_BlockRun(number, entry, block, block + 1, position))
         return runs
 
     def _hurry(self, number: int, block: int) -> None:

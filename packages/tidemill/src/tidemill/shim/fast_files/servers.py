@@ -15,7 +15,7 @@ from dataclasses import replace
 from tidemill.sandbox import FuseMount, View, fuse_fault
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure
 from tidemill.shim.fast_files.tree import Tree
-from tidemill.shim.session import Session
+from tidemill.shim.session import InstanceSession
 
 __all__ = ["FastFiles", "prepare_fast_files"]
 
@@ -23,7 +23,7 @@ _MAX_LINES = 20
 """Maximum number of log lines per channel about objects that cannot be read."""
 
 
-def prepare_fast_files(session: Session) -> "FastFiles":
+def prepare_fast_files(session: InstanceSession) -> "FastFiles":
     """Check the channels whose objects are read from a remote S3 when the script reads them, and create their mount
     points.
 
@@ -54,7 +54,7 @@ class FastFiles:
         failure: Why the last script that ran did not get all its data (the first failure); None if it got all.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: InstanceSession) -> None:
         self._session = session
         self.failure: InstanceFailure | None = None
 
@@ -110,7 +110,7 @@ class _Server:
     """The process of one channel."""
 
     def __init__(
-        self, session: Session, channel: str, process: subprocess.Popen[bytes], report: int, sock: int
+        self, session: InstanceSession, channel: str, process: subprocess.Popen[bytes], report: int, sock: int
     ) -> None:
         self._session = session
         self._channel = channel
@@ -134,7 +134,7 @@ class _Server:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, session: Session, channel: str) -> "Iterator[_Server]":
+    def started(cls, session: InstanceSession, channel: str) -> "Iterator[_Server]":
         argv = [sys.executable, "-I", "-m", "tidemill.shim.fast_files", str(session.directory.path), channel]
         with contextlib.ExitStack() as unless_started, contextlib.ExitStack() as always:
             ours, theirs = socket.socketpair()

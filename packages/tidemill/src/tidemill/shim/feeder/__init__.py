@@ -4,6 +4,6 @@
 not parse records.
 """
 
-from tidemill.shim.feeder.feeder import Feeder
+from tidemill.shim.feeder.feeder import PipeFeeder
 
-__all__ = ["Feeder"]
+__all__ = ["PipeFeeder"]

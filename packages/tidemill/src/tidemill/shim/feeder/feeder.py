@@ -16,10 +16,10 @@ from tidemill.shim.feeder.order import Order
 from tidemill.shim.feeder.pipe_writer import Cancellation
 from tidemill.shim.feeder.pipes import PipeDirectory
 
-__all__ = ["Feeder"]
+__all__ = ["PipeFeeder"]
 
 
-class Feeder:
+class PipeFeeder:
     """Feeds the channels of an instance.
 
     Args:

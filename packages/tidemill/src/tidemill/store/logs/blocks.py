@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tidemill.core.segments import segment_path, segments_of
 from tidemill.store.logs.segment_file import SegmentFile
-from tidemill.store.logs.streams import Position
+from tidemill.store.logs.streams import LogPosition
 
 __all__ = ["BLOCK_BYTES", "blocks", "blocks_backward"]
 
@@ -13,7 +13,7 @@ BLOCK_BYTES = 256 * 1024
 """Size of a block, if no line is longer."""
 
 
-def blocks(directory: Path, begin: Position) -> Iterator[tuple[bytes, Position]]:
+def blocks(directory: Path, begin: LogPosition) -> Iterator[tuple[bytes, LogPosition]]:
     """Yield blocks from a position to the end of the stream, each with the position after it.
 
     Args:
@@ -30,7 +30,7 @@ def blocks(directory: Path, begin: Position) -> Iterator[tuple[bytes, Position]]
                 if not block:  # cut by a writer that came back
                     break
                 place += len(block)
-                yield block, Position(number, place)
+                yield block, LogPosition(number, place)
 
 
 def blocks_backward(directory: Path) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.store.logs.spans import StreamSpans
-from tidemill.store.logs.streams import EVENT_OVERHEAD_BYTES, PAGE_MAX_BYTES, LogReader, Position, StoredLine
+from tidemill.store.logs.streams import EVENT_OVERHEAD_BYTES, PAGE_MAX_BYTES, LogPosition, LogReader, StoredLine
 from tidemill.store.logs.terms import LogTerms
 
 __all__ = ["SCAN_MAX_BYTES", "FoundEvent", "FoundPage", "Search", "search"]
@@ -48,7 +48,7 @@ class FoundEvent:
     stream: str
     timestamp_ms: int
     message: str
-    position: Position
+    position: LogPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class _Resume:
 
     time_ms: int
     stream: str
-    position: Position
+    position: LogPosition
 
     @classmethod
     def parse(cls, token: str) -> "_Resume":
         match = _TOKEN.fullmatch(token)
         if match is None:
             raise _bad_token(token)
-        return cls(int(match[1]), match[4], Position(int(match[2]), int(match[3])))
+        return cls(int(match[1]), match[4], LogPosition(int(match[2]), int(match[3])))
 
     def token(self) -> str:
         return f"{self.time_ms}/{self.position.segment}/{self.position.offset}/{self.stream}"
@@ -115,7 +115,7 @@ class _Cursor:
         time_ms: Of the line at the cursor.
     """
 
-    def __init__(self, name: str, reader: LogReader, begin: Position, *, time_ms: int) -> None:
+    def __init__(self, name: str, reader: LogReader, begin: LogPosition, *, time_ms: int) -> None:
         self.name = name
         self.time_ms = time_ms
         self._reader = reader
@@ -202,7 +202,7 @@ class _Page:
                 stream=cursor.name,
                 timestamp_ms=cursor.time_ms,
                 message=message.decode("utf-8", "replace"),
-                position=Position(line.segment, line.offset),
+                position=LogPosition(line.segment, line.offset),
             )
         )
         return True
@@ -226,7 +226,7 @@ def _cursor(name: str, directory: Path, wanted: Search, resume: _Resume | None, 
         return None
     reader = LogReader(directory)
     if span.first_ms >= from_ms:
-        return _Cursor(name, reader, Position(0, 0), time_ms=span.first_ms)  # read when it is first
+        return _Cursor(name, reader, LogPosition(0, 0), time_ms=span.first_ms)  # read when it is first
     return _begun(_Cursor(name, reader, reader.find(from_ms), time_ms=from_ms))
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from tidemill.core.segments import segment_path, segments_of
 from tidemill.store.logs.streams import LogReader
 
-__all__ = ["Span", "StreamSpans"]
+__all__ = ["LogSpan", "StreamSpans"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LogSpan:
     """Times of the first and the last event of a stream."""
 
     first_ms: int
@@ -25,7 +25,7 @@ class _Seen:
     Paths are text here: every stream of a group is looked up for every page, and making a Path takes longer than that.
     """
 
-    span: Span
+    span: LogSpan
     last: str
     stamp: tuple[int, int]
     following: str
@@ -41,7 +41,7 @@ class StreamSpans:
     def __init__(self) -> None:
         self._seen: dict[Path, _Seen] = {}
 
-    def of(self, directory: Path) -> Span | None:
+    def of(self, directory: Path) -> LogSpan | None:
         """Return the span of the stream in ``directory``, or None if it has no event.
 
         Args:
@@ -52,7 +52,7 @@ class StreamSpans:
             return seen.span
         return self._look(directory, seen)
 
-    def _look(self, directory: Path, seen: _Seen | None) -> Span | None:
+    def _look(self, directory: Path, seen: _Seen | None) -> LogSpan | None:
         number = max(segments_of(directory), default=1)
         last, following = (os.fspath(segment_path(directory, each)) for each in (number, number + 1))
         # The stamp is taken before reading, so that anything written during the reading changes it.
@@ -62,7 +62,7 @@ class StreamSpans:
         last_ms = reader.last_event_ms()
         if stamp is None or first_ms is None or last_ms is None:
             return None
-        self._seen[directory] = _Seen(Span(first_ms, last_ms), last, stamp, following)
+        self._seen[directory] = _Seen(LogSpan(first_ms, last_ms), last, stamp, following)
         return self._seen[directory].span
 
 

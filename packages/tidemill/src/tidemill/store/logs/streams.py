@@ -30,10 +30,10 @@ __all__ = [
     "LogEvent",
     "LogGroup",
     "LogPage",
+    "LogPosition",
     "LogReader",
     "LogStream",
     "LogStreams",
-    "Position",
     "StoredLine",
 ]
 
@@ -85,7 +85,7 @@ class LogGroup:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class LogPosition:
     """A place in a stream: the number of a segment, and the offset of a line in it."""
 
     segment: int
@@ -116,9 +116,9 @@ class StoredLine(NamedTuple):
     data: bytes
 
     @property
-    def end(self) -> Position:
+    def end(self) -> LogPosition:
         """The position after the line."""
-        return Position(self.segment, self.offset + len(self.data) + 1)
+        return LogPosition(self.segment, self.offset + len(self.data) + 1)
 
     @property
     def message(self) -> bytes:
@@ -173,7 +173,7 @@ class LogReader:
         forward, backward = (token, page.backward_token) if direction == "f" else (page.forward_token, token)
         return LogPage((), forward, backward)
 
-    def lines(self, begin: Position, *, max_bytes: int) -> list[StoredLine]:
+    def lines(self, begin: LogPosition, *, max_bytes: int) -> list[StoredLine]:
         """Return lines from a position on, up to ``max_bytes`` or the end of the stream; at least one line if there is
         one.
 
@@ -191,7 +191,7 @@ class LogReader:
                     break
         return found
 
-    def find(self, time_ms: int) -> Position:
+    def find(self, time_ms: int) -> LogPosition:
         """Return the position of the first line at or after a time, or the end of the stream if there is none.
 
         Args:
@@ -199,7 +199,7 @@ class LogReader:
         """
         return self._find(segments_of(self._directory) or [1], time_ms)
 
-    def is_position(self, place: Position) -> bool:
+    def is_position(self, place: LogPosition) -> bool:
         """Return whether a line begins, or will begin, at ``place``.
 
         Args:
@@ -231,25 +231,25 @@ class LogReader:
         """Size of the stream on disk."""
         return sum(segment_path(self._directory, number).stat().st_size for number in segments_of(self._directory))
 
-    def _parse(self, token: str, numbers: list[int]) -> tuple[str, Position]:
+    def _parse(self, token: str, numbers: list[int]) -> tuple[str, LogPosition]:
         match = _TOKEN.fullmatch(token)
         if match is not None:
-            place = Position(int(match[2]), int(match[3]))
-            if place == Position(numbers[0], 0) or (place.segment in numbers and self._begins_line(place)):
+            place = LogPosition(int(match[2]), int(match[3]))
+            if place == LogPosition(numbers[0], 0) or (place.segment in numbers and self._begins_line(place)):
                 return match[1], place
         raise ValueError(
             f"{token[:64]!r} is not a token of this log stream; pass nextForwardToken or nextBackwardToken of an"
             " earlier page unchanged, or none"
         )
 
-    def _begins_line(self, place: Position) -> bool:
+    def _begins_line(self, place: LogPosition) -> bool:
         with SegmentFile(segment_path(self._directory, place.segment)) as file:
             return file.begins_line(place.offset)
 
     def _forward(
-        self, numbers: list[int], place: Position | None, start_ms: int | None, end_ms: int | None, limit: int
+        self, numbers: list[int], place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int
     ) -> LogPage:
-        begin = place or Position(numbers[0], 0)
+        begin = place or LogPosition(numbers[0], 0)
         if start_ms is not None:
             begin = max(begin, self._find(numbers, start_ms))
         events = _Events(limit)
@@ -260,11 +260,11 @@ class LogReader:
                 break
             if not events.take(time_ms, line):
                 break
-            end = Position(at, after)
+            end = LogPosition(at, after)
         return LogPage(events.in_order(), end.token("f"), begin.token("b"))
 
     def _backward(
-        self, numbers: list[int], place: Position | None, start_ms: int | None, end_ms: int | None, limit: int
+        self, numbers: list[int], place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int
     ) -> LogPage:
         if place is None:
             place = self._end(numbers) if end_ms is None else self._find(numbers, end_ms)
@@ -278,10 +278,10 @@ class LogReader:
                 break
             if not events.take(time_ms, line):
                 break
-            begin = Position(at, start)
+            begin = LogPosition(at, start)
         return LogPage(events.in_order(backward=True), place.token("f"), begin.token("b"))
 
-    def _lines(self, numbers: list[int], begin: Position) -> Generator[tuple[int, bytes, int]]:
+    def _lines(self, numbers: list[int], begin: LogPosition) -> Generator[tuple[int, bytes, int]]:
         """Yield (segment, line, offset after it) from a position on."""
         for number in numbers:
             if number < begin.segment:
@@ -290,7 +290,7 @@ class LogReader:
                 for offset, line in file.lines(begin.offset if number == begin.segment else 0):
                     yield number, line, offset + len(line) + 1
 
-    def _lines_before(self, numbers: list[int], end: Position) -> Iterator[tuple[int, bytes, int]]:
+    def _lines_before(self, numbers: list[int], end: LogPosition) -> Iterator[tuple[int, bytes, int]]:
         """Yield (segment, line, its offset) backward from a position."""
         for number in reversed(numbers):
             if number > end.segment:
@@ -299,11 +299,11 @@ class LogReader:
                 for offset, line in file.lines_before(end.offset if number == end.segment else file.end):
                     yield number, line, offset
 
-    def _end(self, numbers: list[int]) -> Position:
+    def _end(self, numbers: list[int]) -> LogPosition:
         with SegmentFile(segment_path(self._directory, numbers[-1])) as file:
-            return Position(numbers[-1], file.end)
+            return LogPosition(numbers[-1], file.end)
 
-    def _find(self, numbers: list[int], time_ms: int) -> Position:
+    def _find(self, numbers: list[int], time_ms: int) -> LogPosition:
         """Return the position of the first line at or after a time, or the end without such a line."""
         # The first segment whose first line is late enough; the wanted line may also be in the segment before.
         later = bisect_left(numbers, time_ms, key=self._first_time)
@@ -312,8 +312,8 @@ class LogReader:
             with SegmentFile(segment_path(self._directory, number)) as file:
                 offset = file.find(time_ms)
                 if offset < file.end or later == len(numbers):
-                    return Position(number, offset)
-        return Position(numbers[min(later, len(numbers) - 1)], 0)
+                    return LogPosition(number, offset)
+        return LogPosition(numbers[min(later, len(numbers) - 1)], 0)
 
     def _first_time(self, number: int) -> float:
         with SegmentFile(segment_path(self._directory, number)) as file:
