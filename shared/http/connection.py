@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         self._headed: Exchange | None = None  # whose head was parsed last
         self._refusal: Refusal | None = None
         self._unused = self._reading = self._writable = True
-        self._in_head = self._skipped_body = self._excused = False
+        self._in_head = self._skipped_body = self._excused = self._is_proven = False
         self._advancing = self._last = self._lingering = False
         self._since_s = traffic.now_s()
         self._head_bytes = self._window_bytes = self._lingered_bytes = 0
@@ -293,7 +293,9 @@ class Connection(asyncio.Protocol):
         return exchange
 
     def _prove(self) -> None:
-        self._room.prove(self)
+        if not self._is_proven:
+            self._is_proven = True
+            self._room.prove(self)
 
     def _refuse(self, refusal: Refusal) -> None:
         """Refuse the request being read, after answering those before it, and close the connection."""

@@ -13,13 +13,17 @@ from typing import NoReturn
 
 from .limits import Headers, Limits, Refusal, Traffic
 
-__all__ = ["Application", "Exchange", "HeadReader"]
+__all__ = ["Application", "ClientLeft", "Exchange", "HeadReader"]
 
 _STATUS_LINES = {each.value: b"HTTP/1.1 %d %s\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
 _BODILESS = (204, 304)
 _OFFER_HEADERS = (b"upgrade", b"connection")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JOINED_BYTES = 64 * 1024  # parts of an answer up to this size are copied into one
+
+
+class ClientLeft(Exception):
+    """The client disconnected before its request had ended."""
 
 
 class HeadReader:
@@ -176,6 +180,19 @@ class Exchange:
         if not self.complete:
             self.read_on()
         return data
+
+    async def receive(self) -> tuple[bytes, bool]:
+        """Return the next bytes of the body and whether more follow; wait for them if necessary.
+
+        Raises:
+            ClientLeft: The body will not end.
+        """
+        self.ask_for_body()
+        while not self.gone and not self.answered:
+            if self.unread_bytes or (self.complete and not self.exhausted):
+                return self.take(), not self.complete
+            await self.changed()
+        raise ClientLeft
 
     def ask_for_body(self) -> None:
         """Send ``100 Continue`` if the client waits for it."""

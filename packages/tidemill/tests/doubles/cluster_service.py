@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
+from tidemill._shared.http.exchange import Exchange
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.roles import Roles
 from tidemill.executors.cluster.instances import ClusterInstances
-from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
 from tidemill.services.instances import InstancesService
 from tidemill.services.s3 import S3Service
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.gateway import Gateway
+from tidemill.wire.gateway import Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 REGION = "us-west-2"
@@ -90,7 +90,7 @@ class ClusterService:
     async def _serve(self, sock: socket.socket, stop: asyncio.Event) -> None:
         gateway: Gateway | None = None
 
-        async def answer(scope: Any, receive: Any, send: Any) -> None:
+        async def answer(exchange: Exchange) -> None:
             nonlocal gateway
             if self.away:
                 self.turned_away += 1
@@ -101,9 +101,9 @@ class ClusterService:
                 "tidemill-instances": InstancesService(self._instances()),
             }
             gateway = Gateway(services, self, authorizer=Authorization(Roles({})), region=REGION, clock=self.clock)
-            await gateway(scope, receive, send)
+            await gateway(exchange)
 
-        server = AsgiServer(answer)
+        server = HttpServer(answer)
         await server.listener.open(sock)
         await stop.wait()
         self._instances().close()

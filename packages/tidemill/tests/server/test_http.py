@@ -9,7 +9,6 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,29 +16,23 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
 
 import toys
 
+from tidemill._shared.http.exchange import Exchange
 from tidemill._shared.http.limits import Limits
-from tidemill.server.asgi import LIMITS
+from tidemill.wire.gateway import LIMITS
 
 SHORT = Limits(head_timeout_s=1, slow_window_s=0.3, linger_s=0.5)
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 
 
-async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def echo(exchange: Exchange) -> None:
     """Read the body if requested, and answer with its size."""
     size_bytes = 0
-    more = scope["path"] != "/unread"
+    more = exchange.target != b"/unread"
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        size_bytes += len(message["body"])
-        more = message["more_body"]
-    body = str(size_bytes).encode()
-    headers = [(b"content-length", str(len(body)).encode())]
-    if scope["path"] == "/unread":
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+        data, more = await exchange.receive()
+        size_bytes += len(data)
+    exchange.start(200, [(b"connection", b"close")] if exchange.target == b"/unread" else [])
+    exchange.send(str(size_bytes).encode())
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ import toys
 
 from tidemill._shared.http.limits import Limits
 from tidemill._shared.http.room import Room
-from tidemill.server.asgi import LIMITS
-from tidemill.server.socket_owner import SocketOwners
+from tidemill.wire.gateway import LIMITS
+from tidemill.wire.socket_owner import SocketOwners
 
 OWN = ("127.0.0.1", 8780)
 LOOPBACK = "127.0.0.1"

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.process import ProcessId
-from tidemill.server.asgi import LIMITS
 from tidemill.server.background import wait_for_end
 from tidemill.server.discovery import find_service
 from tidemill.server.state import StateDirectory
+from tidemill.wire.gateway import LIMITS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

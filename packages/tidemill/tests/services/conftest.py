@@ -9,7 +9,7 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from sqlalchemy import delete
 
+from tidemill._shared.http.exchange import Exchange
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
@@ -41,7 +42,6 @@ from tidemill.core.instances import InstanceRef
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
-from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
@@ -58,7 +58,7 @@ from tidemill.store.objects import index as object_index
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 from tidemill.store.records.store import SqlRecordStore
-from tidemill.wire.gateway import Gateway
+from tidemill.wire.gateway import Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 REGION = "us-west-2"
@@ -74,8 +74,6 @@ RESTRICTED = Credential(
     arn="arn:aws:sts::000000000000:assumed-role/SageMakerRole/SageMaker",
     role="SageMakerRole",
 )
-
-_Message = MutableMapping[str, Any]
 
 
 class Keys:
@@ -221,9 +219,9 @@ class Door:
         self.url = ""
         self._loop = asyncio.new_event_loop()
 
-    async def __call__(self, scope: _Message, receive: Any, send: Any) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         assert self.gateway is not None, "no test is running"
-        await self.gateway(scope, receive, send)
+        await self.gateway(exchange)
 
     def run(self, work: Coroutine[Any, Any, object]) -> None:
         """Run ``work`` in the server's event loop, to which the connections of its services belong."""
@@ -247,7 +245,7 @@ class Door:
                 self._loop.close()
 
     async def _serve(self, sock: socket.socket, stop: asyncio.Event) -> None:
-        server = AsgiServer(self)
+        server = HttpServer(self)
         await server.listener.open(sock)
         await stop.wait()
         await server.drain(timeout_s=5)

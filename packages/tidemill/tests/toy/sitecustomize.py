@@ -19,20 +19,18 @@ class Toy:
         self.file = state.root / "toy.json"
         self.stop_at_once = os.environ.get("TOY_NEVER_STOPS") is None
 
-    async def __call__(self, scope, receive, send) -> None:
+    async def __call__(self, exchange) -> None:
         body = b""
         more = True
         while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
-        if "authorization" in headers:
-            scope["tidemill.prove"]()
-        status, answer = self.answer(scope["path"], headers.get("x-amz-target", ""), body)
-        content = [(b"content-type", b"application/x-amz-json-1.1")]
-        await send({"type": "http.response.start", "status": status, "headers": content})
-        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+            data, more = await exchange.receive()
+            body += data
+        if b"authorization" in exchange.fields:
+            exchange.prove()
+        path, target = exchange.target.decode().partition("?")[0], exchange.fields.get(b"x-amz-target", b"").decode()
+        status, answer = self.answer(path, target, body)
+        exchange.start(status, [(b"content-type", b"application/x-amz-json-1.1")])
+        exchange.send(json.dumps(answer).encode())
 
     def begin_leases(self) -> None:
         """There are no leases."""

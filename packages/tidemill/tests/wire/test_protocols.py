@@ -23,15 +23,7 @@ from tidemill.wire.validation.validate import compile_check, refuse_invalid
 
 
 def request(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> Request:
-    return Request(
-        {
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(k.replace("_", "-").encode(), v.encode("latin-1")) for k, v in headers.items()],
-        }
-    )
+    return Request(method, path, query, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def header_members() -> Iterator[tuple[str, str, Shape]]:
 
 def read(operation_name: str, header: str, value: str) -> dict[str, Any]:
     """Return the members of a request whose only header is ``header``."""
-    scope = {"method": "PUT", "path": "/b/k", "query_string": b"", "headers": [(header.encode(), value.encode())]}
-    return operation("s3", operation_name, "rest-xml").read(Request(scope), {}, b"", [])
+    request = Request("PUT", "/b/k", headers={header: value})
+    return operation("s3", operation_name, "rest-xml").read(request, {}, b"", [])
 
 
 def test_every_enumeration_in_a_header_is_read_in_any_case() -> None:

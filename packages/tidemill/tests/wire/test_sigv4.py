@@ -35,15 +35,7 @@ class Still:
 
 
 def request(method: str, path: str, headers: dict[str, str], query: str = "") -> Request:
-    return Request(
-        {
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-        }
-    )
+    return Request(method, path, query, headers={name.lower(): value for name, value in headers.items()})
 
 
 def authorization(names: str, signature: str) -> str:

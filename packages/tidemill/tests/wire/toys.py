@@ -16,9 +16,8 @@ import uvloop
 
 from tidemill._shared.http.limits import Limits
 from tidemill.errors import AwsError, ResourceInUse
-from tidemill.server.asgi import LIMITS, AsgiServer
 from tidemill.wire.exchange import Context, FileBody, Handler, Reply
-from tidemill.wire.gateway import BodyLimits, Gateway
+from tidemill.wire.gateway import LIMITS, Answer, BodyLimits, Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["EXPIRED", "KEY", "SECRET", "TEMPORARY", "Keys", "Toy", "Toys", "serving", "toy_gateway"]
@@ -276,14 +275,14 @@ def toy_gateway(toys: Toys, *, clock: ShiftedClock | None = None, **options: Any
 
 
 @contextlib.contextmanager
-def serving(app: Any, *, limits: Limits = LIMITS, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Serve ``app`` on a free loopback port, and yield the port."""
+def serving(answer: Answer, *, limits: Limits = LIMITS, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Answer requests on a free loopback port, and yield the port."""
     with socket.create_server(("127.0.0.1", 0)) as sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         loop = runner.get_loop()
         listening, stop = threading.Event(), asyncio.Event()
 
         async def serve() -> None:
-            server = AsgiServer(app, limits=limits)
+            server = HttpServer(answer, limits=limits)
             await server.listener.open(sock, tls=tls)
             listening.set()
             await stop.wait()

@@ -57,7 +57,7 @@ class Application:
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Gateway]:
-        """Open every part, and close all of them when the block ends. Yields the ASGI application for all requests."""
+        """Open every part, and close all of them when the block ends. Yields what answers all requests."""
         async with AsyncExitStack() as stack:
             yield await self._open(self._start(stack, url=self._url()))
 

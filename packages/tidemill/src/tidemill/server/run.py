@@ -23,7 +23,6 @@ from tidemill._shared.http.limits import Limits
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.server import events
-from tidemill.server.asgi import LIMITS, AsgiApp, AsgiServer
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.garbage import short_collections
@@ -34,6 +33,7 @@ from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
 from tidemill.shim.cgroup import delegate
+from tidemill.wire.gateway import LIMITS, Answer, HttpServer
 
 __all__ = ["AppFactory", "ServiceApp", "serve"]
 
@@ -47,8 +47,8 @@ _log = structlog.get_logger()
 class ServiceApp(Protocol):
     """All parts of the service behind its sockets."""
 
-    def opened(self) -> contextlib.AbstractAsyncContextManager[AsgiApp]:
-        """Open every part, and close all of them when the block ends. Yields the application for all requests."""
+    def opened(self) -> contextlib.AbstractAsyncContextManager[Answer]:
+        """Open every part, and close all of them when the block ends. Yields what answers all requests."""
         ...
 
     def begin_leases(self) -> None:
@@ -292,7 +292,7 @@ async def _serve_until_signal(
             _log.exception("service.start_failed")
             reason = f"{type(error).__name__}: {error}"
             raise ConfigurationError(f"the service could not start ({reason}); its log has the details") from error
-        server = AsgiServer(gateway, limits=limits)
+        server = HttpServer(gateway, limits=limits)
         if not stop.is_set():
             await server.listener.open(sockets.local)
             if sockets.public is not None:

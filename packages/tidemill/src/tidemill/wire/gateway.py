@@ -1,4 +1,4 @@
-"""The ASGI application in front of all services.
+"""The server of the service, and the gateway that passes its requests to all services.
 
 Steps of a request: match, guard, verify, read and parse, validate, authorize, handler, serialize. Every refusal has the
 format of the request's protocol. An unexpected exception is logged with the request id, and answered as an internal
@@ -9,17 +9,22 @@ import asyncio
 import hashlib
 import hmac
 import json
+import math
 import uuid
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import httptools
 import structlog
 
+from tidemill._shared.http.exchange import ClientLeft, Exchange
+from tidemill._shared.http.limits import Headers, Limits, Refusal, Traffic
+from tidemill._shared.http.listener import Listener
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, PayloadMismatch, ServiceUnavailable, StateCorrupt, UnknownOperation
-from tidemill.wire.bodies.body import BodyStream, Receive, open_body, read_body
+from tidemill.wire.bodies.body import BodyStream, open_body, read_body
 from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
@@ -28,14 +33,28 @@ from tidemill.wire.match import Match, RestRouter, match
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
-from tidemill.wire.reply import HttpReply, Send, header_pairs, send_reply
+from tidemill.wire.reply import HttpReply, header_pairs, send_reply
 from tidemill.wire.request import Guard, Request
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
+from tidemill.wire.socket_owner import SocketOwners
 from tidemill.wire.validation.validate import refuse_invalid
 
-__all__ = ["BodyLimits", "Gateway"]
+__all__ = ["LIMITS", "Answer", "BodyLimits", "Gateway", "HttpServer"]
 
+LIMITS = Limits(answer_timeout_s=math.inf, unproven=64)
+"""The service's limits: operations have their own limits on bodies and time."""
+
+Answer = Callable[[Exchange], Awaitable[None]]
+"""Answers one request. May raise `ClientLeft`."""
+
+_REFUSAL_CODES = {
+    408: "RequestTimeout",
+    414: "RequestURITooLong",
+    431: "RequestHeaderSectionTooLarge",
+    500: "InternalFailure",
+    503: "ServiceUnavailable",
+}
 _CERTAINTY_CHECKS = 20
 _CERTAINTY_PAUSE_S = 0.1
 
@@ -54,6 +73,52 @@ class BodyLimits:
     """InvokeEndpoint."""
     object_bytes: int = 5 * 1024**3
     """One S3 upload or part."""
+
+
+class HttpServer:
+    """Answers the requests of sockets.
+
+    Args:
+        answer: Called with each request, in a task of its own; a `Gateway`, in the service.
+        limits: Limits on requests and their duration.
+    """
+
+    def __init__(self, answer: Answer, *, limits: Limits = LIMITS) -> None:
+        self._application = answer
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owners = SocketOwners()
+        traffic = Traffic(limits, streams=True, refusal_form=_refusal_form, now_s=self._loop.time)
+        self.listener = Listener(self._begin, traffic, loop=self._loop, owner_of=self._owners)
+
+    async def drain(self, *, timeout_s: float) -> None:
+        """Close idle connections, wait for current requests, and abort those that are not answered in time."""
+        deadline_s = self._loop.time() + timeout_s
+        await self.listener.drain(grace_s=0, timeout_s=timeout_s)
+        self._owners.close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=max(0, deadline_s - self._loop.time()))
+            if late:
+                _log.warning("http.requests_cut", requests=len(late), timeout_s=timeout_s)
+                for task in late:
+                    task.cancel()
+                await asyncio.wait(late)
+
+    def _begin(self, exchange: Exchange) -> None:
+        task = self._loop.create_task(self._answer(exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self._application(exchange)
+        except ClientLeft:
+            return
+        except Exception:  # noqa: BLE001 - the application answers its own failures; this one is of the application
+            _log.exception("http.application_failed", path=_path(exchange))
+        if not exchange.answered and not exchange.gone:
+            _log.error("http.not_answered", path=_path(exchange))
+            exchange.refuse(Refusal(500, "An internal error occurred. Its details are in the service's log."))
 
 
 class Gateway:
@@ -112,27 +177,31 @@ class Gateway:
             service_model(service)
         self._router("s3")
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         """Answer one request.
 
         Raises:
-            RuntimeError: The scope is not that of an HTTP request.
+            ClientLeft: The client disconnected before the end of its request.
         """
-        if scope["type"] != "http":
-            raise RuntimeError(f"the gateway answers HTTP requests only, received a scope of type {scope['type']!r}")
-        request = Request(scope)
-        state = _RequestState(request, receive, str(uuid.uuid4()))
+        try:
+            request = Request.of(exchange)
+        except httptools.HttpParserInvalidURLError:
+            exchange.refuse(Refusal(400, "Malformed HTTP request: the target is no URL"))
+            return
+        state = _RequestState(exchange, request, str(uuid.uuid4()))
         reply = await self._reply(state)
-        is_s3 = state.match.service == "s3"
-        reply.headers.append((b"x-amzn-requestid", state.request_id.encode("ascii")))
-        if is_s3:
-            reply.headers.append((b"x-amz-request-id", state.request_id.encode("ascii")))
-        close = state.must_close or (not state.body_is_read and request.has_body)
-        await send_reply(send, receive, reply, is_head=request.method == "HEAD", close=close)
+        request_id = state.request_id.encode("ascii")
+        reply.headers.append((b"x-amzn-requestid", request_id))
+        if state.match.service == "s3":
+            reply.headers.append((b"x-amz-request-id", request_id))
+        exchange.closes = state.must_close or (not exchange.exhausted and request.has_body)
+        await send_reply(exchange, reply)
 
     async def _reply(self, state: "_RequestState") -> HttpReply:
         try:
             return await self._answer(state)
+        except ClientLeft:
+            raise
         except AwsError as error:
             if error.status >= 500:
                 _log.error("wire.failure", request_id=state.request_id, code=error.code, error=error.message)
@@ -165,7 +234,7 @@ class Gateway:
         await self._await_certainty()
         if request.method == "GET" and key_id_of(request.path):
             reply = container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
-            request.prove()
+            state.exchange.prove()
             return reply
         if found.unknown is not None:
             raise self._unknown(found, request, found.unknown)
@@ -198,7 +267,7 @@ class Gateway:
         if claimed is not None and not hmac.compare_digest(claimed.encode(), digest.encode()):
             raise PayloadMismatch
         self._verifier.verify(claim, request, payload=digest, is_s3=False)
-        request.prove()
+        state.exchange.prove()
         fields, name = found.path, found.operation
         if found.form == "query":
             fields = parse_form(body)
@@ -223,17 +292,16 @@ class Gateway:
                 )
             payload = UNSIGNED_PAYLOAD
         self._verifier.verify(claim, request, payload=payload, is_s3=True)
-        request.prove()
+        state.exchange.prove()
         handler, spec = self._operation(found, found.operation or "", request)
         stream = open_body(
             request,
             claim,
-            state.receive,
+            state.exchange.receive,
             payload=payload,
             limit_bytes=self._limits.object_bytes if spec.streams_input else self._limits.control_bytes,
             checks_digest=spec.checks_digest,
         )
-        state.stream = stream
         _hide_chunking(request, stream)
         if spec.streams_input:
             return await self._handle(state, handler, spec, claim, found.path, stream)
@@ -243,14 +311,13 @@ class Gateway:
         """Answer a presigned POST of S3: the put that its form describes."""
         form = await FormUpload.open(
             state.request,
-            state.receive,
+            state.exchange.receive,
             bucket=state.match.path["Bucket"],
             verifier=self._verifier,
             limit_bytes=self._limits.object_bytes,
             now_ms=self._clock.now_ms(),
         )
-        state.request.prove()
-        state.stream = form.body
+        state.exchange.prove()
         handler, spec = self._operation(state.match, "PutObject", state.request)
         members = await self._call(state, handler, spec, form.claim, form.request, form.path, form.body)
         return form.reply(members.members if isinstance(members, Reply) else members)
@@ -328,13 +395,11 @@ class Gateway:
 
     async def _read(self, state: "_RequestState", limit_bytes: int) -> bytes:
         try:
-            body = await read_body(state.receive, state.request, limit_bytes=limit_bytes)
+            return await read_body(state.exchange.receive, state.request, limit_bytes=limit_bytes)
         except AwsError as error:
             if error.status == 413 and state.match.service == "sagemaker-runtime":
                 error.members |= {"OriginalStatusCode": 413, "OriginalMessage": error.message}
             raise
-        state.body_is_read = True
-        return body
 
     @staticmethod
     def _check_encoding(request: Request, found: Match) -> None:
@@ -358,23 +423,23 @@ class Gateway:
 class _RequestState:
     """State of one request in the gateway."""
 
-    def __init__(self, request: Request, receive: Receive, request_id: str) -> None:
+    def __init__(self, exchange: Exchange, request: Request, request_id: str) -> None:
+        self.exchange = exchange
         self.request = request
-        self.receive = receive
         self.request_id = request_id
         self.match = Match("s3", "rest-xml")
-        self.stream: BodyStream | None = None
         self.must_close = False
-        self._body_is_read = False
 
-    @property
-    def body_is_read(self) -> bool:
-        """Whether the request's body was read completely."""
-        return self._body_is_read or (self.stream is not None and self.stream.is_exhausted)
 
-    @body_is_read.setter
-    def body_is_read(self, value: bool) -> None:
-        self._body_is_read = value
+def _path(exchange: Exchange) -> str:
+    return exchange.target.partition(b"?")[0].decode("latin-1")
+
+
+def _refusal_form(refusal: Refusal) -> tuple[Headers, bytes]:
+    code = _REFUSAL_CODES.get(refusal.status, "InvalidRequest")
+    body = json.dumps({"__type": code, "message": refusal.message}).encode("ascii")
+    headers = ((b"content-type", b"application/x-amz-json-1.1"), (b"x-amzn-errortype", code.encode("ascii")))
+    return headers, body
 
 
 def _internal(found: Match) -> str:

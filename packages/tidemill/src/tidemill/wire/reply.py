@@ -1,18 +1,16 @@
-"""An answer that is ready for HTTP, and how it is sent over ASGI: bytes at once, files and streams in pieces."""
+"""An answer that is ready for HTTP, and how it is sent: bytes at once, files and streams in pieces."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from tidemill._shared.http.exchange import Exchange
 from tidemill.errors import AwsError
-from tidemill.wire.bodies.body import Receive
 from tidemill.wire.exchange import FileBody
 
-__all__ = ["HttpReply", "ReplyBody", "Send", "header_pairs", "send_reply"]
+__all__ = ["HttpReply", "ReplyBody", "header_pairs", "send_reply"]
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ReplyBody = bytes | FileBody | AsyncIterator[bytes]
 
 _PIECE_BYTES = 512 * 1024
@@ -52,66 +50,41 @@ def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]
     return pairs
 
 
-async def send_reply(send: Send, receive: Receive, reply: HttpReply, *, is_head: bool, close: bool) -> None:
-    """Send status, headers and body; stop when the client disconnects.
-
-    Args:
-        send: ASGI's send.
-        receive: ASGI's receive; while a body is streamed it reports a disconnect. Not used if ``close`` is set, because
-            then the request's body was not read.
-        reply: The reply.
-        is_head: Announce the size, but send no body.
-        close: Close the connection afterwards.
-    """
-    headers = reply.headers
-    length = _length(reply)
-    if length is not None and reply.status not in (204, 304):
-        headers.append((b"content-length", str(length).encode("ascii")))
-    if close:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+async def send_reply(exchange: Exchange, reply: HttpReply) -> None:
+    """Send status, headers and body; stop when the client disconnects."""
+    is_head = exchange.method == b"HEAD"
+    if is_head or reply.content_length is not None or not isinstance(reply.body, bytes):
+        _announce(reply)
+    exchange.start(reply.status, reply.headers)
     body = b"" if is_head else reply.body
     if isinstance(body, bytes):
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        exchange.send(body)
         return
     pieces = _file_pieces(body) if isinstance(body, FileBody) else body
-    if close:
-        await _stream(send, pieces, None)
-        return
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await _stream(send, pieces, gone)
+        async for piece in pieces:
+            while not exchange.writable and not exchange.gone:
+                await exchange.changed()
+            if exchange.gone:
+                return
+            if piece:
+                exchange.send(piece, more=True)
+        exchange.send(b"")
     finally:
-        gone.cancel()
-        await _close(pieces)
+        close = getattr(pieces, "aclose", None)
+        if close is not None:
+            await close()
 
 
-def _length(reply: HttpReply) -> int | None:
+def _announce(reply: HttpReply) -> None:
+    """Add the size of the body to the headers, if it is known."""
+    length = reply.content_length
     if isinstance(reply.body, FileBody):
-        return reply.body.size_bytes
-    if isinstance(reply.body, bytes) and (reply.body or reply.content_length is None):
-        return len(reply.body)
-    return reply.content_length
-
-
-async def _stream(send: Send, pieces: AsyncIterator[bytes], gone: "asyncio.Future[None] | None") -> None:
-    async for piece in pieces:
-        if gone is not None and gone.done():
-            return
-        if piece:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _close(pieces: AsyncIterator[bytes]) -> None:
-    close = getattr(pieces, "aclose", None)
-    if close is not None:
-        await close()
+        length = reply.body.size_bytes
+    elif isinstance(reply.body, bytes) and (reply.body or length is None):
+        length = len(reply.body)
+    if length is not None and reply.status not in (204, 304):
+        reply.headers.append((b"content-length", str(length).encode("ascii")))
 
 
 async def _file_pieces(body: FileBody) -> AsyncIterator[bytes]:

@@ -1,11 +1,13 @@
-"""The head of an HTTP request, read from an ASGI scope once, and the checks of heads that need no credentials."""
+"""The head of an HTTP request, decoded once, and the checks of heads that need no credentials."""
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
 
+import httptools
+
+from tidemill._shared.http.exchange import Exchange
 from tidemill.errors import AwsError
 
 __all__ = ["Guard", "Request", "host_name", "media_type"]
@@ -15,26 +17,44 @@ class Request:
     """Method, path, query and headers as they were sent.
 
     Args:
-        scope: The ASGI scope; ``raw_path`` is used, so that an encoded slash in an S3 key is preserved. The function
-            ``tidemill.prove`` in it is called when the signature is verified.
+        method: HTTP method.
+        raw_path: The path as sent, so that an encoded slash in an S3 key is preserved.
+        query_string: The query as sent, without its question mark. Default: empty.
+        headers: Names in lower case; values of a repeated header are joined by commas, which is also how they are
+            signed.
+        scheme: ``http`` or ``https``.
     """
 
-    def __init__(self, scope: Mapping[str, Any]) -> None:
-        self.method: str = scope["method"]
-        self.scheme: str = scope.get("scheme", "http")
-        self.raw_path: str = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1") or "/"
-        self.query_string: str = scope["query_string"].decode("latin-1")
-        self.prove: Callable[[], None] = scope.get("tidemill.prove", _prove_nothing)
-        self.host_headers = 0
-        headers: dict[str, str] = {}
-        for raw_name, raw_value in scope["headers"]:
-            name = raw_name.decode("latin-1")
-            value = raw_value.decode("latin-1")
-            if name == "host":
-                self.host_headers += 1
-            headers[name] = f"{headers[name]},{value}" if name in headers else value
+    def __init__(
+        self, method: str, raw_path: str, query_string: str = "", *, headers: dict[str, str], scheme: str = "http"
+    ) -> None:
+        self.method = method
+        self.scheme = scheme
+        self.raw_path = raw_path
+        self.query_string = query_string
         self.headers = headers
-        """Names in lower case; values of a repeated header are joined by commas, which is also how they are signed."""
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> "Request":
+        """Return the head of an exchange.
+
+        Raises:
+            httptools.HttpParserInvalidURLError: The target is no URL.
+        """
+        url = httptools.parse_url(exchange.target)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers}
+        if len(headers) < len(exchange.headers):
+            headers = {}
+            for raw_name, raw_value in exchange.headers:
+                name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+                headers[name] = f"{headers[name]},{value}" if name in headers else value
+        return cls(
+            exchange.method.decode("ascii"),
+            (url.path or b"/").decode("latin-1"),
+            (url.query or b"").decode("latin-1"),
+            headers=headers,
+            scheme="https" if exchange.transport.get_extra_info("sslcontext") else "http",
+        )
 
     @cached_property
     def query(self) -> list[tuple[str, str]]:
@@ -119,12 +139,12 @@ class Guard:
                 owner of a key has signed can be sent. Default: False.
 
         Raises:
-            AwsError: 400 for no or several Host headers, 421 for an unknown Host, 403 for another Origin.
+            AwsError: 400 for no Host header, 421 for an unknown Host, 403 for another Origin.
         """
         host = request.headers.get("host", "")
-        if request.host_headers != 1 or not host:
+        if not host:
             raise AwsError(
-                f"A request needs exactly one Host header; received {request.host_headers}.",
+                f"A request needs exactly one Host header; received {int('host' in request.headers)}.",
                 code="InvalidRequest",
                 status=400,
             )
@@ -164,10 +184,6 @@ class Guard:
                 code="AccessDenied",
                 status=403,
             )
-
-
-def _prove_nothing() -> None:
-    """Stand in for the server's function where a gateway has no server."""
 
 
 def host_name(host: str) -> str | None:

@@ -25,7 +25,6 @@ from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import Roles
 from tidemill.errors import ServiceUnavailable
-from tidemill.server.asgi import AsgiServer
 from tidemill.services.authorization import Authorization
 from tidemill.services.s3 import HandedFiles, S3Service
 from tidemill.store.database.schema import metadata
@@ -33,7 +32,7 @@ from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.contents import RemoteSettings
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
-from tidemill.wire.gateway import Gateway
+from tidemill.wire.gateway import Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 ACCESS_KEY = "AKIATIDEMILLTESTS000"
@@ -89,7 +88,7 @@ async def main() -> None:
         remotes = {home.bucket: RemoteS3(endpoint_url=sys.argv[3], region=REGION)}
         elsewhere = RemoteSettings(home, remotes=remotes, copies_max_bytes=1 << 30)
     async with opened(Path(sys.argv[1]), elsewhere) as gateway:
-        server = AsgiServer(gateway)
+        server = HttpServer(gateway)
         with socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0")))) as sock:
             await server.listener.open(sock)
             print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)

@@ -9,8 +9,7 @@ import hashlib
 import hmac
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from tidemill.errors import AwsError, PayloadMismatch
 from tidemill.wire.bodies.checksums import (
@@ -27,7 +26,8 @@ from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim
 
 __all__ = ["BodyStream", "Receive", "check_size", "open_body", "read_body", "too_large"]
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
+"""Returns the next bytes of a body and whether more follow; raises `ClientLeft` if the client disconnects before."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
@@ -100,11 +100,7 @@ class BodyStream:
         return b"".join([piece async for piece in self])
 
     async def _pull(self) -> None:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise AwsError("The client went away before the body had ended.", code="IncompleteBody", status=400)
-        data = message.get("body", b"")
-        self._more = message.get("more_body", False)
+        data, self._more = await self._receive()
         for piece in self._decoder.feed(data) if self._decoder is not None else [data]:
             self._take(piece)
 
@@ -144,7 +140,7 @@ def open_body(
     Args:
         request: Head of the request, already verified.
         claim: The signer; the chain of chunk signatures continues from its signature.
-        receive: ASGI's receive.
+        receive: Receives the body.
         payload: The signed value for the body: its hash, or the keyword for how it is sent.
         limit_bytes: Maximum decoded size.
         checks_digest: Whether checksum headers are about this body, and not about an object made elsewhere.
@@ -184,22 +180,20 @@ async def read_body(receive: Receive, request: Request, *, limit_bytes: int) -> 
     """Read a whole body.
 
     Raises:
-        AwsError: RequestEntityTooLarge (413), or IncompleteBody if the client disconnects.
+        AwsError: RequestEntityTooLarge (413).
+        ClientLeft: The client disconnected.
     """
     check_size(request, limit_bytes=limit_bytes)
     pieces: list[bytes] = []
     received_bytes = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise AwsError("The client went away before the body had ended.", code="IncompleteBody", status=400)
-        data = message.get("body", b"")
+    more = True
+    while more:
+        data, more = await receive()
         received_bytes += len(data)
         if received_bytes > limit_bytes:
             raise too_large(limit_bytes)
-        if not message.get("more_body", False):
-            return b"".join([*pieces, data]) if pieces else data
         pieces.append(data)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def check_size(request: Request, *, limit_bytes: int) -> None:

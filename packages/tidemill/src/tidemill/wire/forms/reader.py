@@ -1,8 +1,6 @@
 """Read a multipart/form-data body piece by piece: first the fields, then the bytes of the file, which comes last."""
 
 import re
-from collections.abc import MutableMapping
-from typing import Any
 
 from tidemill.errors import AwsError
 from tidemill.wire.bodies.body import Receive
@@ -20,7 +18,7 @@ class FormReader:
     """Reads one form.
 
     Args:
-        receive: ASGI's receive.
+        receive: Receives the body.
         content_type: The Content-Type header of the request.
 
     Raises:
@@ -45,7 +43,7 @@ class FormReader:
             The values by name in lower case, and the name of the file as the browser sent it, without directories.
 
         Raises:
-            AwsError: MalformedPOSTRequest, MaxPostPreDataLengthExceededError, IncompleteBody.
+            AwsError: MalformedPOSTRequest, MaxPostPreDataLengthExceededError.
         """
         fields: dict[str, str] = {}
         await self._until(self._delimiter)
@@ -66,29 +64,29 @@ class FormReader:
             except UnicodeDecodeError:
                 raise _malformed(f"the field {name!r} is not UTF-8") from None
 
-    async def receive_file(self) -> MutableMapping[str, Any]:
-        """Return the next bytes of the file as ASGI's message; the last one when the whole request is read.
+    async def receive_file(self) -> tuple[bytes, bool]:
+        """Return the next bytes of the file and whether more follow; that is false when the whole request is read.
 
         Raises:
-            AwsError: MalformedPOSTRequest: the body ends within the file. IncompleteBody.
+            AwsError: MalformedPOSTRequest: the body ends within the file.
         """
         while not self._at_end:
             at = self._buffer.find(self._delimiter)
             if at >= 0:
                 piece, self._at_end = bytes(self._buffer[:at]), True
-                return {"type": "http.request", "body": piece, "more_body": True}
+                return piece, True
             safe = len(self._buffer) - len(self._delimiter)
             if safe >= _MIN_PIECE_BYTES:
                 piece = bytes(self._buffer[:safe])
                 del self._buffer[:safe]
-                return {"type": "http.request", "body": piece, "more_body": True}
+                return piece, True
             if not self._more:
                 raise _malformed("it ends before the boundary after the file")
             await self._pull()
         while self._more:  # what stands behind the file is ignored, as on AWS
             self._buffer.clear()
             await self._pull()
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return b"", False
 
     async def _until(self, mark: bytes) -> bytes:
         """Read to ``mark``, and return the bytes before it."""
@@ -117,11 +115,8 @@ class FormReader:
         return found
 
     async def _pull(self) -> None:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise AwsError("The client went away before the body had ended.", code="IncompleteBody", status=400)
-        self._buffer += message.get("body", b"")
-        self._more = message.get("more_body", False)
+        data, self._more = await self._receive()
+        self._buffer += data
 
     @staticmethod
     def _too_long() -> AwsError:

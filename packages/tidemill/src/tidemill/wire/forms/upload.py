@@ -3,13 +3,13 @@
 A form has the headers of a put as fields, under the same names except for ``acl`` and ``tagging``.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tidemill.errors import AwsError
-from tidemill.wire.bodies.body import BodyStream, open_body
+from tidemill.wire.bodies.body import BodyStream, Receive, open_body
 from tidemill.wire.forms.policy import Policy
 from tidemill.wire.forms.reader import FormReader
 from tidemill.wire.operations import operation
@@ -49,13 +49,13 @@ class FormUpload:
 
     @classmethod
     async def open(
-        cls, request: Request, receive: Any, *, bucket: str, verifier: Verifier, limit_bytes: int, now_ms: int
+        cls, request: Request, receive: Receive, *, bucket: str, verifier: Verifier, limit_bytes: int, now_ms: int
     ) -> "FormUpload":
         """Read a form up to its file, and check its signature and its policy.
 
         Args:
             request: The head of the POST.
-            receive: ASGI's receive.
+            receive: Receives the body.
             bucket: Bucket of the URL.
             verifier: Verifies the signature.
             limit_bytes: Maximum size of the file.
@@ -117,9 +117,9 @@ class _Sized:
         self._policy = policy
         self._received_bytes = 0
 
-    async def receive(self) -> MutableMapping[str, Any]:
-        message = await self._reader.receive_file()
-        self._received_bytes += len(message["body"])
+    async def receive(self) -> tuple[bytes, bool]:
+        data, more = await self._reader.receive_file()
+        self._received_bytes += len(data)
         most = self._policy.max_bytes
         if most is not None and self._received_bytes > most:
             raise AwsError(
@@ -129,7 +129,7 @@ class _Sized:
                 members={"MaxSizeAllowed": most},
                 close=True,
             )
-        if not message["more_body"] and self._received_bytes < self._policy.min_bytes:
+        if not more and self._received_bytes < self._policy.min_bytes:
             raise AwsError(
                 f"Your proposed upload of {self._received_bytes} bytes is smaller than the minimum allowed size of"
                 f" {self._policy.min_bytes} bytes.",
@@ -137,7 +137,7 @@ class _Sized:
                 status=400,
                 members={"ProposedSize": self._received_bytes, "MinSizeAllowed": self._policy.min_bytes},
             )
-        return message
+        return data, more
 
 
 def _put_request(request: Request, fields: Mapping[str, str], *, bucket: str, key: str) -> Request:
@@ -153,17 +153,8 @@ def _put_request(request: Request, fields: Mapping[str, str], *, bucket: str, ke
         headers[header] = value
     if "tagging" in fields:
         headers["x-amz-tagging"] = _tagging(request, fields["tagging"], bucket=bucket, key=key)
-    path = f"/{quote(bucket)}/{quote(key)}"
-    return Request(
-        {
-            "method": "PUT",
-            "scheme": request.scheme,
-            "path": path,
-            "raw_path": path.encode("ascii"),
-            "query_string": b"",
-            "headers": [(name.encode("utf-8"), value.encode("utf-8")) for name, value in headers.items()],
-        }
-    )
+    latin = {name: value.encode("utf-8").decode("latin-1") for name, value in headers.items()}  # as in any request
+    return Request("PUT", f"/{quote(bucket)}/{quote(key)}", headers=latin, scheme=request.scheme)
 
 
 def _tagging(request: Request, text: str, *, bucket: str, key: str) -> str:

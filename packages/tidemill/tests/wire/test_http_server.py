@@ -1,27 +1,25 @@
-"""An ASGI application behind the service's HTTP server: streams both ways, failures, disconnects, shutdown."""
+"""The service's HTTP server in front of small applications: streams both ways, failures, disconnects, shutdown."""
 
 import asyncio
 import contextlib
 import http.client
 import logging
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from email.message import Message
-from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+import toys
 import uvloop
 from structlog.testing import LogCapture
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "wire"))
-
-import toys
-
-from tidemill.server.asgi import AsgiServer
+from tidemill._shared.http.exchange import ClientLeft, Exchange
+from tidemill.wire.gateway import Answer as App
+from tidemill.wire.gateway import HttpServer
+from tidemill.wire.reply import HttpReply, send_reply
 
 DEADLINE_S = 20
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n"
@@ -37,9 +35,6 @@ class Answer:
     content: bytes
 
 
-App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
-
-
 @pytest.fixture
 def log() -> Iterator[LogCapture]:
     before, capture = structlog.get_config(), LogCapture()
@@ -48,9 +43,9 @@ def log() -> Iterator[LogCapture]:
     structlog.configure(**before)
 
 
-def run(app: App, test: Callable[[AsgiServer, int], Awaitable[None]]) -> None:
+def run(app: App, test: Callable[[HttpServer, int], Awaitable[None]]) -> None:
     async def main() -> None:
-        server = AsgiServer(app)
+        server = HttpServer(app)
         with socket.create_server(("127.0.0.1", 0)) as sock:
             await server.listener.open(sock)
             async with asyncio.timeout(DEADLINE_S):
@@ -68,16 +63,16 @@ def get(app: App, path: str = "/", method: str = "GET", **options: Any) -> Answe
             return Answer(reply.status, reply.headers, reply.read())
 
 
-async def streaming(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-path", scope["path"].encode())]})
+async def streaming(exchange: Exchange) -> None:
+    exchange.start(200, [(b"x-target", exchange.target)])
     for piece in (b"one", b"", b"two"):
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body"})
+        exchange.send(piece, more=True)
+    exchange.send(b"")
 
 
 def test_an_answer_of_unknown_length_is_chunked() -> None:
     reply = get(streaming, "/a%20b")
-    assert (reply.headers["transfer-encoding"], reply.headers["x-path"]) == ("chunked", "/a b")
+    assert (reply.headers["transfer-encoding"], reply.headers["x-target"]) == ("chunked", "/a%20b")
     assert reply.content == b"onetwo"
 
 
@@ -95,16 +90,17 @@ def test_to_a_client_of_http_1_0_the_end_of_the_connection_is_the_end_of_the_bod
 
 
 @pytest.mark.parametrize(
-    ("target", "status"), [(b"http://localhost", 200), (b"http://localhost/a?b", 200), (b"localhost:80", 400)]
+    ("target", "status"), [(b"http://localhost/healthz", 200), (b"http://localhost/a?b", 403), (b"localhost:80", 400)]
 )
-def test_a_target_may_be_a_whole_url(target: bytes, status: int) -> None:
-    with toys.serving(streaming) as port, socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
-        sock.sendall((HEAD + b"Connection: close\r\n\r\n") % target)
+def test_a_target_may_be_a_whole_url(target: bytes, status: int, toy: toys.Toys) -> None:
+    gateway = toys.toy_gateway(toy, health={})
+    with toys.serving(gateway) as port, socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
+        sock.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % target)
         assert int(sock.makefile("rb").readline().split()[1]) == status
 
 
 def test_an_application_that_fails_is_logged_and_answered_500(log: LogCapture) -> None:
-    async def failing(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def failing(exchange: Exchange) -> None:
         raise ValueError("inside")
 
     reply = get(failing)
@@ -115,10 +111,10 @@ def test_an_application_that_fails_is_logged_and_answered_500(log: LogCapture) -
 
 @pytest.mark.parametrize("size_bytes", [2, 4])
 def test_an_answer_that_is_not_as_long_as_announced_is_cut_off(log: LogCapture, size_bytes: int) -> None:
-    async def lying(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
-        await send({"type": "http.response.body", "body": b"x", "more_body": True})
-        await send({"type": "http.response.body", "body": b"y" * (size_bytes - 1)})
+    async def lying(exchange: Exchange) -> None:
+        exchange.start(200, [(b"content-length", b"3")])
+        exchange.send(b"x", more=True)
+        exchange.send(b"y" * (size_bytes - 1))
 
     with pytest.raises(http.client.IncompleteRead):
         get(lying)
@@ -126,7 +122,7 @@ def test_an_answer_that_is_not_as_long_as_announced_is_cut_off(log: LogCapture, 
 
 
 def test_a_body_is_read_only_as_fast_as_the_application_reads_it() -> None:
-    async def test(server: AsgiServer, port: int) -> None:
+    async def test(server: HttpServer, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write((HEAD + b"Content-Length: %d\r\n\r\n") % (b"/", 400 * len(PIECE)))
         for _ in range(400):
@@ -141,23 +137,22 @@ def test_a_body_is_read_only_as_fast_as_the_application_reads_it() -> None:
         assert max(sizes) < 1_000_000
         writer.close()
 
-    async def slow(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def slow(exchange: Exchange) -> None:
         started.set()
         await go_on.wait()
         more = True
         while more:
-            message = await receive()
-            more = message["more_body"]
-            sizes.append(len(message["body"]))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": str(sum(sizes)).encode()})
+            data, more = await exchange.receive()
+            sizes.append(len(data))
+        exchange.start(200, [])
+        exchange.send(str(sum(sizes)).encode())
 
     started, go_on, sizes = asyncio.Event(), asyncio.Event(), list[int]()
     run(slow, test)
 
 
-def test_an_application_waits_for_a_slow_client_and_is_notified_of_its_disconnection() -> None:
-    async def test(server: AsgiServer, port: int) -> None:
+def test_an_answer_waits_for_a_slow_client_and_ends_with_its_disconnection() -> None:
+    async def test(server: HttpServer, port: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         writer.write((HEAD + b"\r\n") % b"/")
         await started.wait()
@@ -168,21 +163,43 @@ def test_an_application_waits_for_a_slow_client_and_is_notified_of_its_disconnec
         writer.transport.abort()
         await disconnected.wait()
 
-    async def endless(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def endless() -> AsyncIterator[bytes]:
         nonlocal pieces
-        assert (await receive())["type"] == "http.request"
-        gone = asyncio.ensure_future(receive())
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        started.set()
-        while not gone.done():
-            await send({"type": "http.response.body", "body": PIECE, "more_body": True})
-            pieces += 1
-        assert (await gone)["type"] == "http.disconnect"
-        disconnected.set()
+        try:
+            started.set()
+            while True:
+                pieces += 1
+                yield PIECE
+        finally:
+            disconnected.set()
+
+    async def answer(exchange: Exchange) -> None:
+        assert await exchange.receive() == (b"", False)
+        await send_reply(exchange, HttpReply(200, [], endless()))
 
     pieces, sent = 0, list[int]()
     started, disconnected = asyncio.Event(), asyncio.Event()
-    run(endless, test)
+    run(answer, test)
+
+
+def test_a_reader_is_notified_of_the_disconnection() -> None:
+    async def test(server: HttpServer, port: int) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write((HEAD + b"Content-Length: 9\r\n\r\nhalf") % b"/")
+        await started.wait()
+        writer.transport.abort()
+        await disconnected.wait()
+
+    async def reading(exchange: Exchange) -> None:
+        assert await exchange.receive() == (b"half", True)
+        started.set()
+        with pytest.raises(ClientLeft):
+            await exchange.receive()
+        disconnected.set()
+        await exchange.receive()  # its error is no failure of the application
+
+    started, disconnected = asyncio.Event(), asyncio.Event()
+    run(reading, test)
 
 
 def test_an_offer_of_http_2_is_ignored() -> None:
@@ -191,7 +208,7 @@ def test_an_offer_of_http_2_is_ignored() -> None:
 
 
 def test_the_shutdown_waits_for_answers_in_progress_up_to_its_time_limit(log: LogCapture) -> None:
-    async def test(server: AsgiServer, port: int) -> None:
+    async def test(server: HttpServer, port: int) -> None:
         replies = []
         for path in (b"/soon", b"/never"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -201,7 +218,7 @@ def test_the_shutdown_waits_for_answers_in_progress_up_to_its_time_limit(log: Lo
             await asyncio.sleep(0)
         drained = asyncio.ensure_future(server.drain(timeout_s=1))
         await asyncio.sleep(0)
-        waiting["/soon"].set()
+        waiting[b"/soon"].set()
         await drained
         answers = [await reader.read() for reader, _ in replies]
         assert b"Connection: close" in answers[0]
@@ -209,12 +226,12 @@ def test_the_shutdown_waits_for_answers_in_progress_up_to_its_time_limit(log: Lo
         for _, writer in replies:
             writer.close()
 
-    async def held(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        waiting[scope["path"]] = asyncio.Event()
-        await waiting[scope["path"]].wait()
-        await streaming(scope, receive, send)
+    async def held(exchange: Exchange) -> None:
+        waiting[exchange.target] = asyncio.Event()
+        await waiting[exchange.target].wait()
+        await streaming(exchange)
 
-    waiting: dict[str, asyncio.Event] = {}
+    waiting: dict[bytes, asyncio.Event] = {}
     run(held, test)
     assert [(entry["event"], entry["requests"]) for entry in log.entries] == [("http.requests_cut", 1)]
 
