@@ -61,33 +61,30 @@ class _Route:
     """One operation, and the properties of its requests."""
 
     operation: str
-    literals: tuple[tuple[str, str], ...]
+    literals: Mapping[str, str]
     """Query parameters in the model's path, with their value or an empty text."""
-    parameters: tuple[str, ...]
-    """Query parameters that the operation requires."""
-    headers: tuple[str, ...]
+    parameters: frozenset[str]
+    """Query parameters that the operation requires, those of ``literals`` included."""
+    headers: frozenset[str]
     """Headers that the operation requires."""
-    handled: bool = False
-
-    @property
-    def rank(self) -> tuple[int, int, bool]:
-        """Sort key: more specific routes come first, and among equal ones those with a handler."""
-        return len(self.literals), len(self.parameters) + len(self.headers), self.handled
+    rank: tuple[int, int, bool]
+    """Sort key: more specific routes are greater, and among equal ones those with a handler."""
 
     def fits(self, request: Request) -> bool:
         """Return whether the request has everything that the route requires."""
-        query, headers = request.query_map, request.headers
+        query = request.query_map
         return (
-            all(name in query and value in ("", query[name]) for name, value in self.literals)
-            and all(name in query for name in self.parameters)
-            and all(name in headers for name in self.headers)
+            self.headers <= request.headers.keys()
+            and self.parameters <= query.keys()
+            and all(value in ("", query[name]) for name, value in self.literals.items())
         )
 
 
 @dataclass(slots=True)
 class _Place:
     pattern: re.Pattern[str]
-    routes: list[_Route] = field(default_factory=list)
+    routes: dict[str | None, list[_Route]] = field(default_factory=dict)
+    """By one of the query parameters that they require, or by None."""
 
 
 class RestRouter:
@@ -103,21 +100,19 @@ class RestRouter:
         model = service_model(service)
         for name in model.operation_names:
             self._add(model.operation_model(name), handled=name in handled)
-        for places in self._places.values():
-            for place in places.values():
-                place.routes.sort(key=lambda route: route.rank, reverse=True)
 
     def find(self, request: Request) -> tuple[str, Mapping[str, str]] | None:
         """Return the operation's name and its path parameters, or None."""
+        keys = (None, *request.query_map)
         for place in self._places.get(request.method, {}).values():
             found = place.pattern.fullmatch(request.raw_path)
             if found is None:
                 continue
-            for route in place.routes:
-                if route.fits(request):
-                    return route.operation, {
-                        name: request.decode(text) for name, text in found.groupdict().items() if text is not None
-                    }
+            routes = [route for key in keys for route in place.routes.get(key, ()) if route.fits(request)]
+            if routes:
+                return max(routes, key=lambda route: route.rank).operation, {
+                    name: request.decode(text) for name, text in found.groupdict().items() if text is not None
+                }
         return None
 
     def knows(self, method: str) -> bool:
@@ -131,8 +126,15 @@ class RestRouter:
         if place is None:
             place = places[path] = _Place(_path_pattern(path))
         parameters, headers = _required(operation)
-        literals = tuple(parse_qsl(query, keep_blank_values=True))
-        place.routes.append(_Route(operation.name, literals, parameters, headers, handled))
+        literals = dict(parse_qsl(query, keep_blank_values=True))
+        route = _Route(
+            operation.name,
+            literals,
+            parameters=frozenset((*literals, *parameters)),
+            headers=frozenset(headers),
+            rank=(len(literals), len(parameters) + len(headers), handled),
+        )
+        place.routes.setdefault(next(iter((*literals, *parameters)), None), []).append(route)
 
 
 def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:

@@ -9,6 +9,7 @@ import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
 
@@ -33,7 +34,6 @@ RestParse = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]]
 """Arguments: request, path parameters, body, and a list that collects the paths of unknown members."""
 
 _FromBody = Callable[[bytes, list[str]], dict[str, Any]]
-_FromHead = Callable[[Request, dict[str, Any]], None]
 _FromXml = Callable[[list[Element]], Any]
 """Converts the elements of a member; a flattened list has several."""
 
@@ -49,23 +49,43 @@ def compile_rest(shape: StructureShape | None, *, form: Literal["json", "xml"], 
     if shape is None:
         return lambda request, path, body, unknown: {}
     payload = shape.serialization.get("payload")
-    head: list[_FromHead] = []
     uri_names: list[tuple[str, str]] = []
+    queries: dict[str, _HeadMember] = {}
+    headers: dict[str, _HeadMember] = {}
+    prefixes: list[tuple[str, str]] = []
     for name, member in shape.members.items():
-        location = member.serialization.get("location")
-        if location == "uri":
-            uri_names.append((member.serialization.get("name", name), name))
-        elif location is not None:
-            make = _s3_header_reader if form == "xml" and location == "header" else _HEAD_READERS[location]
-            head.append(make(name, member, code))
+        wire_name = str(member.serialization.get("name", name))
+        match member.serialization.get("location"):
+            case "uri":
+                uri_names.append((wire_name, name))
+            case "querystring":
+                queries[wire_name] = _HeadMember.of(name, wire_name, member, code)
+            case "header":
+                headers[wire_name.lower()] = _HeadMember.of(name, wire_name.lower(), member, code, of_s3=form == "xml")
+            case "headers":
+                prefixes.append((name, wire_name.lower()))
     read_body = _body_reader(shape, payload, form)
 
     def parse(
         request: Request, path: Mapping[str, str], body: bytes | BodyStream, unknown: list[str]
     ) -> dict[str, Any]:
         found: dict[str, Any] = {name: path[wire_name] for wire_name, name in uri_names if wire_name in path}
-        for read in head:
-            read(request, found)
+        for wire_name, text in request.query_map.items() if queries else ():
+            member = queries.get(wire_name)
+            if member is not None:
+                found[member.name] = member.of_query(text, request)
+        for wire_name, text in request.headers.items():
+            member = headers.get(wire_name)
+            if member is not None and (member.keeps_empty or text.strip()):
+                found[member.name] = member.of_header(text)
+        for name, prefix in prefixes:
+            entries = {
+                key[len(prefix) :]: _header_text(text)
+                for key, text in request.headers.items()
+                if key.startswith(prefix)
+            }
+            if entries:
+                found[name] = entries
         if isinstance(body, BodyStream):
             found[str(payload)] = body
         else:
@@ -143,87 +163,56 @@ def _structure_reader(shape: StructureShape, form: str) -> _FromBody:
     return lambda body, unknown: from_json(load_json(body), None, unknown) if body else {}
 
 
-def _query_reader(name: str, member: Shape, code: str) -> _FromHead:
-    wire_name = str(member.serialization.get("name", name))
-
-    def read(request: Request, found: dict[str, Any]) -> None:
-        text = request.query_map.get(wire_name)
-        if text is not None:
-            found[name] = _scalar(member, text, wire_name, code, timestamp_format="iso8601")
-
-    def read_list(request: Request, found: dict[str, Any]) -> None:
-        texts = [text for key, text in request.query if key == wire_name]
-        if texts:
-            inner = member.member if isinstance(member, ListShape) else member
-            found[name] = [_scalar(inner, text, wire_name, code, timestamp_format="iso8601") for text in texts]
-
-    return read_list if isinstance(member, ListShape) else read
-
-
-def _header_reader(name: str, member: Shape, code: str) -> _FromHead:
-    wire_name = str(member.serialization.get("name", name)).lower()
-
-    def read(request: Request, found: dict[str, Any]) -> None:
-        text = request.headers.get(wire_name)
-        if text is None:
-            return
-        if isinstance(member, ListShape):
-            inner = member.member
-            found[name] = [
-                _scalar(inner, part.strip(), wire_name, code, timestamp_format="rfc822") for part in text.split(",")
-            ]
-        else:
-            found[name] = _scalar(member, _header_text(text), wire_name, code, timestamp_format="rfc822")
-
-    return read
-
-
-def _s3_header_reader(name: str, member: Shape, code: str) -> _FromHead:
-    """Like `_header_reader`, but as lenient as S3 is with its headers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HeadMember:
+    """A member that stands in a query parameter or in a header.
 
     S3 compares enumerations without case, and treats an empty header as absent: pyarrow sends
     ``x-amz-checksum-mode: enabled``, s3fs 0.4 an empty ``x-amz-acl``. Conditions are not treated so: ignoring an empty
     one would do what the client wanted to prevent.
     """
-    wire_name = str(member.serialization.get("name", name)).lower()
-    read_exactly = _header_reader(name, member, code)
-    keeps_empty = _CONDITION.search(wire_name) is not None
-    inner = member.member if isinstance(member, ListShape) else member
-    spellings = {value.lower(): value for value in inner.metadata.get("enum", ())}
 
-    def read(request: Request, found: dict[str, Any]) -> None:
-        if not keeps_empty and not request.headers.get(wire_name, "").strip():
-            return
-        read_exactly(request, found)
-        value = found.get(name)
-        if spellings and isinstance(value, list):
-            found[name] = [spellings.get(each.lower(), each) for each in value]
-        elif spellings and value is not None:
-            found[name] = spellings.get(value.lower(), value)
+    name: str
+    wire_name: str
+    shape: Shape
+    """Shape of the value, or of each value of a list."""
+    is_list: bool
+    code: str
+    keeps_empty: bool
+    spellings: Mapping[str, str]
+    """Values of an enumeration by their spelling in lower case; empty if the case matters."""
 
-    return read
+    @classmethod
+    def of(cls, name: str, wire_name: str, member: Shape, code: str, *, of_s3: bool = False) -> "_HeadMember":
+        inner = member.member if isinstance(member, ListShape) else member
+        return cls(
+            name=name,
+            wire_name=wire_name,
+            shape=inner,
+            is_list=isinstance(member, ListShape),
+            code=code,
+            keeps_empty=not of_s3 or _CONDITION.search(wire_name) is not None,
+            spellings={value.lower(): value for value in inner.metadata.get("enum", ())} if of_s3 else {},
+        )
 
+    def of_query(self, text: str, request: Request) -> Any:
+        """Convert a query parameter; a list has one parameter for each value."""
+        if not self.is_list:
+            return self._value(text, "iso8601")
+        return [self._value(each, "iso8601") for key, each in request.query if key == self.wire_name]
 
-def _prefix_reader(name: str, member: Shape, code: str) -> _FromHead:
-    prefix = str(member.serialization.get("name", "")).lower()
+    def of_header(self, text: str) -> Any:
+        """Convert a header; a list is separated by commas."""
+        if not self.is_list:
+            return self._value(_header_text(text), "rfc822")
+        return [self._value(part.strip(), "rfc822") for part in text.split(",")]
 
-    def read(request: Request, found: dict[str, Any]) -> None:
-        entries = {
-            key[len(prefix) :]: _header_text(text) for key, text in request.headers.items() if key.startswith(prefix)
-        }
-        if entries:
-            found[name] = entries
-
-    return read
-
-
-def _scalar(shape: Shape, text: str, wire_name: str, code: str, *, timestamp_format: str) -> Any:
-    if isinstance(shape, MapShape | StructureShape):
-        raise TypeError(f"{shape.name} cannot stand in a header or query")
-    try:
-        return parse_scalar(shape, text, timestamp_format=timestamp_format)
-    except (ValueError, binascii.Error) as error:
-        raise AwsError(f"{wire_name}: {error}.", code=code, status=400) from None
+    def _value(self, text: str, timestamp_format: str) -> Any:
+        try:
+            value = parse_scalar(self.shape, text, timestamp_format=timestamp_format)
+        except (ValueError, binascii.Error) as error:
+            raise AwsError(f"{self.wire_name}: {error}.", code=self.code, status=400) from None
+        return self.spellings.get(value.lower(), value) if self.spellings else value
 
 
 def _header_text(text: str) -> str:
@@ -339,10 +328,3 @@ def _malformed(reason: str) -> AwsError:
         code="MalformedXML",
         status=400,
     )
-
-
-_HEAD_READERS: dict[str, Callable[[str, Shape, str], _FromHead]] = {
-    "querystring": _query_reader,
-    "header": _header_reader,
-    "headers": _prefix_reader,
-}
