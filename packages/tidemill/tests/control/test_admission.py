@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.training.admission import check_capacity, check_cluster, check_network, check_training_request
-from tidemill.core.frameworks import Frameworks
+from tidemill.control.training.admission import Site, check_training_request
 from tidemill.errors import AwsError, ResourceLimitExceeded, ValidationException
 from tidemill.executors.base import Capacity
 from tidemill.wire.operations import operation
+
+MOUNT = Site(no_network="isolation is set to mount")
+CLUSTER = Site(clustered=True)
 
 GOOD: dict[str, Any] = {
     "TrainingJobName": "digits",
@@ -107,6 +109,11 @@ REFUSED = {
         with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 101, "VolumeSizeInGB": 1}),
         "instanceCount",
         "101",
+    ),
+    "more instances than fit into memory by name": (
+        with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 2**31 - 1, "VolumeSizeInGB": 1}),
+        "instanceCount",
+        str(2**31 - 1),
     ),
     "no instances": (
         with_(ResourceConfig={"InstanceType": "local", "InstanceCount": 0, "VolumeSizeInGB": 1}),
@@ -413,19 +420,19 @@ def test_requests_that_can_be_honoured_are_accepted(case: str) -> None:
 )
 def test_jobs_that_need_a_separate_network_are_refused_if_there_is_none(request_: dict[str, Any], member: str) -> None:
     with pytest.raises(AwsError, match="isolation is set to mount") as refusal:
-        check_network(request_, "isolation is set to mount")
+        check_training_request(request_, site=MOUNT)
     assert member in refusal.value.message
-    check_network(request_, "")
+    check_training_request(request_)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_instance_needs_no_separate_ports(name: str) -> None:
-    check_network(with_(HyperParameters={name: "true"}), "isolation is set to mount")
-    check_network(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), "isolation is set to mount")
+    check_training_request(with_(HyperParameters={name: "true"}), site=MOUNT)
+    check_training_request(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), site=MOUNT)
 
 
 def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
-    check_network(with_(EnableInterContainerTrafficEncryption=True), "isolation is set to mount")
+    check_training_request(with_(EnableInterContainerTrafficEncryption=True), site=MOUNT)
 
 
 @pytest.mark.parametrize(
@@ -445,16 +452,18 @@ def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
 )
 def test_requests_that_cluster_machines_cannot_honour_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationException, match=words):
-        check_cluster(with_(**changes))
+        check_training_request(with_(**changes), site=CLUSTER)
 
 
 def test_a_cluster_has_ports_for_every_instance() -> None:
     mirrored = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
-    check_cluster(with_(HyperParameters=mirrored, ResourceConfig=TWO))
-    check_cluster(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}, ResourceConfig=TWO))
-    check_cluster(with_(EnableInterContainerTrafficEncryption=True))
+    check_training_request(with_(HyperParameters=mirrored, ResourceConfig=TWO), site=CLUSTER)
+    check_training_request(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}, ResourceConfig=TWO), site=CLUSTER)
+    check_training_request(with_(EnableInterContainerTrafficEncryption=True), site=CLUSTER)
     cut = {"sagemaker_mpi_enabled": "true", "mp_parameters": '{"partitions": 2}'}
-    check_cluster(with_(EnableInterContainerTrafficEncryption=True, HyperParameters=cut, ResourceConfig=TWO))
+    check_training_request(
+        with_(EnableInterContainerTrafficEncryption=True, HyperParameters=cut, ResourceConfig=TWO), site=CLUSTER
+    )
 
 
 GPU_IMAGE = {"TrainingImage": "tensorflow-training:2.21.0-gpu-py311", "TrainingInputMode": "File"}
@@ -487,10 +496,11 @@ def of_gpus(count: int) -> dict[str, Any]:
 def test_only_a_job_that_could_never_start_is_refused(
     request_: dict[str, Any], capacity: Capacity, message: str | None
 ) -> None:
+    site = Site(capacity=lambda: capacity)
     if message is None:
-        check_capacity(request_, capacity, frameworks=Frameworks())
+        check_training_request(request_, site=site)
         return
     with pytest.raises(
         ResourceLimitExceeded, match=rf"(?s)'resourceConfig\.instanceCount' is not allowed: .*{message}"
     ):
-        check_capacity(request_, capacity, frameworks=Frameworks())
+        check_training_request(request_, site=site)

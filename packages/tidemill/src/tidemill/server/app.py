@@ -8,6 +8,7 @@ from functools import partial
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.hosting import Hosting
 from tidemill.control.tags import Tags
+from tidemill.control.training.admission import Site
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.frameworks import Frameworks
@@ -92,12 +93,14 @@ class Application:
             region=region,
             clock=clock,
             wake=drivers.training.wake,
-            no_network=executor.no_network,
-            mounts=executor.isolation is not Isolation.PLAIN,
-            clustered=self._agents is not None,
-            # The machines of a cluster may come and go while a job waits.
-            capacity=None if self._agents else executor.capacity,
-            frameworks=frameworks,
+            site=Site(
+                frameworks=frameworks,
+                no_network=executor.no_network,
+                mounts=executor.isolation is not Isolation.PLAIN,
+                clustered=self._agents is not None,
+                # The machines of a cluster may come and go while a job waits.
+                capacity=None if self._agents else executor.capacity,
+            ),
         )
         transforms = TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake)
         services = {

@@ -2,30 +2,35 @@
 
 Every check follows one rule: the service runs a request as asked or refuses it, and never ignores a member. Members
 that are refused regardless of the other members are listed in `tidemill.core.compatibility`, and are refused before
-these checks. The checks here cover conditions that involve several members, and the format of texts.
+these checks. The checks here (`_CHECKS`) cover conditions that involve several members, the format of texts, and what
+the service can honour on its machine (`Site`).
 """
 
+import asyncio
+import io
 import re
-from collections.abc import Mapping, Sequence
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.control.training.gpus import GpusMissing, plan_gpus
-from tidemill.control.training.synced import is_mounted, synced_directories
-from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal
+from tidemill.control.training.synced import synced_directories, synced_uris
+from tidemill.core.compatibility import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, Frameworks
 from tidemill.core.hyperparameters import decode
-from tidemill.core.images import is_of_legacy_mode
+from tidemill.core.images import is_of_legacy_mode, parse_image
+from tidemill.core.legacy_script import legacy_refusal
 from tidemill.core.names import S3Uri
-from tidemill.core.training import instance_groups
 from tidemill.errors import ResourceLimitExceeded, ValidationException
 from tidemill.executors.base import Capacity
+from tidemill.store.objects.store import ObjectStore
 
 __all__ = [
-    "check_capacity",
-    "check_cluster",
+    "Site",
+    "admit",
     "check_environment",
-    "check_mounts",
-    "check_network",
     "check_s3_uri",
     "check_training_request",
     "refusal",
@@ -42,123 +47,99 @@ _MAX_INSTANCES = 100
 _MAX_RUNTIME_S = 28 * 24 * 3600
 _OF_FIXED_PORTS = ("sagemaker_parameter_server_enabled", "sagemaker_multi_worker_mirrored_strategy_enabled")
 _LEGACY_STEPS = frozenset({"training_steps", "evaluation_steps", "checkpoint_path"})
+_MAX_SEARCHED_CODE_BYTES = 16 * 1024**2
+_MAX_UNPACKED_BYTES = 64 * 1024**2
+_MAX_SCRIPT_BYTES = 1024**2
 
 
-def check_training_request(request: Mapping[str, Any], *, frameworks: Frameworks | None = None) -> None:
-    """Refuse a request that cannot run as asked.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a service can honour on its machine.
+
+    Attributes:
+        frameworks: Selects the environments of jobs. Default: without the setting ``images``.
+        no_network: Why this machine cannot isolate the network of a job; empty if it can.
+        mounts: Whether directories are mounted for jobs.
+        clustered: Whether jobs run on the machines of a cluster.
+        capacity: Returns the capacity of this machine; jobs that could never start are refused. Default: no refusals.
+    """
+
+    frameworks: Frameworks = field(default_factory=Frameworks)
+    no_network: str = ""
+    mounts: bool = True
+    clustered: bool = False
+    capacity: Callable[[], Capacity] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A request, and what several checks need of it.
+
+    Attributes:
+        request: The members of CreateTrainingJob.
+        site: What the service can honour.
+        has_bucket: Returns whether a bucket exists.
+        algorithm: The AlgorithmSpecification.
+        texts: The hyperparameters.
+        values: The hyperparameters, decoded.
+        instances: Number of instances of all groups.
+    """
+
+    request: Mapping[str, Any]
+    site: Site
+    has_bucket: Callable[[str], bool]
+    algorithm: Mapping[str, Any]
+    texts: Mapping[str, str]
+    values: Mapping[str, Any]
+    instances: int
+
+
+async def admit(request: Mapping[str, Any], *, site: Site, objects: ObjectStore) -> None:
+    """Refuse a request that cannot run as asked, or whose buckets do not exist, or whose script is of legacy mode.
 
     Args:
         request: The members of CreateTrainingJob.
-        frameworks: Selects the environment of the job. Default: without the setting ``images``.
+        site: What the service can honour.
+        objects: Holds the buckets and the script.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
+        ResourceLimitExceeded: The job could never start on this machine.
     """
+    job = _check(request, site, objects.bucket_exists)
+    await _check_script(job, objects)
+
+
+def check_training_request(request: Mapping[str, Any], *, site: Site | None = None) -> None:
+    """Refuse a request that cannot run as asked, as `admit`, regardless of the existence of buckets and of its script.
+
+    Args:
+        request: The members of CreateTrainingJob.
+        site: What the service can honour. Default: everything.
+
+    Raises:
+        ValidationException: Names the member, the value and the allowed values.
+        ResourceLimitExceeded: The job could never start on this machine.
+    """
+    _check(request, site or Site(), lambda bucket: True)
+
+
+def _check(request: Mapping[str, Any], site: Site, has_bucket: Callable[[str], bool]) -> _Job:
     _check_presence(request)
-    _check_instances(request)
-    _check_legacy_mode(request)
-    _check_framework(request, frameworks or Frameworks())
-    _check_channels(request.get("InputDataConfig", ()), request["AlgorithmSpecification"])
-    check_s3_uri(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
-    _check_stopping(request)
-    _check_hyperparameters(request.get("HyperParameters", {}))
-    check_environment(request.get("Environment", {}))
-    _check_metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
-    _check_synced(request)
-
-
-def check_network(request: Mapping[str, Any], no_network: str) -> None:
-    """Refuse members that require a private network for the job, if the machine cannot provide one.
-
-    Args:
-        request: The members of CreateTrainingJob.
-        no_network: Why this machine cannot isolate the network of a job; empty if it can.
-
-    Raises:
-        ValidationException: Names the member and the reason.
-    """
-    if not no_network:
-        return
-    remedy = "leave it out, or let the service run jobs in isolation mode full"
-    if request.get("EnableNetworkIsolation"):
-        why = f"no network of the job's own can be closed: {no_network}; {remedy}"
-        raise refusal("enableNetworkIsolation", True, why)
-    several = sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])) > 1
-    if request.get("EnableInterContainerTrafficEncryption") and several:
-        why = f"the instances share this machine's network, where others may listen: {no_network}; {remedy}"
-        raise refusal("enableInterContainerTrafficEncryption", True, why)
-    if several:
-        _check_ports(request.get("HyperParameters", {}), no_network)
-
-
-def check_cluster(request: Mapping[str, Any]) -> None:
-    """Refuse members that the machines of a cluster cannot honour.
-
-    Args:
-        request: The members of CreateTrainingJob.
-
-    Raises:
-        ValidationException: Names the member and the reason.
-    """
-    remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'
-    if request.get("EnableNetworkIsolation"):
-        why = f"the instances of a cluster share the networks of their machines; {remedy}"
-        raise refusal("enableNetworkIsolation", True, why)
-    if sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])) == 1:
-        return
-    hyperparameters = request.get("HyperParameters", {})
-    cut = _is_enabled(request, "sagemaker_mpi_enabled") and bool(hyperparameters.get("mp_parameters"))
-    if request.get("EnableInterContainerTrafficEncryption") and not cut:
-        why = (
-            "between the machines of a cluster only what model parallelism sends is encrypted (and Horovod in it);"
-            f" MPI, TensorFlow's own strategies and other scripts send theirs in the clear; {remedy}"
-        )
-        raise refusal("enableInterContainerTrafficEncryption", True, why)
-
-
-def check_capacity(request: Mapping[str, Any], capacity: Capacity, *, frameworks: Frameworks) -> None:
-    """Refuse a job that this machine could never start. A job that only has to wait for others is accepted.
-
-    The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
-
-    Args:
-        request: The members of CreateTrainingJob.
-        capacity: The capacity of the machine.
-        frameworks: Selects the environment, which determines whether the job uses GPUs.
-
-    Raises:
-        ResourceLimitExceeded: There are more instances, or more of them with GPUs, than can run at the same time.
-    """
-    count, most = sum(len(group.hosts) for group in instance_groups(request["ResourceConfig"])), capacity.instances
-    if count > max(1, most):
-        raise ResourceLimitExceeded(
-            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {most} instances can run at the same time"
-            f" here, so the job would never start. Ask for at most {most}, or raise the setting max_instances"
-        )
-    try:
-        plan_gpus(request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=frameworks)
-    except GpusMissing as error:
-        raise ResourceLimitExceeded(
-            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {error}"
-        ) from error
-
-
-def check_mounts(request: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint directory outside /opt/ml, for jobs that run without mounts.
-
-    Args:
-        request: The members of CreateTrainingJob.
-
-    Raises:
-        ValidationException: Names the member and the reason.
-    """
-    if is_mounted(request):
-        raise refusal(
-            "checkpointConfig.localPath",
-            request["CheckpointConfig"]["LocalPath"],
-            "in isolation mode plain nothing is mounted for a job: choose a directory below /opt/ml, or run the service"
-            " in isolation mode mount or full",
-        )
+    resources, texts = request["ResourceConfig"], request.get("HyperParameters", {})
+    groups = resources.get("InstanceGroups")
+    job = _Job(
+        request,
+        site,
+        has_bucket,
+        algorithm=request["AlgorithmSpecification"],
+        texts=texts,
+        values=decode(texts),
+        instances=sum(each["InstanceCount"] for each in groups) if groups else resources.get("InstanceCount", 1),
+    )
+    for check in _CHECKS:
+        check(job)
+    return job
 
 
 def refusal(member: str, value: object, allowed: str) -> ValidationException:
@@ -180,38 +161,83 @@ def _check_presence(request: Mapping[str, Any]) -> None:
             raise refusal(f"{member[0].lower()}{member[1:]}", None, f"a job that trains a script needs {member}")
 
 
-def _check_instances(request: Mapping[str, Any]) -> None:
-    resources = request["ResourceConfig"]
+def _check_instances(job: _Job) -> None:
+    resources = job.request["ResourceConfig"]
     if resources.get("InstanceGroups"):
         _check_groups(resources)
     elif "InstanceType" not in resources:
         raise refusal(
             "resourceConfig.instanceType", None, "an instance type is required, e.g. 'local' or 'ml.m5.large'"
         )
-    count = sum(len(group.hosts) for group in instance_groups(resources))
-    if not 1 <= count <= _MAX_INSTANCES:
-        raise refusal("resourceConfig.instanceCount", count, f"between 1 and {_MAX_INSTANCES}")
-    _check_names_of_groups(request)
+    if not 1 <= job.instances <= _MAX_INSTANCES:
+        raise refusal("resourceConfig.instanceCount", job.instances, f"between 1 and {_MAX_INSTANCES}")
 
 
-def _check_ports(hyperparameters: Mapping[str, str], no_network: str) -> None:
-    """Refuse clusters whose tasks listen on the same port of every instance, if the instances share their ports."""
-    for name in _OF_FIXED_PORTS:
-        if decode({name: hyperparameters.get(name, "")})[name]:
+def _check_network(job: _Job) -> None:
+    """Refuse members that require a private network for the job, if the machine cannot provide one."""
+    no_network, several = job.site.no_network, job.instances > 1
+    if job.site.clustered or not no_network:
+        return
+    remedy = "leave it out, or let the service run jobs in isolation mode full"
+    if job.request.get("EnableNetworkIsolation"):
+        why = f"no network of the job's own can be closed: {no_network}; {remedy}"
+        raise refusal("enableNetworkIsolation", True, why)
+    if job.request.get("EnableInterContainerTrafficEncryption") and several:
+        why = f"the instances share this machine's network, where others may listen: {no_network}; {remedy}"
+        raise refusal("enableInterContainerTrafficEncryption", True, why)
+    # The tasks of these listen on the same port of every instance.
+    for name in _OF_FIXED_PORTS if several else ():
+        if job.values.get(name):
             why = (
                 "each instance needs ports of its own, and the instances share this machine's network:"
                 f" {no_network}; let the service run jobs in isolation mode full, or train on one instance"
             )
-            raise refusal(f"hyperParameters.{name}", hyperparameters[name], why)
+            raise refusal(f"hyperParameters.{name}", job.texts[name], why)
+
+
+def _check_cluster(job: _Job) -> None:
+    """Refuse members that the machines of a cluster cannot honour."""
+    if not job.site.clustered:
+        return
+    remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'
+    if job.request.get("EnableNetworkIsolation"):
+        why = f"the instances of a cluster share the networks of their machines; {remedy}"
+        raise refusal("enableNetworkIsolation", True, why)
+    cut = bool(job.values.get("sagemaker_mpi_enabled")) and bool(job.texts.get("mp_parameters"))
+    if job.request.get("EnableInterContainerTrafficEncryption") and job.instances > 1 and not cut:
+        why = (
+            "between the machines of a cluster only what model parallelism sends is encrypted (and Horovod in it);"
+            f" MPI, TensorFlow's own strategies and other scripts send theirs in the clear; {remedy}"
+        )
+        raise refusal("enableInterContainerTrafficEncryption", True, why)
+
+
+def _check_capacity(job: _Job) -> None:
+    """Refuse a job that this machine could never start. A job that only has to wait for others is accepted.
+
+    The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
+    """
+    if job.site.capacity is None:
+        return
+    capacity, count = job.site.capacity(), job.instances
+    most = capacity.instances
+    if count > max(1, most):
+        raise ResourceLimitExceeded(
+            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {most} instances can run at the same time"
+            f" here, so the job would never start. Ask for at most {most}, or raise the setting max_instances"
+        )
+    if not capacity.gpus:
+        return  # all instances run without one
+    try:
+        plan_gpus(job.request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=job.site.frameworks)
+    except GpusMissing as error:
+        raise ResourceLimitExceeded(
+            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {error}"
+        ) from error
 
 
 def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-def _is_enabled(request: Mapping[str, Any], name: str) -> bool:
-    """Return whether a hyperparameter that SageMaker's SDK sets is true."""
-    return bool(decode({name: request.get("HyperParameters", {}).get(name, "")})[name])
 
 
 def _check_groups(resources: Mapping[str, Any]) -> None:
@@ -229,18 +255,16 @@ def _check_groups(resources: Mapping[str, Any]) -> None:
             raise refusal(f"{at}.instanceCount", group["InstanceCount"], "a group has at least one instance")
 
 
-def _check_names_of_groups(request: Mapping[str, Any]) -> None:
+def _check_names_of_groups(job: _Job) -> None:
     """Refuse channels and distributions that name an instance group that the job does not have."""
-    given = request["ResourceConfig"].get("InstanceGroups", ())
-    groups = [group["InstanceGroupName"] for group in given]
+    groups = [group["InstanceGroupName"] for group in job.request["ResourceConfig"].get("InstanceGroups", ())]
     name = "sagemaker_distribution_instance_groups"
-    distributed = decode({name: request.get("HyperParameters", {}).get(name, "[]")})[name]
     naming = [
         (f"inputDataConfig.{index + 1}.member.dataSource.s3DataSource.instanceGroupNames", names)
-        for index, channel in enumerate(request.get("InputDataConfig", ()))
+        for index, channel in enumerate(job.request.get("InputDataConfig", ()))
         if (names := channel["DataSource"].get("S3DataSource", {}).get("InstanceGroupNames"))
     ]
-    for at, names in (*naming, (f"hyperParameters.{name}", distributed)):
+    for at, names in (*naming, (f"hyperParameters.{name}", job.values.get(name, []))):
         if not isinstance(names, list):
             raise refusal(at, names, "a list of names of groups in JSON")
         for each in names:
@@ -249,13 +273,13 @@ def _check_names_of_groups(request: Mapping[str, Any]) -> None:
                 raise refusal(at, each, allowed)
 
 
-def _check_legacy_mode(request: Mapping[str, Any]) -> None:
+def _check_legacy_mode(job: _Job) -> None:
     """Refuse a legacy-mode job: its module has no main program, so that it would do nothing if run as a script.
 
     The first SDK sends all of ``training_steps``, ``evaluation_steps``, ``checkpoint_path`` and
     ``sagemaker_requirements`` with such a job. One of the first three alone is an ordinary hyperparameter.
     """
-    values = request.get("HyperParameters", {})
+    values = job.texts
     if "sagemaker_requirements" in values or values.keys() >= _LEGACY_STEPS:
         given = {name: values[name] for name in sorted((*_LEGACY_STEPS, "sagemaker_requirements")) if name in values}
         instead = "; ".join(f"instead of {name}, {form}" for name, form in LEGACY_MODE.items())
@@ -264,7 +288,7 @@ def _check_legacy_mode(request: Mapping[str, Any]) -> None:
             given,
             f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}",
         )
-    image = request["AlgorithmSpecification"].get("TrainingImage", "")
+    image = job.algorithm.get("TrainingImage", "")
     if is_of_legacy_mode(image):
         raise refusal(
             "algorithmSpecification.trainingImage",
@@ -274,13 +298,13 @@ def _check_legacy_mode(request: Mapping[str, Any]) -> None:
         )
 
 
-def _check_framework(request: Mapping[str, Any], frameworks: Frameworks) -> None:
+def _check_framework(job: _Job) -> None:
     try:
-        framework = frameworks.of_training(request).framework
+        framework = job.site.frameworks.of_training(job.request).framework
     except ValueError as error:
-        image = request["AlgorithmSpecification"].get("TrainingImage")
+        image = job.algorithm.get("TrainingImage")
         raise refusal("algorithmSpecification.trainingImage", image, str(error)) from error
-    if framework.number < MPI_SINCE and _is_enabled(request, "sagemaker_mpi_enabled"):
+    if job.values.get("sagemaker_mpi_enabled") and framework.number < MPI_SINCE:
         raise refusal(
             "hyperParameters.sagemaker_mpi_enabled",
             True,
@@ -289,7 +313,8 @@ def _check_framework(request: Mapping[str, Any], frameworks: Frameworks) -> None
         )
 
 
-def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
+def _check_channels(job: _Job) -> None:
+    channels = job.request.get("InputDataConfig", ())
     if len(channels) > _MAX_INPUTS:
         raise refusal("inputDataConfig", f"{len(channels)} channels", f"at most {_MAX_INPUTS}")
     seen: dict[str, str] = {}
@@ -306,7 +331,7 @@ def _check_channels(channels: Any, algorithm: Mapping[str, Any]) -> None:
             why = "channel names are unique" if other == name else f"it shares SM_CHANNEL_{name.upper()} with {other!r}"
             raise refusal(f"{at}.channelName", name, f"{why}; rename one of them")
         seen[name.upper()] = name
-        mode = channel.get("InputMode") or algorithm.get("TrainingInputMode", "File")
+        mode = channel.get("InputMode") or job.algorithm.get("TrainingInputMode", "File")
         modes[name] = mode
         _check_source(channel, at)
         _check_stream(channel, at, mode=mode)
@@ -371,8 +396,8 @@ def check_s3_uri(uri: str, member: str) -> S3Uri:
         raise refusal(member, uri, str(error)) from error
 
 
-def _check_stopping(request: Mapping[str, Any]) -> None:
-    condition = request.get("StoppingCondition", {})
+def _check_stopping(job: _Job) -> None:
+    condition = job.request.get("StoppingCondition", {})
     runtime_s = condition.get("MaxRuntimeInSeconds", 86400)
     if not 1 <= runtime_s <= _MAX_RUNTIME_S:
         raise refusal("stoppingCondition.maxRuntimeInSeconds", runtime_s, f"between 1 and {_MAX_RUNTIME_S} (28 days)")
@@ -383,13 +408,13 @@ def _check_stopping(request: Mapping[str, Any]) -> None:
         )
 
 
-def _check_hyperparameters(values: Mapping[str, str]) -> None:
-    if len(values) > _MAX_HYPERPARAMETERS:
-        raise refusal("hyperParameters", f"{len(values)} entries", f"at most {_MAX_HYPERPARAMETERS}")
-    for name, value in values.items():
+def _check_hyperparameters(job: _Job) -> None:
+    if len(job.texts) > _MAX_HYPERPARAMETERS:
+        raise refusal("hyperParameters", f"{len(job.texts)} entries", f"at most {_MAX_HYPERPARAMETERS}")
+    for name, value in job.texts.items():
         if "\0" in name or "\0" in value:
             raise refusal(f"hyperParameters.{name!r}", value, "a NUL character cannot be passed as an argument")
-        reason = hyperparameter_refusal(name, value)
+        reason = hyperparameter_refusal(name, value) if name in REFUSED_HYPERPARAMETERS else None
         if reason is not None:
             raise refusal(f"hyperParameters.{name}", value, reason)
 
@@ -412,16 +437,8 @@ def check_environment(values: Mapping[str, str]) -> None:
             raise refusal(f"environment.{name}", value, "a NUL character cannot stand in an environment variable")
 
 
-def _check_synced(request: Mapping[str, Any]) -> None:
-    try:
-        synced_directories(request)
-    except ValueError as error:
-        member, value, reason = error.args
-        raise refusal(member, value, reason) from error
-
-
-def _check_metrics(definitions: Sequence[Mapping[str, str]]) -> None:
-    for index, definition in enumerate(definitions, start=1):
+def _check_metrics(job: _Job) -> None:
+    for index, definition in enumerate(job.algorithm.get("MetricDefinitions", ()), start=1):
         try:
             re.compile(definition["Regex"])
         except (re.error, OverflowError, RecursionError) as error:
@@ -430,3 +447,81 @@ def _check_metrics(definitions: Sequence[Mapping[str, str]]) -> None:
                 definition["Regex"],
                 f"it is not a regular expression of Python ({error})",
             ) from error
+
+
+def _check_synced(job: _Job) -> None:
+    try:
+        directories = synced_directories(job.request)
+    except ValueError as error:
+        member, value, reason = error.args
+        raise refusal(member, value, reason) from error
+    if not job.site.mounts and any(each.mounted_at for each in directories):
+        raise refusal(
+            "checkpointConfig.localPath",
+            job.request["CheckpointConfig"]["LocalPath"],
+            "in isolation mode plain nothing is mounted for a job: choose a directory below /opt/ml, or run the service"
+            " in isolation mode mount or full",
+        )
+
+
+def _check_targets(job: _Job) -> None:
+    """Refuse S3 URIs of outputs that are malformed, or whose bucket does not exist."""
+    output = job.request["OutputDataConfig"]["S3OutputPath"]
+    for member, text in (("outputDataConfig.s3OutputPath", output), *synced_uris(job.request)):
+        uri = check_s3_uri(text, member)
+        if not job.has_bucket(uri.bucket):
+            raise ValidationException(
+                f"Value {text!r} at '{member}' is not allowed: the bucket {uri.bucket!r} does not"
+                " exist; create it first"
+            )
+
+
+_CHECKS: tuple[Callable[[_Job], None], ...] = (
+    _check_instances,
+    _check_names_of_groups,
+    _check_legacy_mode,
+    _check_framework,
+    _check_channels,
+    _check_stopping,
+    _check_hyperparameters,
+    lambda job: check_environment(job.request.get("Environment", {})),
+    _check_metrics,
+    _check_synced,
+    _check_network,
+    _check_cluster,
+    _check_capacity,
+    _check_targets,
+)
+"""All checks but that of the script; the first that fails is reported."""
+
+
+async def _check_script(job: _Job, objects: ObjectStore) -> None:
+    """Refuse a script of legacy mode, if the image does not name a Python, by which script mode is asked for."""
+    program, uri = job.values.get("sagemaker_program"), job.values.get("sagemaker_submit_directory")
+    image = job.algorithm.get("TrainingImage", "")
+    if not program or not str(uri).startswith("s3://") or parse_image(image).py_version is not None:
+        return
+    place = check_s3_uri(str(uri), "hyperParameters.sagemaker_submit_directory")
+    info = objects.head(place.bucket, place.key)
+    if info is None or info.size_bytes > _MAX_SEARCHED_CODE_BYTES:
+        return  # the planner refuses missing code
+    archive = await objects.read_bytes(info)
+    source = await asyncio.to_thread(_member_text, archive, str(program))
+    reason = None if source is None else legacy_refusal(str(program), source)
+    if reason is not None:
+        raise refusal("hyperParameters.sagemaker_program", program, reason)
+
+
+def _member_text(archive: bytes, name: str) -> str | None:
+    """Return the text of a file of a ``tar.gz``; None if it is not there or too long for a script."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r|gz") as tar:
+            for member in tar:
+                if member.isfile() and member.name.removeprefix("./") == name and member.size <= _MAX_SCRIPT_BYTES:
+                    file = tar.extractfile(member)
+                    return file.read().decode(errors="replace") if file is not None else None
+                if tar.offset + member.size > _MAX_UNPACKED_BYTES:
+                    return None
+    except (tarfile.TarError, OSError, EOFError, zlib.error):
+        return None  # the job reports it
+    return None

@@ -1,10 +1,6 @@
 """Training jobs: create, look up, list, update, stop, delete. `tidemill.control.training.driver` runs them."""
 
-import asyncio
-import io
 import secrets
-import tarfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,34 +8,16 @@ from typing import Any
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.tags import check_tags, delete_tags
-from tidemill.control.training.admission import (
-    check_capacity,
-    check_cluster,
-    check_mounts,
-    check_network,
-    check_s3_uri,
-    check_training_request,
-    refusal,
-)
-from tidemill.control.training.synced import synced_uris
+from tidemill.control.training.admission import Site, admit
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.frameworks import Frameworks
-from tidemill.core.hyperparameters import decode
-from tidemill.core.images import parse_image
-from tidemill.core.legacy_script import legacy_refusal
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
 from tidemill.errors import ResourceInUse, ResourceNotFound, ValidationException
-from tidemill.executors.base import Capacity
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["Training"]
-
-_MAX_SEARCHED_CODE_BYTES = 16 * 1024**2
-_MAX_UNPACKED_BYTES = 64 * 1024**2
-_MAX_SCRIPT_BYTES = 1024**2
 
 
 class Training(Jobs[TrainingJob]):
@@ -47,15 +25,11 @@ class Training(Jobs[TrainingJob]):
 
     Args:
         records: Stores the jobs.
-        objects: Used to check that the bucket of a job's output exists.
+        objects: Used to check that the buckets of a job's outputs exist.
         region: Region in ARNs.
         clock: Provides the current time.
         wake: Called with the name of a new or changed job.
-        no_network: Reason why jobs cannot have their own networks; empty if they can.
-        mounts: Whether directories are mounted for jobs.
-        clustered: Whether jobs run on the machines of a cluster.
-        capacity: Returns the capacity of this machine; jobs that could never start are refused. Default: no refusals.
-        frameworks: Selects the environments of jobs. Default: without the setting ``images``.
+        site: What the service can honour. Default: everything.
     """
 
     def __init__(
@@ -66,22 +40,14 @@ class Training(Jobs[TrainingJob]):
         region: str,
         clock: Clock,
         wake: Callable[[str], None],
-        no_network: str = "",
-        mounts: bool = True,
-        clustered: bool = False,
-        capacity: Callable[[], Capacity] | None = None,
-        frameworks: Frameworks | None = None,
+        site: Site | None = None,
     ) -> None:
         super().__init__(records, TRAINING)
         self._objects = objects
         self._region = region
         self._clock = clock
         self._wake = wake
-        self._no_network = no_network
-        self._mounts = mounts
-        self._clustered = clustered
-        self._capacity = capacity
-        self._frameworks = frameworks or Frameworks()
+        self._site = site or Site()
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -96,19 +62,7 @@ class Training(Jobs[TrainingJob]):
             ResourceLimitExceeded: The job could never start on this machine.
         """
         checked_tags = check_tags(tags)
-        check_training_request(request, frameworks=self._frameworks)
-        await self._check_script(request)
-        if self._clustered:
-            check_cluster(request)
-        else:
-            check_network(request, self._no_network)
-        if self._capacity is not None:
-            check_capacity(request, self._capacity(), frameworks=self._frameworks)
-        if not self._mounts:
-            check_mounts(request)
-        self._check_bucket(request["OutputDataConfig"]["S3OutputPath"], "outputDataConfig.s3OutputPath")
-        for member, uri in synced_uris(request):
-            self._check_bucket(uri, member)
+        await admit(request, site=self._site, objects=self._objects)
         new = self._new_job(request)
         job = await self.insert(lambda _: new, tags=checked_tags)
         faults.point("control.created")
@@ -201,31 +155,6 @@ class Training(Jobs[TrainingJob]):
     def _not_found(self, name: str) -> ResourceNotFound:
         return ResourceNotFound(self.kind.missing.format(name=name))
 
-    async def _check_script(self, request: Mapping[str, Any]) -> None:
-        """Refuse a script of legacy mode, if the image does not name a Python, by which script mode is asked for."""
-        values = decode(request.get("HyperParameters", {}))
-        program, uri = values.get("sagemaker_program"), values.get("sagemaker_submit_directory")
-        image = request["AlgorithmSpecification"].get("TrainingImage", "")
-        if parse_image(image).py_version is not None or not str(uri).startswith("s3://") or not program:
-            return
-        place = check_s3_uri(str(uri), "hyperParameters.sagemaker_submit_directory")
-        info = self._objects.head(place.bucket, place.key)
-        if info is None or info.size_bytes > _MAX_SEARCHED_CODE_BYTES:
-            return  # the planner refuses missing code
-        archive = await self._objects.read_bytes(info)
-        source = await asyncio.to_thread(_member_text, archive, str(program))
-        reason = None if source is None else legacy_refusal(str(program), source)
-        if reason is not None:
-            raise refusal("hyperParameters.sagemaker_program", program, reason)
-
-    def _check_bucket(self, path: str, member: str) -> None:
-        uri = check_s3_uri(path, member)
-        if not self._objects.bucket_exists(uri.bucket):
-            raise ValidationException(
-                f"Value {path!r} at '{member}' is not allowed: the bucket {uri.bucket!r} does not"
-                " exist; create it first"
-            )
-
 
 def _updated(job: TrainingJob, request: Mapping[str, Any]) -> TrainingJob:
     changed = dict(job.request)
@@ -242,21 +171,6 @@ def _updated(job: TrainingJob, request: Mapping[str, Any]) -> TrainingJob:
     if "ResourceConfig" in request:
         changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
     return replace(job, request=changed)
-
-
-def _member_text(archive: bytes, name: str) -> str | None:
-    """Return the text of a file of a ``tar.gz``; None if it is not there or too long for a script."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r|gz") as tar:
-            for member in tar:
-                if member.isfile() and member.name.removeprefix("./") == name and member.size <= _MAX_SCRIPT_BYTES:
-                    file = tar.extractfile(member)
-                    return file.read().decode(errors="replace") if file is not None else None
-                if tar.offset + member.size > _MAX_UNPACKED_BYTES:
-                    return None
-    except (tarfile.TarError, OSError, EOFError, zlib.error):
-        return None  # the job reports it
-    return None
 
 
 def _interrupted(job: TrainingJob) -> TrainingJob:

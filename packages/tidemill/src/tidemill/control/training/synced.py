@@ -16,7 +16,7 @@ from tidemill.instance.spec import SyncedDirectory
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["TENSORBOARD_DIRECTORY", "is_mounted", "restored_checkpoints", "synced_directories", "synced_uris"]
+__all__ = ["TENSORBOARD_DIRECTORY", "restored_checkpoints", "synced_directories", "synced_uris"]
 
 TENSORBOARD_DIRECTORY = "tensorboard-output"
 
@@ -71,11 +71,6 @@ def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     output = decode({"": request.get("HyperParameters", {}).get("sagemaker_s3_output", "")})[""]
     if output and not str(output).startswith("file://"):
         yield _INTERMEDIATE, str(output)
-
-
-def is_mounted(request: Mapping[str, Any]) -> bool:
-    """Return whether the checkpoints of a request are outside ``/opt/ml``, which needs a sandbox with mounts."""
-    return any(each.mounted_at for each in synced_directories(request))
 
 
 def restored_checkpoints(objects: ObjectStore, request: Mapping[str, Any]) -> Iterator[ObjectReference]:

@@ -6,10 +6,16 @@ condition (one variant, one container, a name that is taken) are refused by `tid
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from tidemill.core.compatibility import hosting, identity, keys, metrics, objects, training, transform
-from tidemill.core.compatibility.hyperparameters import HYPERPARAMETERS, LEGACY_MODE, hyperparameter_refusal
+from tidemill.core.compatibility.hyperparameters import (
+    HYPERPARAMETERS,
+    LEGACY_MODE,
+    REFUSED_HYPERPARAMETERS,
+    hyperparameter_refusal,
+)
 from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Sent, Unencrypted
 from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
 
@@ -20,6 +26,7 @@ __all__ = [
     "HYPERPARAMETERS",
     "LEGACY_MODE",
     "OPERATIONS",
+    "REFUSED_HYPERPARAMETERS",
     "Argument",
     "Arguments",
     "Honoured",
@@ -74,11 +81,16 @@ def keys_named(service: str, operation: str, request: Mapping[str, Any]) -> dict
         request: The members of the request.
     """
     found: dict[str, str] = {}
-    for path, row in OPERATIONS[service][operation].items():
-        if isinstance(row, Unencrypted) and row.names_key:
-            value: Any = request
-            for member in path.split("."):
-                value = value.get(member) or {}
-            if isinstance(value, str) and value:
-                found[path] = value
+    for path in _key_members(service, operation):
+        value: Any = request
+        for member in path.split("."):
+            value = value.get(member) or {}
+        if isinstance(value, str) and value:
+            found[path] = value
     return found
+
+
+@cache
+def _key_members(service: str, operation: str) -> tuple[str, ...]:
+    rows = OPERATIONS[service][operation]
+    return tuple(path for path, row in rows.items() if isinstance(row, Unencrypted) and row.names_key)

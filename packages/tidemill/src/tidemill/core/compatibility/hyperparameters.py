@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row
 
-__all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "hyperparameter_refusal"]
+__all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "REFUSED_HYPERPARAMETERS", "hyperparameter_refusal"]
 
 _NO_TORCH = "jobs train with TensorFlow; leave out the distribution of PyTorch"
 _OF_MPI = "belongs to `sagemaker_mpi_enabled`, and has no effect without it"
@@ -88,7 +88,8 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_torch_distributed_enabled": Refused(_NO_TORCH),
 }
 
-_LEGACY_NAMES = ("training_steps", "evaluation_steps", "checkpoint_path")
+REFUSED_HYPERPARAMETERS = frozenset(name for name, row in HYPERPARAMETERS.items() if isinstance(row, Refused))
+"""Names for which `hyperparameter_refusal` may return a reason."""
 
 
 def hyperparameter_refusal(name: str, value: Any) -> str | None:
