@@ -1,7 +1,7 @@
 """The bytes of objects: plain immutable files, each named by a random id and never by a key.
 
-A file is written below ``tmp``, synced, and renamed to ``content/xx/``; then its directory is synced. Only then may a
-row name the file. Content that no row names is removed by its writer, or found by the sweep at the next start. The
+A file is written below ``tmp`` and renamed to ``content/xx/``; file and directory are synced. Only then may a row name
+the file. Content that no row names is removed by its writer, or found by the sweep at the next start. The
 commit that removes the last row of a content records that, so that the sweep removes this content; it moves others to
 the trash. Hashing and file operations run in separate threads, not on the event loop. This module does not use buckets
 and keys.
@@ -295,7 +295,8 @@ class DiskPlace:
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
         """Record that the transaction removes the last rows of ``released``, so that a sweep may remove the files."""
-        unnamed.note(connection, released, uploading=False, since_ms=self._clock.now_ms())
+        if released := tuple(released):
+            unnamed.note(connection, released, uploading=False, since_ms=self._clock.now_ms())
 
     def retire(self, content_ids: Iterable[str]) -> None:
         """Remove content that no row names any more, after the grace time for replies that may still read it."""

@@ -1,4 +1,4 @@
-"""A content file that is being written: hashed during writing, synced, then renamed to its final path.
+"""A content file that is being written: hashed during writing, made durable at its final path.
 
 All functions block; `tidemill.store.objects.disk_place` calls them in threads, one call after the other.
 """
@@ -206,7 +206,7 @@ class Draft:
         self.sync()
 
     def move(self) -> Content:
-        """Move the synced file to its final path. It is durable when the caller has synced `directory`."""
+        """Move the file to its final path. It is durable when the file and, after that, `directory` are synced."""
         faults.point("store.object.rename")
         self._path.replace(self._target)
         return Content(
@@ -265,8 +265,10 @@ class Draft:
         self._size_bytes += len(chunk)
 
     def _place(self) -> Content:
-        self.sync()
+        # Renamed first: the journal's commit for the sync of the file then holds the new name, too, and the sync of the
+        # directory finds nothing left to write. A file that a crash leaves unsynced is named by no row.
         content = self.move()
+        self.sync()
         sync_directory(self.directory)
         return content
 
