@@ -10,20 +10,22 @@ Whether an object was published by another job is known only inside the handler'
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
 
 from tidemill.control.bucket_rules import BucketRules
+from tidemill.core.bucket_policy import ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT, BucketPolicy, Facts
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
-from tidemill.services.authorization.bucket_policies import BucketPolicies, bucket_policies
 from tidemill.services.authorization.needs import needs_of
 from tidemill.services.authorization.publications import JobWriter
+from tidemill.services.authorization.rule import Members
 from tidemill.services.authorization.s3 import delete_entry
 from tidemill.services.s3.archive import is_extracted
+from tidemill.services.s3.copying import source_name
 from tidemill.wire.exchange import Context, Handler, Reply
 from tidemill.wire.signing.credentials import Credential
 
@@ -41,6 +43,37 @@ _CODES = {
 _ELSEWHERE = ("AccessDenied", 403)
 _OF_OWNER = ("DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy")
 """Operations that no policy of a bucket denies to its owner, who could not mend it otherwise."""
+_OF_UPLOAD = ("CompleteMultipartUpload", "UploadPart", "UploadPartCopy")
+_BUCKETS = "arn:aws:s3:::"
+
+
+@dataclass(frozen=True, slots=True)
+class _BucketPolicies:
+    """The policies that apply to a request.
+
+    Attributes:
+        policies: By bucket.
+        caller: ARN of the caller.
+        facts: What is known of the request.
+    """
+
+    policies: Mapping[str, BucketPolicy]
+    caller: str
+    facts: Facts
+
+    def rule(self, permission: Permission) -> tuple[Ruling, str]:
+        """Return the ruling of the policy of the permission's bucket, and the name of the statement that decides.
+
+        Args:
+            permission: An action on a resource of S3.
+
+        Returns:
+            UNMENTIONED without a policy.
+        """
+        policy = self.policies.get(permission.resource.removeprefix(_BUCKETS).partition("/")[0])
+        if policy is None:
+            return Ruling.UNMENTIONED, ""
+        return policy.rule(permission, caller=self.caller, facts=self.facts)
 
 
 class DenialNotes(Protocol):
@@ -88,7 +121,7 @@ class Authorization:
             AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.
         """
         owns = credential.unrestricted and context.operation in _OF_OWNER
-        policies = None if owns or self._rules is None else bucket_policies(self._rules, request, context)
+        policies = None if owns or self._rules is None else _bucket_policies(self._rules, request, context)
         if credential.unrestricted and policies is None:
             return await handler(request, context)
         denied: list[Permission] = []
@@ -108,7 +141,7 @@ class Authorization:
         request: dict[str, Any],
         context: Context,
         credential: Credential,
-        policies: BucketPolicies | None,
+        policies: _BucketPolicies | None,
         denied: list[Permission],
     ) -> Mapping[str, Any] | Reply:
         if context.operation == "PutObject" and is_extracted(context):
@@ -135,7 +168,7 @@ class Authorization:
         needs: tuple[Permission, ...] | None,
         context: Context,
         credential: Credential,
-        policies: BucketPolicies | None,
+        policies: _BucketPolicies | None,
         denied: list[Permission],
     ) -> AwsError | None:
         """Return the error for the first missing permission, and add it to ``denied``; None if all are allowed."""
@@ -168,6 +201,31 @@ class Authorization:
             )
         if self._denials is not None:
             await self._denials.note(credential, denied)
+
+
+def _bucket_policies(rules: BucketRules, request: Members, context: Context) -> _BucketPolicies | None:
+    """Return the policies of the buckets that a request names, or None if these have none.
+
+    Raises:
+        InvalidArgument: The source of a copy is malformed.
+    """
+    if context.service != "s3" or "Bucket" not in request:
+        return None
+    names = [request["Bucket"]]
+    if request.get("CopySource"):
+        names.append(source_name(request["CopySource"])[0])
+    found = {name: policy for name in names if (policy := rules.policy_of(name)) is not None}
+    return _BucketPolicies(found, context.caller.arn, _facts(rules, request, context)) if found else None
+
+
+def _facts(rules: BucketRules, request: Members, context: Context) -> Facts:
+    facts: dict[str, tuple[str, ...]] = {SECURE_TRANSPORT: (str(context.scheme == "https").lower(),)}
+    if context.operation in _OF_UPLOAD:
+        return facts  # the encryption of an upload was checked when it began
+    algorithm, key = request.get("ServerSideEncryption"), request.get("SSEKMSKeyId")
+    facts[ENCRYPTION] = (algorithm,) if algorithm else ()
+    facts[ENCRYPTION_KEY] = (key, rules.key_arn(key)) if key else ()
+    return facts
 
 
 def _needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple[Permission, ...]] | None:

@@ -15,11 +15,16 @@ from tidemill.services.s3.checksums import (
     composite,
     member_of,
 )
-from tidemill.services.s3.conditions import copy_precondition, write_precondition
+from tidemill.services.s3.conditions import (
+    check_upload,
+    copy_precondition,
+    keeping_published,
+    publisher_of,
+    write_precondition,
+)
 from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.encryption import Encryption, encryption_of, storage_class_of
 from tidemill.services.s3.listing import DAMAGED, encoder_of
-from tidemill.services.s3.publications import check_upload, keeping_published, publisher_of
 from tidemill.services.s3.ranges import copy_range
 from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore

@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tidemill.core.handed_files import ticket_of
+from tidemill.core.handed_files import MEDIA_TYPE, ticket_of
 from tidemill.errors import AwsError
 from tidemill.services.s3.archive import entries_of, is_extracted
 from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
-from tidemill.services.s3.conditions import delete_precondition, write_precondition
+from tidemill.services.s3.conditions import delete_precondition, keeping_published, publisher_of, write_precondition
 from tidemill.services.s3.encryption import Encryption, encryption_of
 from tidemill.services.s3.handed_files import HandedFiles
-from tidemill.services.s3.publications import keeping_published, publisher_of
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.extraction import extract
@@ -61,9 +60,11 @@ class WriteOperations:
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         self._objects.require_bucket(bucket)
-        if is_extracted(context):
-            return await self._extract(request)
-        ticket = None if context.presigned else ticket_of(request.get("ContentType") or "")
+        ticket = None
+        if (request.get("ContentType") or "").startswith(MEDIA_TYPE) and not context.presigned:
+            if is_extracted(context):
+                return await self._extract(request)
+            ticket = ticket_of(request["ContentType"])
         if ticket is not None:
             request = {name: value for name, value in request.items() if name != "ContentType"}
         attributes = attributes_of(request, context.headers, await self._encryption.storage_of(request))

@@ -227,7 +227,7 @@ class Contents:
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
         """Record a commit at the places of its contents; see `ContentPlace.note_commit`."""
         named, released = tuple(named), tuple(released)
-        for place in (self.disk, self.remote):
+        for place in {self.of(each) for each in (*named, *released)}:
             place.note_commit(
                 connection,
                 named=[each for each in named if self.of(each) is place],

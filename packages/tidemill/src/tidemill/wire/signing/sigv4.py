@@ -248,7 +248,8 @@ class Verifier:
         credential = self._credentials.lookup(key_id)
         if credential is None:
             _refuse_key(key_id, service)
-        check_token(credential, token, now_ms=self._clock.now_ms())
+        if token is not None or credential.session_token is not None:
+            check_token(credential, token, now_ms=self._clock.now_ms())
         return credential, scope
 
     def _check_scope(self, scope: Sequence[str], service: str) -> None:
