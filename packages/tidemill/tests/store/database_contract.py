@@ -14,6 +14,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Table,
+    bindparam,
     func,
     insert,
     select,
@@ -34,6 +35,7 @@ THINGS = Table(
     Column("size", BigInteger),
     Column("content", LargeBinary),
 )
+BY_NAME = select(THINGS).where(THINGS.c.name == bindparam("wanted"))
 NAMES = select(THINGS.c.name).order_by(THINGS.c.name)
 
 
@@ -106,6 +108,22 @@ class DatabaseContract:
         database.write_sync(adding("b"))
         assert names(database) == ["a", "b"]
         assert asyncio.run(database.read_in_thread(lambda c: len(c.execute(NAMES).all()))) == 2
+
+    def test_a_row_that_was_committed_is_found_by_its_key(self, database):
+        for name in ("a", "b"):
+            values = {"name": name, "size": 2**40, "content": b"\0" + name.encode()}
+            database.write_sync(lambda c, values=values: c.execute(insert(THINGS), values) and None)
+            assert tuple(database.row(BY_NAME, {"wanted": name})) == tuple(values.values())
+        database.write_sync(removing("a"))
+        assert database.row(BY_NAME, {"wanted": "a"}) is None
+
+    def test_a_row_is_read_without_waiting_for_a_writer(self, database):
+        async def work() -> Any:
+            async with writer_held(database):
+                return database.row(BY_NAME, {"wanted": "a"})
+
+        database.write_sync(adding("a"))
+        assert tuple(asyncio.run(work())) == ("a", 1, None)
 
     def test_a_write_returns_the_result_of_its_work(self, database):
         database.write_sync(adding("a"))

@@ -6,10 +6,10 @@ without anything of one dialect, so that all implementations share one set of st
 """
 
 import secrets
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Select, insert, select
 
 from tidemill.store.database.schema import meta
 
@@ -64,6 +64,19 @@ class Database(Protocol):
             ServiceUnavailable: The database cannot be read now.
             StateCorrupt: The database is damaged.
             Exception: The exception that ``work`` raised. A statement that writes fails.
+        """
+        ...
+
+    def row(self, statement: Select[*tuple[Any, ...]], parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+        """Return the first of the committed rows that a statement selects, or None. For look-ups by key.
+
+        Args:
+            statement: A constant with bind parameters: a database may keep what it makes of it.
+            parameters: Values of the bind parameters, by name.
+
+        Raises:
+            ServiceUnavailable: The database cannot be read now.
+            StateCorrupt: The database is damaged.
         """
         ...
 

@@ -10,14 +10,14 @@ import contextlib
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
 from tidemill.errors import ServiceUnavailable
@@ -131,6 +131,9 @@ class PooledDatabase(Database):
             if translated is error:
                 raise
             raise translated from error
+
+    def row(self, statement: Select[*tuple[Any, ...]], parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+        return self.read(lambda connection: connection.execute(statement, parameters).first())
 
     async def read_in_thread(self, work: Callable[[Connection], T]) -> T:
         """Do the same as `read` in a thread of the pool.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from tidemill.core.names import KEY_MAX_BYTES
 from tidemill.errors import AwsError, StateCorrupt
@@ -20,6 +20,7 @@ from tidemill.store.objects.errors import InvalidArgument, no_such_bucket
 from tidemill.store.objects.schema import buckets, objects, parts, uploads
 
 __all__ = [
+    "BUCKET_CREATED",
     "DamagedObject",
     "ListedObject",
     "ObjectAttributes",
@@ -212,6 +213,19 @@ def check_key(key: str) -> None:
 
 _KEYS_PER_STATEMENT = 500
 
+# Statements with bind parameters: to build one takes longer than to run it.
+_OF_KEY = and_(objects.c.bucket == bindparam("by_bucket"), objects.c.key == bindparam("by_key"))
+BUCKET_CREATED = select(buckets.c.created_ms).where(buckets.c.name == bindparam("by_name"))
+"""Selects when the bucket ``by_name`` was created."""
+_GET = select(objects).where(_OF_KEY)
+_CONTENT_ID = select(objects.c.content_id).where(_OF_KEY)
+_INSERT = insert(objects)
+_DELETE = delete(objects).where(_OF_KEY)
+_NAMED_BY = tuple(
+    select(table.c.content_id).where(table.c.content_id == bindparam("by_content")).limit(1)
+    for table in (objects, parts)
+)
+
 
 def bucket_created_ms(connection: Connection, name: str) -> int | None:
     """Return the time when the bucket was created, or None if there is no such bucket.
@@ -223,7 +237,7 @@ def bucket_created_ms(connection: Connection, name: str) -> int | None:
     Returns:
         Milliseconds since the epoch.
     """
-    return connection.execute(select(buckets.c.created_ms).where(buckets.c.name == name)).scalar()
+    return connection.execute(BUCKET_CREATED, {"by_name": name}).scalar()
 
 
 def require_bucket(connection: Connection, name: str) -> None:
@@ -293,8 +307,7 @@ def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | No
     Raises:
         StateCorrupt: The row of the object fails its checksum.
     """
-    query = select(objects).where(objects.c.bucket == bucket, objects.c.key == key.encode())
-    row = connection.execute(query).mappings().first()
+    row = connection.execute(_GET, _of_key(bucket, key)).mappings().first()
     return None if row is None else ObjectInfo.from_row(row)
 
 
@@ -306,7 +319,7 @@ def put_object(connection: Connection, info: ObjectInfo) -> str | None:
         info: The row.
     """
     replaced = delete_object(connection, info.bucket, info.key)
-    connection.execute(insert(objects).values(info.to_row()))
+    connection.execute(_INSERT, info.to_row())
     return replaced
 
 
@@ -341,10 +354,10 @@ def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
         bucket: Name of the bucket.
         key: The key; a missing one is no error.
     """
-    where = (objects.c.bucket == bucket, objects.c.key == key.encode())
-    content_id = connection.execute(select(objects.c.content_id).where(*where)).scalar()
+    where = _of_key(bucket, key)
+    content_id = connection.execute(_CONTENT_ID, where).scalar()
     if content_id is not None:
-        connection.execute(delete(objects).where(*where))
+        connection.execute(_DELETE, where)
     return content_id
 
 
@@ -490,9 +503,11 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
 
 
 def _is_named(connection: Connection, content_id: str) -> bool:
-    by_object = select(objects.c.content_id).where(objects.c.content_id == content_id).limit(1)
-    by_part = select(parts.c.content_id).where(parts.c.content_id == content_id).limit(1)
-    return connection.execute(by_object).first() is not None or connection.execute(by_part).first() is not None
+    return any(connection.execute(each, {"by_content": content_id}).first() is not None for each in _NAMED_BY)
+
+
+def _of_key(bucket: str, key: str) -> dict[str, Any]:
+    return {"by_bucket": bucket, "by_key": key.encode()}
 
 
 def _listed_objects(rows: Iterable[Sequence[Any]]) -> list[ListedObject]:

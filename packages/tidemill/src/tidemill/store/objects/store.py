@@ -123,7 +123,8 @@ class ObjectStore:
         Args:
             name: Name of the bucket.
         """
-        return self.database.read(lambda c: object_index.bucket_created_ms(c, name))
+        row = self.database.row(object_index.BUCKET_CREATED, {"by_name": name})
+        return None if row is None else row[0]
 
     def require_bucket(self, name: str) -> None:
         """Raise NoSuchBucket unless there is such a bucket.

@@ -7,7 +7,7 @@ over its summary, compared whenever they are read. Both also cover the other col
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -78,7 +78,8 @@ class SqlTransaction(Transaction):
         Returns:
             None if there is none.
         """
-        return _get(self._connection, kind, name)
+        row = _row(self._connection, kind, name)
+        return None if row is None else _to_record(row)
 
     def insert(self, record: Record) -> None:
         """Store a new record.
@@ -257,7 +258,8 @@ class SqlRecordStore(RecordStore):
         Returns:
             None if there is none.
         """
-        return self._database.read(lambda connection: _get(connection, kind, name))
+        row = self._database.row(_GET, {"by_kind": kind, "by_name": name})
+        return None if row is None else _to_record(row)
 
     async def list(self, kind: str, query: Query) -> Page[Record]:
         """Return a page of records, as `RecordStore.list`. Damaged ones are logged once and listed apart.
@@ -312,11 +314,6 @@ class SqlRecordStore(RecordStore):
 def _group(name: str) -> int:
     """Return the group of a name: counting changes by name would keep the names of all records in memory."""
     return hash(name) % GROUPS
-
-
-def _get(connection: Connection, kind: str, name: str) -> Record | None:
-    row = _row(connection, kind, name)
-    return None if row is None else _to_record(row)
 
 
 def _row(connection: Connection, kind: str, name: str) -> "Row[*tuple[Any, ...]] | None":
@@ -405,7 +402,7 @@ def _to_text(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-def _to_record(row: Row[*tuple[Any, ...]]) -> Record:
+def _to_record(row: Sequence[Any]) -> Record:
     *head, document, checksum, summary, summary_checksum = row
     _require_checksum((*head, document), checksum)
     _require_checksum((*head, summary), summary_checksum)

@@ -7,11 +7,12 @@ import contextlib
 import errno
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event
+from sqlalchemy import Connection, Engine, MetaData, Select, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -52,6 +53,7 @@ class SqliteDatabase(PooledDatabase):
     def __init__(self, path: Path, *, writer: Engine, reader: Engine, reserved: ReservedSpace | None = None) -> None:
         self.path = path
         self._reserved = reserved
+        self._compiled: dict[Select[*tuple[Any, ...]], tuple[str, list[str]]] = {}
         super().__init__(str(path), writer=writer, reader=reader)
 
     @classmethod
@@ -93,6 +95,22 @@ class SqliteDatabase(PooledDatabase):
         if reserved is not None:
             reserved.reserve()
         return cls(path, writer=writer, reader=_make_engine(path, read_only=True), reserved=reserved)
+
+    def row(self, statement: Select[*tuple[Any, ...]], parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+        # The driver alone takes a quarter of the time: one statement needs no transaction and no result object.
+        if statement not in self._compiled:
+            compiled = statement.compile(dialect=self._reader.dialect)
+            self._compiled[statement] = str(compiled), list(compiled.positiontup or ())
+        text, names = self._compiled[statement]
+        try:
+            with self._snapshot() as connection:
+                rows = _raw_connection(connection).execute(text, [parameters[name] for name in names]).fetchall()
+        except sqlite3.Error as error:
+            translated = self._translate(error)
+            if translated is error:
+                raise
+            raise translated from error
+        return rows[0] if rows else None
 
     def _commit(self, group: list[PendingWork]) -> None:
         if self._reserved is not None:
