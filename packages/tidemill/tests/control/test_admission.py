@@ -496,7 +496,7 @@ def of_gpus(count: int) -> dict[str, Any]:
 def test_only_a_job_that_could_never_start_is_refused(
     request_: dict[str, Any], capacity: Capacity, message: str | None
 ) -> None:
-    site = Site(capacity=lambda: capacity)
+    site = Site(capacity=capacity)
     if message is None:
         check_training_request(request_, site=site)
         return

@@ -99,7 +99,7 @@ class Application:
                 mounts=executor.isolation is not Isolation.PLAIN,
                 clustered=self._agents is not None,
                 # The machines of a cluster may come and go while a job waits.
-                capacity=None if self._agents else executor.capacity,
+                capacity=None if self._agents else executor.capacity(),
             ),
         )
         transforms = TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake)

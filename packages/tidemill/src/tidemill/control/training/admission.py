@@ -61,14 +61,14 @@ class Site:
         no_network: Why this machine cannot isolate the network of a job; empty if it can.
         mounts: Whether directories are mounted for jobs.
         clustered: Whether jobs run on the machines of a cluster.
-        capacity: Returns the capacity of this machine; jobs that could never start are refused. Default: no refusals.
+        capacity: Capacity of this machine; jobs that could never start are refused. Default: no refusals.
     """
 
     frameworks: Frameworks = field(default_factory=Frameworks)
     no_network: str = ""
     mounts: bool = True
     clustered: bool = False
-    capacity: Callable[[], Capacity] | None = None
+    capacity: Capacity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +217,9 @@ def _check_capacity(job: _Job) -> None:
 
     The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
     """
-    if job.site.capacity is None:
+    capacity, count = job.site.capacity, job.instances
+    if capacity is None:
         return
-    capacity, count = job.site.capacity(), job.instances
     most = capacity.instances
     if count > max(1, most):
         raise ResourceLimitExceeded(

@@ -1,8 +1,9 @@
 """Checks every request against the policy of its caller, between validation and handler.
 
 The owner's key pair may do everything that no bucket's policy denies. A job's key may do what the policy of its role or
-a bucket's policy allows, and neither denies. Operations that are not
-mapped to IAM actions are denied to keys of jobs. Errors have the code and HTTP status that AWS uses in each protocol.
+a bucket's policy allows, and neither denies. Operations that are not mapped to IAM actions are denied to keys of jobs.
+A request that expects another owner of its bucket is refused, whoever sends it. Errors have the code and HTTP status
+that AWS uses in each protocol.
 
 The entries of DeleteObjects are allowed or denied separately, and each denied entry becomes an error in the reply.
 Whether an object was published by another job is known only inside the handler's transaction, so handlers of S3 ask
@@ -17,6 +18,7 @@ import structlog
 
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.core.bucket_policy import ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT, BucketPolicy, Facts
+from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
@@ -43,6 +45,7 @@ _CODES = {
 _ELSEWHERE = ("AccessDenied", 403)
 _OF_OWNER = ("DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy")
 """Operations that no policy of a bucket denies to its owner, who could not mend it otherwise."""
+_OWNER_MEMBERS = ("ExpectedBucketOwner", "ExpectedSourceBucketOwner")
 _OF_UPLOAD = ("CompleteMultipartUpload", "UploadPart", "UploadPartCopy")
 _BUCKETS = "arn:aws:s3:::"
 
@@ -120,6 +123,8 @@ class Authorization:
         Raises:
             AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.
         """
+        if context.service == "s3":
+            _check_owners(request)
         owns = credential.unrestricted and context.operation in _OF_OWNER
         policies = None if owns or self._rules is None else _bucket_policies(self._rules, request, context)
         if credential.unrestricted and policies is None:
@@ -226,6 +231,18 @@ def _facts(rules: BucketRules, request: Members, context: Context) -> Facts:
     facts[ENCRYPTION] = (algorithm,) if algorithm else ()
     facts[ENCRYPTION_KEY] = (key, rules.key_arn(key)) if key else ()
     return facts
+
+
+def _check_owners(request: Mapping[str, Any]) -> None:
+    """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket."""
+    for member in _OWNER_MEMBERS:
+        owner = request.get(member)
+        if owner is not None and owner != ACCOUNT_ID:
+            raise AwsError(
+                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}",
+                code="AccessDenied",
+                status=403,
+            )
 
 
 def _needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple[Permission, ...]] | None:

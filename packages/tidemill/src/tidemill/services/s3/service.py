@@ -1,16 +1,12 @@
-"""The S3 service: its handlers by operation, each after the check of the bucket's owner.
+"""The S3 service: its handlers by operation.
 
 Of the settings of buckets, default encryption and policy can be changed. The others (versioning, access control lists,
 replication and the like) can only be read: the operations that change them have no handler, so they are unknown.
 """
 
 from collections.abc import Mapping
-from typing import Any
-
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
-from tidemill.core.names import ACCOUNT_ID
-from tidemill.errors import AwsError
 from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
@@ -21,11 +17,9 @@ from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.reading import ReadOperations
 from tidemill.services.s3.writing import WriteOperations
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler, Reply
+from tidemill.wire.exchange import Handler
 
 __all__ = ["S3Service"]
-
-_OWNER_MEMBERS = ("ExpectedBucketOwner", "ExpectedSourceBucketOwner")
 
 
 class S3Service:
@@ -61,27 +55,9 @@ class S3Service:
             ReadOperations(objects),
             WriteOperations(objects, encryption, handed_files),
         )
-        self._handlers = {name: _checked(handler) for group in operations for name, handler in group.handlers.items()}
+        self._handlers = {name: handler for group in operations for name, handler in group.handlers.items()}
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """Handlers by operation."""
         return self._handlers
-
-
-def _checked(handler: Handler) -> Handler:
-    async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
-        _check_owners(request)
-        return await handler(request, context)
-
-    return handle
-
-
-def _check_owners(request: Mapping[str, Any]) -> None:
-    """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket."""
-    for member in _OWNER_MEMBERS:
-        owner = request.get(member)
-        if owner is not None and owner != ACCOUNT_ID:
-            raise AwsError(
-                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}", code="AccessDenied"
-            )
