@@ -5,6 +5,7 @@ replication and the like) can only be read: the operations that change them have
 """
 
 from collections.abc import Mapping
+
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.services.s3.bucket_settings import BucketSettings

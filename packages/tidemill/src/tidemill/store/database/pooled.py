@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.database.base import Database
 
-__all__ = ["NotCommitted", "PendingWork", "PooledDatabase", "reason_of"]
+__all__ = ["NotCommitted", "PendingWork", "PooledDatabase", "Savepoint", "reason_of"]
 
 T = TypeVar("T")
 
@@ -71,6 +71,18 @@ class PendingWork:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)
+
+
+class Savepoint(Protocol):
+    """The changes of one work inside the transaction of a group."""
+
+    def commit(self) -> None:
+        """Keep the changes."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the changes."""
+        ...
 
 
 class PooledDatabase(Database):
@@ -197,7 +209,7 @@ class PooledDatabase(Database):
             NotCommitted: The transaction of the group is lost.
         """
         pending.result = pending.error = None
-        savepoint = self._connection.begin_nested()
+        savepoint = self._savepoint()
         try:
             pending.result = pending.run(self._connection)
             savepoint.commit()
@@ -206,6 +218,9 @@ class PooledDatabase(Database):
                 raise NotCommitted(error) from error
             savepoint.rollback()
             pending.error = self._translate(error)
+
+    def _savepoint(self) -> Savepoint:
+        return self._connection.begin_nested()
 
     @contextlib.contextmanager
     def _snapshot(self) -> Generator[Connection]:

@@ -21,6 +21,7 @@ from tidemill.store.objects.schema import buckets, objects, parts, uploads
 
 __all__ = [
     "BUCKET_CREATED",
+    "OBJECT",
     "DamagedObject",
     "ListedObject",
     "ObjectAttributes",
@@ -39,6 +40,7 @@ __all__ = [
     "insert_bucket",
     "list_objects",
     "number",
+    "of_key",
     "open_row",
     "put_object",
     "require_bucket",
@@ -165,6 +167,11 @@ class ObjectInfo(ObjectAttributes):
         key = values.pop("key").decode()
         return cls(key=key, **values, **document)
 
+    @classmethod
+    def from_columns(cls, values: Sequence[Any]) -> "ObjectInfo":
+        """Read the values of a row, in the order of the table's columns; otherwise as `from_row`."""
+        return cls.from_row(dict(zip(objects.c.keys(), values, strict=True)))
+
     def to_row(self) -> dict[str, Any]:
         """Return the row of this object."""
         return seal(
@@ -217,7 +224,8 @@ _KEYS_PER_STATEMENT = 500
 _OF_KEY = and_(objects.c.bucket == bindparam("by_bucket"), objects.c.key == bindparam("by_key"))
 BUCKET_CREATED = select(buckets.c.created_ms).where(buckets.c.name == bindparam("by_name"))
 """Selects when the bucket ``by_name`` was created."""
-_GET = select(objects).where(_OF_KEY)
+OBJECT = select(objects).where(_OF_KEY)
+"""Selects the row of the object `of_key`; `ObjectInfo.from_columns` reads it."""
 _CONTENT_ID = select(objects.c.content_id).where(_OF_KEY)
 _INSERT = insert(objects)
 _DELETE = delete(objects).where(_OF_KEY)
@@ -307,8 +315,8 @@ def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | No
     Raises:
         StateCorrupt: The row of the object fails its checksum.
     """
-    row = connection.execute(_GET, _of_key(bucket, key)).mappings().first()
-    return None if row is None else ObjectInfo.from_row(row)
+    row = connection.execute(OBJECT, of_key(bucket, key)).first()
+    return None if row is None else ObjectInfo.from_columns(row)
 
 
 def put_object(connection: Connection, info: ObjectInfo) -> str | None:
@@ -354,7 +362,7 @@ def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
         bucket: Name of the bucket.
         key: The key; a missing one is no error.
     """
-    where = _of_key(bucket, key)
+    where = of_key(bucket, key)
     content_id = connection.execute(_CONTENT_ID, where).scalar()
     if content_id is not None:
         connection.execute(_DELETE, where)
@@ -506,7 +514,8 @@ def _is_named(connection: Connection, content_id: str) -> bool:
     return any(connection.execute(each, {"by_content": content_id}).first() is not None for each in _NAMED_BY)
 
 
-def _of_key(bucket: str, key: str) -> dict[str, Any]:
+def of_key(bucket: str, key: str) -> dict[str, Any]:
+    """Return the parameters of `OBJECT`."""
     return {"by_bucket": bucket, "by_key": key.encode()}
 
 

@@ -169,7 +169,8 @@ class ObjectStore:
         Raises:
             StateCorrupt: The row of the object fails its checksum.
         """
-        return self.database.read(lambda c: object_index.get_object(c, bucket, key))
+        row = self.database.row(object_index.OBJECT, object_index.of_key(bucket, key))
+        return None if row is None else ObjectInfo.from_columns(row)
 
     def head_if_sound(self, bucket: str, key: str) -> ObjectInfo | None:
         """Return the object, or None if there is no such object or its row is damaged, so that it is put again.

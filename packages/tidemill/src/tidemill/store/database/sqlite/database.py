@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from tidemill.core import faults
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledDatabase, reason_of
+from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledDatabase, Savepoint, reason_of
 from tidemill.store.database.revisions import bring_up_to_date
 from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 
@@ -136,7 +136,7 @@ class SqliteDatabase(PooledDatabase):
                 for pending in group:
                     self._run(pending)
                 faults.point("store.commit.before")
-        except (DBAPIError, OSError) as error:
+        except (DBAPIError, sqlite3.Error, OSError) as error:
             raise NotCommitted(error) from error
         try:
             faults.point("store.commit.after")
@@ -152,6 +152,9 @@ class SqliteDatabase(PooledDatabase):
             )
             return
         super()._run(pending)
+
+    def _savepoint(self) -> Savepoint:
+        return _Savepoint(_raw_connection(self._connection))
 
     def _has_lost_transaction(self, error: BaseException) -> bool:
         return _is_sqlite_full(error) or not _in_transaction(self._connection)
@@ -170,6 +173,21 @@ class SqliteDatabase(PooledDatabase):
         if _is_unavailable(error):
             return ServiceUnavailable(f"the database {self.path} cannot be used now: {reason_of(error)}; try again")
         return error
+
+
+class _Savepoint:
+    """A savepoint by the driver: SQLAlchemy would compile its statements anew for each work."""
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+        raw.execute("SAVEPOINT work").close()
+
+    def commit(self) -> None:
+        self._raw.execute("RELEASE work").close()
+
+    def rollback(self) -> None:
+        self._raw.execute("ROLLBACK TO work").close()
+        self._raw.execute("RELEASE work").close()
 
 
 def corrupt_file(path: Path, reason: str) -> ConfigurationError:
