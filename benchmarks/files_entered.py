@@ -1,6 +1,6 @@
 """Count the source files of the service that one request enters, in the steady state, until its answer; and the moves.
 
-    python benchmarks/files_entered.py [--list]
+    python benchmarks/files_entered.py [--list] [--requests 4] [--settle 1]
 
 These are the files that a reader opens to follow a request through the code. A file counts if one of its functions
 runs, in any thread of the service, during every request of a kind after the first one. Unrelated work of the service
@@ -32,9 +32,6 @@ from tidemill.settings import Settings
 SOURCE = str(Path(tidemill.__file__).parent) + os.sep
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/tensorflow-training:2.21-cpu-py311"
 ANSWERED = "Connection._finished"
-REQUESTS = 4
-SETTLE_S = 1.0
-"""Time in seconds for the work that a request leaves behind to end: a commit, or a failing job."""
 
 
 class Recorder:
@@ -92,7 +89,7 @@ def requests(session: Any) -> dict[str, Callable[[int], object]]:
     }
 
 
-def measure(state: StateDirectory, ready: int, recorder: Recorder, *, lists: bool) -> None:
+def measure(state: StateDirectory, ready: int, recorder: Recorder, *, lists: bool, count: int, settle_s: float) -> None:
     """Send the requests and print the counts, then stop the service."""
     try:
         os.read(ready, 4096)
@@ -108,16 +105,16 @@ def measure(state: StateDirectory, ready: int, recorder: Recorder, *, lists: boo
         for name, send in requests(session).items():
             entered: list[set[str]] = []
             moves: list[list[str]] = []
-            for number in range(1 + REQUESTS):
-                time.sleep(SETTLE_S)
+            for number in range(1 + count):
+                time.sleep(settle_s)
                 recorder.start()
                 send(number)
                 recorder.answered.wait(10)
                 entered.append(set(recorder.files))
                 moves.append(list(recorder.moves))
             files = set.intersection(*entered[1:])
-            count = statistics.median(sum(file in files for file in each) for each in moves[1:])
-            print(f"{name}: {len(files)} files, {count:.0f} moves")
+            moved = statistics.median(sum(file in files for file in each) for each in moves[1:])
+            print(f"{name}: {len(files)} files, {moved:.0f} moves")
             for file in sorted(files) if lists else ():
                 print(f"    {file}")
     finally:
@@ -127,6 +124,13 @@ def measure(state: StateDirectory, ready: int, recorder: Recorder, *, lists: boo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="also print the files")
+    parser.add_argument("--requests", type=int, default=4, help="how often each request is measured")
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=1.0,
+        help="seconds for the work that a request leaves behind to end: a commit, or a failing job",
+    )
     arguments = parser.parse_args()
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as directory:
@@ -134,7 +138,10 @@ def main() -> None:
         reader, writer = os.pipe()
         state = StateDirectory(settings.state_dir)
         client = threading.Thread(
-            target=measure, args=(state, reader, recorder), kwargs={"lists": arguments.list}, daemon=True
+            target=measure,
+            args=(state, reader, recorder),
+            kwargs={"lists": arguments.list, "count": arguments.requests, "settle_s": arguments.settle},
+            daemon=True,
         )
         # Started first: the client's own thread is not traced.
         client.start()
