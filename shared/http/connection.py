@@ -5,26 +5,97 @@ full, the connection is not read. The listener's `tick` checks time limits once 
 
 Clients send the same head again and again. For applications that get complete requests, the parsed head is cached. A
 request is not parsed if it arrives in one piece, its head is byte for byte a cached one, and the parser is between two
-requests.
+requests. The limits of a head are enforced while it is read, and ambiguous heads are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
 import httptools
 
-from .exchange import Application, Exchange, HeadReader
-from .limits import KnownHead, Refusal, Traffic
+from .exchange import Application, Exchange
+from .limits import KnownHead, Limits, Refusal, Traffic
 from .room import Room
 
 __all__ = ["Connection"]
 
 _RETRY = ((b"Retry-After", b"1"),)
 _HEAD_END = b"\r\n\r\n"
+_OFFER_HEADERS = (b"upgrade", b"connection")
 _KNOWN_HEAD_BYTES = 2048  # longer heads are not cached
+
+
+class _HeadReader:
+    """Receives the parser's callbacks for the heads of one connection, one head at a time.
+
+    Args:
+        limits: See `Limits`.
+        stop: Stops the parser and refuses the request.
+    """
+
+    def __init__(self, limits: Limits, stop: Callable[[Refusal], NoReturn]) -> None:
+        self._limits = limits
+        self._stop = stop
+        self.begin()
+
+    def begin(self) -> None:
+        """Reset for a new head."""
+        self.size_bytes = 0
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def on_url(self, url: bytes) -> None:
+        """Append a part of the request target."""
+        self.target += url
+        if len(self.target) > self._limits.line_bytes:
+            self._stop(Refusal(414, f"Request target too long: more than {self._limits.line_bytes} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Append a header."""
+        self.headers.append((name.lower(), value))
+        self.size_bytes += len(name) + len(value)
+
+    def stop_large(self) -> NoReturn:
+        """Refuse the head because it is too large."""
+        self._stop(_too_large(f"headers of more than {self._limits.head_bytes} bytes"))
+
+    def fields(self, version: str) -> dict[bytes, bytes]:
+        """Return the headers by name, with values of one name joined by commas; refuse ambiguous heads.
+
+        A head is ambiguous if another HTTP parser might find another host or body length in it.
+        """
+        limits = self._limits
+        if self.size_bytes > limits.line_bytes or len(self.headers) > limits.headers:  # skips most heads
+            self._check_sizes()
+        found = dict(self.headers)
+        if len(found) < len(self.headers):
+            found = {}
+            for name, value in self.headers:
+                found[name] = found[name] + b", " + value if name in found else value
+        refusal = _ambiguity(found, version)
+        if refusal is not None:
+            self._stop(refusal)
+        return found
+
+    def without_offer(self, method: bytes, version: str, *, keep_alive: bool) -> bytes:
+        """Return the head's bytes without its offer to upgrade the protocol."""
+        lines = [b"%s %s HTTP/%s" % (method, self.target, version.encode())]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] not in _OFFER_HEADERS]
+        lines += [] if keep_alive else [b"connection: close"]
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _check_sizes(self) -> None:
+        limits = self._limits
+        if self.size_bytes > limits.head_bytes:
+            self.stop_large()
+        if len(self.headers) > limits.headers:
+            self._stop(_too_large(f"more than {limits.headers} headers"))
+        if max(len(name) + len(value) for name, value in self.headers) > limits.line_bytes:
+            self._stop(_too_large(f"a header of more than {limits.line_bytes} bytes"))
 
 
 class Connection(asyncio.Protocol):
@@ -41,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._application = application
         self._traffic = traffic
         self._room = room
-        self._head = HeadReader(traffic.limits, self._stop)
+        self._head = _HeadReader(traffic.limits, self._stop)
         # Callbacks of the parser, besides the methods below.
         self.on_url = self._head.on_url
         self.on_header = self._head.on_header
@@ -407,3 +478,22 @@ class _Stopped(Exception):
 
 def _too_slow(what: str) -> Refusal:
     return Refusal(408, f"Request timed out: {what}")
+
+
+def _ambiguity(fields: dict[bytes, bytes], version: str) -> Refusal | None:
+    host, coding, expect = fields.get(b"host"), fields.get(b"transfer-encoding"), fields.get(b"expect")
+    if host is None and version != "1.0":
+        return Refusal(400, "No Host header")
+    if host is not None and b"," in host:
+        return Refusal(400, "Two Host headers: send one")
+    if coding is not None and b"content-length" in fields:
+        return Refusal(400, "Content-Length and Transfer-Encoding together: send one of them")
+    if coding is not None and coding.lower() != b"chunked":
+        return Refusal(400, f"Unsupported Transfer-Encoding: {coding.decode('latin-1')}; send chunked")
+    if expect is not None and expect.lower() != b"100-continue":
+        return Refusal(417, f"Unsupported Expect: {expect.decode('latin-1')}")
+    return None
+
+
+def _too_large(what: str) -> Refusal:
+    return Refusal(431, f"Request header fields too large: {what}")

@@ -199,8 +199,9 @@ class Frameworks:
     def _image(self, uri: str) -> tuple[Image, str | None]:
         """Return what an image stands for, and how the log explains that it is not run; None if nobody expects that."""
         image = parse_image(uri)
-        short = uri.rpartition("/")[2]
-        pattern = pattern_for(short, self.images) or pattern_for(uri, self.images)
+        pattern = None
+        if self.images:
+            pattern = pattern_for(uri.rpartition("/")[2], self.images) or pattern_for(uri, self.images)
         if pattern is not None:
             environment = self.images[pattern].environment
             device = "gpu" if environment.endswith(_GPU) else "cpu"

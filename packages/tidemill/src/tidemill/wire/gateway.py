@@ -29,7 +29,7 @@ from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
-from tidemill.wire.match import Match, RestRouter, match
+from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
@@ -164,7 +164,7 @@ class Gateway:
         self._refuses_encryption = refuses_encryption
         self._limits = limits or BodyLimits()
         self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
-        self._routers: dict[str, RestRouter] = {}
+        self._routers = Routers(self._handlers)
 
     @property
     def operations(self) -> frozenset[tuple[str, str]]:
@@ -175,7 +175,7 @@ class Gateway:
         """Load the models of all services now, so that the first requests need not wait for them."""
         for service in self._handlers:
             service_model(service)
-        self._router("s3")
+        self._routers.of("s3")
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request.
@@ -227,7 +227,7 @@ class Gateway:
 
     async def _answer(self, state: "_RequestState") -> HttpReply:
         request = state.request
-        found = state.match = match(request, router=self._router)
+        found = state.match = match(request, routers=self._routers)
         self._guard.check(request, is_form=found.is_form)
         if self._health is not None and _is_health_check(request):
             return HttpReply(200, [(b"content-type", b"application/json")], self._health)
@@ -240,7 +240,7 @@ class Gateway:
             raise self._unknown(found, request, found.unknown)
         if found.is_form:
             return await self._answer_form(state)
-        claim = self._verifier.claim(request, service=found.signing_name)
+        claim = self._verifier.claim(request, service=SIGNING_NAMES.get(found.service, found.service))
         if found.service == "s3":
             return await self._answer_s3(state, claim)
         return await self._answer_plain(state, claim)
@@ -380,7 +380,7 @@ class Gateway:
     def _unknown(self, found: Match, request: Request, what: str) -> AwsError:
         if found.service != "s3":
             return UnknownOperation(f"This service does not implement the {what}.")
-        if not self._router("s3").knows(request.method):
+        if not self._routers.of("s3").knows(request.method):
             return AwsError(
                 f"The method {request.method} is not allowed against this resource.",
                 code="MethodNotAllowed",
@@ -411,13 +411,6 @@ class Gateway:
                 code="UnsupportedMediaTypeException",
                 status=415,
             )
-
-    def _router(self, service: str) -> RestRouter:
-        router = self._routers.get(service)
-        if router is None:
-            router = RestRouter(service, handled=self._handlers.get(service, ()))
-            self._routers[service] = router
-        return router
 
 
 class _RequestState:

@@ -5,7 +5,7 @@ path, query and headers select the operation of a REST service, according to the
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
@@ -14,7 +14,7 @@ from botocore.model import OperationModel
 from tidemill.wire.protocols.models import JSON_TARGETS, service_model
 from tidemill.wire.request import Request, media_type
 
-__all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "match"]
+__all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "Routers", "match"]
 
 Form = str
 """Format of errors: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
@@ -49,11 +49,6 @@ class Match:
     """Whether it is a presigned POST: the put that a form describes."""
     unknown: str | None = None
     """The requested operation, if this service does not have it."""
-
-    @property
-    def signing_name(self) -> str:
-        """The service's name in the scope of a signature."""
-        return SIGNING_NAMES.get(self.service, self.service)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +132,35 @@ class RestRouter:
         place.routes.setdefault(next(iter((*literals, *parameters)), None), []).append(route)
 
 
-def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
+class Routers:
+    """The routes of REST services, made when they are needed first.
+
+    Args:
+        handled: By service, the operations that have a handler.
+    """
+
+    def __init__(self, handled: Mapping[str, Collection[str]]) -> None:
+        self._handled = handled
+        self._routers: dict[str, RestRouter] = {}
+
+    def of(self, service: str) -> RestRouter:
+        """Return the routes of a service.
+
+        Args:
+            service: botocore's name of the service.
+        """
+        router = self._routers.get(service)
+        if router is None:
+            router = self._routers[service] = RestRouter(service, handled=self._handled.get(service, ()))
+        return router
+
+
+def match(request: Request, *, routers: Routers) -> Match:
     """Determine service, protocol and operation.
 
     Args:
         request: The head of a request, not verified.
-        router: Returns the routes of a REST service.
+        routers: The routes of REST services.
 
     Raises:
         AwsError: InvalidURI, the path is not UTF-8.
@@ -162,13 +180,13 @@ def match(request: Request, *, router: Callable[[str], RestRouter]) -> Match:
         path = {"Bucket": request.decode(request.raw_path.strip("/"))}
         return Match("s3", "rest-xml", operation="PutObject", path=path, is_form=True)
     if _RUNTIME_PATH.fullmatch(request.raw_path):
-        return _match_rest(request, "sagemaker-runtime", "rest-json", router)
+        return _match_rest(request, "sagemaker-runtime", "rest-json", routers)
     if scope == "sagemaker" and _METRICS_PATH.fullmatch(request.raw_path):
         return Match("sagemaker-runtime", "rest-json", unknown=_line(request))
     if scope is not None and scope not in _REST_SCOPES:
         form = "rest-xml" if scope in _XML_SCOPES else "rest-json"
         return Match("sagemaker-runtime", form, unknown=f"service {scope[:64]!r} ({_line(request)})")
-    return _match_rest(request, "s3", "rest-xml", router)
+    return _match_rest(request, "s3", "rest-xml", routers)
 
 
 def _match_target(request: Request, target: str) -> Match:
@@ -180,8 +198,8 @@ def _match_target(request: Request, target: str) -> Match:
     return Match(service, "json", operation=operation, json_version=version)
 
 
-def _match_rest(request: Request, service: str, form: Form, router: Callable[[str], RestRouter]) -> Match:
-    found = router(service).find(request)
+def _match_rest(request: Request, service: str, form: Form, routers: Routers) -> Match:
+    found = routers.of(service).find(request)
     if found is None:
         return Match(service, form, unknown=_line(request))
     return Match(service, form, operation=found[0], path=found[1])

@@ -68,7 +68,8 @@ def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     tensorboard = request.get("TensorBoardOutputConfig", {})
     if tensorboard:
         yield f"{_TENSORBOARD}.s3OutputPath", tensorboard["S3OutputPath"]
-    output = decode({"": request.get("HyperParameters", {}).get("sagemaker_s3_output", "")})[""]
+    text = request.get("HyperParameters", {}).get("sagemaker_s3_output")
+    output = decode({"": text})[""] if text else ""
     if output and not str(output).startswith("file://"):
         yield _INTERMEDIATE, str(output)
 

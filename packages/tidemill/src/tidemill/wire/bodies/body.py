@@ -16,7 +16,7 @@ from tidemill.wire.bodies.checksums import (
     HEADER_PREFIX,
     MEMBERS,
     Checksum,
-    checksum_headers,
+    announced_digests,
     expected_digest,
     new_checksum,
 )
@@ -150,12 +150,7 @@ def open_body(
     """
     digests: dict[str, bytes] = {}
     if checks_digest:
-        for name, text in checksum_headers(request.headers).items():
-            digests[HEADER_PREFIX + name] = expected_digest(text, header=HEADER_PREFIX + name)
-        if "content-md5" in request.headers:
-            digests["content-md5"] = expected_digest(
-                request.headers["content-md5"], header="Content-MD5", size_bytes=16, code="InvalidDigest"
-            )
+        digests = announced_digests(request.headers)
         _check_algorithm(request)
     if payload in _STREAMING:
         return _open_chunked(request, claim, receive, payload=payload, limit_bytes=limit_bytes, digests=digests)

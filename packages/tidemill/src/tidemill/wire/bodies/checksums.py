@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tidemill.errors import AwsError
 
-__all__ = ["HEADER_PREFIX", "MEMBERS", "Checksum", "checksum_headers", "expected_digest", "new_checksum"]
+__all__ = ["HEADER_PREFIX", "MEMBERS", "Checksum", "announced_digests", "expected_digest", "new_checksum"]
 
 HEADER_PREFIX = "x-amz-checksum-"
 MEMBERS = {
@@ -64,20 +64,29 @@ def new_checksum(algorithm: str) -> Checksum:
     return _MAKERS[algorithm]()
 
 
-def checksum_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the checksum that a request's head announces: algorithm -> base64 text.
+def announced_digests(headers: Mapping[str, str]) -> dict[str, bytes]:
+    """Return what a request's head announces of its body: a checksum and an MD5 at most, by the name of the header.
+
+    Args:
+        headers: Headers of the request, names in lower case.
 
     Raises:
-        AwsError: InvalidRequest, there are several.
+        AwsError: InvalidRequest, there are several checksums, or one is malformed. InvalidDigest, the MD5 is malformed.
     """
-    found = {name: headers[HEADER_PREFIX + name] for name in MEMBERS if HEADER_PREFIX + name in headers}
+    found = [name for name in MEMBERS if HEADER_PREFIX + name in headers]
     if len(found) > 1:
         raise AwsError(
             f"Expecting a single {HEADER_PREFIX} header; received {', '.join(sorted(found))}.",
             code="InvalidRequest",
             status=400,
         )
-    return found
+    names = [HEADER_PREFIX + name for name in found]
+    digests = {name: expected_digest(headers[name], header=name) for name in names}
+    if "content-md5" in headers:
+        digests["content-md5"] = expected_digest(
+            headers["content-md5"], header="Content-MD5", size_bytes=16, code="InvalidDigest"
+        )
+    return digests
 
 
 def expected_digest(text: str, *, header: str, size_bytes: int | None = None, code: str = "InvalidRequest") -> bytes:

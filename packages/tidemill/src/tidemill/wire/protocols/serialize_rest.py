@@ -46,8 +46,8 @@ def compile_rest_reply(
                 headers.append((wire_name, _header_text(member, value)))
         for name, prefix in prefixes:
             headers.extend((f"{prefix}{key}", str(value)) for key, value in (members.get(name) or {}).items())
-        pairs = header_pairs(headers)
         body, content_type = write_body(members)
+        pairs = header_pairs(headers)
         if content_type is not None and not any(name == b"content-type" for name, _ in pairs):
             pairs.append((b"content-type", content_type))
         code = int(members.get(status_member, status)) if status_member else status

@@ -31,8 +31,9 @@ Refuse = Callable[[Mapping[str, Any]], None]
 """Checks the members of a request; raises for a member that the service cannot honor."""
 
 _CheckRow = Callable[[Any, Path], None]
-_Entry = tuple[Row | None, _CheckRow | None, str, bool]
-"""The check of a member: its row, the check of its content, its shown name, and whether its value is secret."""
+_Entry = tuple[Row | None, tuple[Any, ...], _CheckRow | None, str, bool]
+"""The check of a member: its row, values that the row accepts, the check of its content, its shown name, and whether
+its value is secret."""
 _Size = tuple[Callable[[int], bool], str]
 """Whether a length violates a constraint, and the constraint."""
 
@@ -269,7 +270,8 @@ class _Refusals:
             if refusable is not None or deeper is not None:
                 shown = name if self.service == "s3" else _shown_name(name)
                 sensitive = bool(shape.members[name].metadata.get("sensitive"))
-                entries[name] = (refusable, deeper, shown, sensitive)
+                accepted = row.only if isinstance(row, Honoured) else ()
+                entries[name] = (refusable, accepted, deeper, shown, sensitive)
         if not entries:
             return None
 
@@ -278,8 +280,8 @@ class _Refusals:
                 entry = entries.get(name)
                 if entry is None:
                     continue
-                row, inside, shown, sensitive = entry
-                if row is not None and (reason := row.refusal(item)) is not None:
+                row, accepted, inside, shown, sensitive = entry
+                if row is not None and item not in accepted and (reason := row.refusal(item)) is not None:
                     raise self._refused((path, shown), "***" if sensitive else item, row, reason)
                 if inside is not None:
                     inside(item, (path, shown))

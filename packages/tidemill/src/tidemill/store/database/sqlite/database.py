@@ -104,7 +104,8 @@ class SqliteDatabase(PooledDatabase):
         text, names = self._compiled[statement]
         try:
             with self._snapshot() as connection:
-                rows = _raw_connection(connection).execute(text, [parameters[name] for name in names]).fetchall()
+                raw: Any = connection.connection.driver_connection
+                rows: list[tuple[Any, ...]] = raw.execute(text, [parameters[name] for name in names]).fetchall()
         except sqlite3.Error as error:
             translated = self._translate(error)
             if translated is error:
