@@ -105,7 +105,7 @@ class SqliteDatabase(PooledDatabase):
         try:
             with self._snapshot() as connection:
                 raw: Any = connection.connection.driver_connection
-                rows: list[tuple[Any, ...]] = raw.execute(text, [parameters[name] for name in names]).fetchall()
+                rows: list[tuple[Any, ...]] = raw.execute(text, list(map(parameters.__getitem__, names))).fetchall()
         except sqlite3.Error as error:
             translated = self._translate(error)
             if translated is error:
