@@ -239,9 +239,7 @@ def _check_owners(request: Mapping[str, Any]) -> None:
         owner = request.get(member)
         if owner is not None and owner != ACCOUNT_ID:
             raise AwsError(
-                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}",
-                code="AccessDenied",
-                status=403,
+                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}", code="AccessDenied"
             )
 
 
