@@ -18,7 +18,7 @@ import tidemill_tensorflow
 SWITCH, FORM = sys.argv[1:]
 if SWITCH == "on":
     tidemill_tensorflow.compile_training()
-    from tidemill_tensorflow.compiler import trials
+    from tidemill_tensorflow.compiler.variants import trials
 
     trials.MAX_ROUNDS = trials.MAX_SHORT_ROUNDS = trials.MIN_ROUNDS
 

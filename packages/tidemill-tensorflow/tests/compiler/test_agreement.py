@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidemill_tensorflow.compiler.agreement import EVERY, MAX_BALLOTS, Agreement
+from tidemill_tensorflow.compiler.several.agreement import EVERY, MAX_BALLOTS, Agreement
 
 VARIANTS = ("plain", "xla")
 

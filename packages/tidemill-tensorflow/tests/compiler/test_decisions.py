@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill_tensorflow.compiler.decisions import DecisionStore
-from tidemill_tensorflow.compiler.job import has_several_processes
+from tidemill_tensorflow.compiler.several.job import has_several_processes
+from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
 
 SCRIPT = """
 import os, sys, json
@@ -58,7 +58,7 @@ for _ in range(120):  # more than the trial of two variants takes at most
 FULL_DISK = """
 import os, sys
 from pathlib import Path
-from tidemill_tensorflow.compiler.decisions import DecisionStore
+from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
 directory = Path(sys.argv[2])
 store = DecisionStore(directory)
 store.write("kept", "xla")

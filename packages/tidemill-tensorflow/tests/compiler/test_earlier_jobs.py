@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tidemill_tensorflow.compiler.decisions import DecisionStore
-from tidemill_tensorflow.compiler.earlier_jobs import MAX_WAIT_S, record
-from tidemill_tensorflow.compiler.shapes import Shape
-from tidemill_tensorflow.compiler.trials import Trial
+from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
+from tidemill_tensorflow.compiler.variants.earlier_jobs import MAX_WAIT_S, record
+from tidemill_tensorflow.compiler.variants.shapes import Shape
+from tidemill_tensorflow.compiler.variants.trials import Trial
 
 
 def step(decision: str | None, step_s: float = 0.01, **different: Any) -> Any:

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tidemill_tensorflow.compiler.fused_updates import fuse_updates
-from tidemill_tensorflow.compiler.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.graphs.fused_updates import fuse_updates
+from tidemill_tensorflow.compiler.graphs.parts import Parts, take_apart
 
 Step = Callable[[Any], Any]
 FEATURES = np.random.default_rng(0).normal(size=(40, 8, 6))

@@ -12,10 +12,10 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import while_v2
 
-from tidemill_tensorflow.compiler import shape_rules
-from tidemill_tensorflow.compiler.loop_sizes import loops_of, size_lists, sizes_of
-from tidemill_tensorflow.compiler.loops import keep_sizes_known
-from tidemill_tensorflow.compiler.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.graphs import shape_rules
+from tidemill_tensorflow.compiler.graphs.loop_sizes import loops_of, size_lists, sizes_of
+from tidemill_tensorflow.compiler.graphs.loops import keep_sizes_known
+from tidemill_tensorflow.compiler.graphs.parts import Parts, take_apart
 
 LENGTH, UNITS = 6, 3
 ACTIVATIONS = ["gelu", "silu", "mish", "log_softmax", "hard_sigmoid", "softplus", "exponential"]

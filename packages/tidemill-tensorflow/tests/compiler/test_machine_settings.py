@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemill_tensorflow.compiler import load, step_times
+from tidemill_tensorflow.compiler import step_times
 from tidemill_tensorflow.compiler.machine_settings import DEFAULTS, MAX_STARTS, Record, choose
 from tidemill_tensorflow.compiler.step_times import MIN_INTERVALS, StepTimes
+from tidemill_tensorflow.compiler.variants import trials as load
 
 NAMES = [DEFAULTS, "one", "two"]
 
@@ -35,7 +36,7 @@ import tidemill_tensorflow
 tidemill_tensorflow.activate()
 import tensorflow as tf
 from tidemill_tensorflow import compiler
-from tidemill_tensorflow.compiler import load
+from tidemill_tensorflow.compiler.variants import trials as load
 
 load.BUSY_SHARE = 2.0  # other tests may use the CPUs
 weight = tf.Variable(tf.ones([4]))

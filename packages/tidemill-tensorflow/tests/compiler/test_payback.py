@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tidemill_tensorflow.compiler.payback import MAX_COST, MIN_RUNS, VARIABLE, Account, Ledger, max_cost_of
+from tidemill_tensorflow.compiler.variants.payback import MAX_COST, MIN_RUNS, VARIABLE, Account, Ledger, max_cost_of
 
 SIZE = 1000
 STEP_S = 0.01
@@ -262,7 +262,7 @@ import tidemill_tensorflow
 tidemill_tensorflow.compile_training(report_dir=sys.argv[1])
 import threading
 import tensorflow as tf
-from tidemill_tensorflow.compiler import functions
+from tidemill_tensorflow.compiler.graphs import functions
 
 begun, queue = threading.Event(), tf.queue.FIFOQueue(1, tf.float32)
 

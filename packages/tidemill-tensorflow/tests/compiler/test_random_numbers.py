@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler.draws import Draws
-from tidemill_tensorflow.compiler.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.graphs.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.graphs.random_numbers import Draws
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidemill_tensorflow.compiler.earlier_jobs import BY_SHAPE
+from tidemill_tensorflow.compiler.variants.earlier_jobs import BY_SHAPE
 
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
 LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]

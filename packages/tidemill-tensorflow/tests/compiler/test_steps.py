@@ -15,7 +15,7 @@ tidemill_tensorflow.compile_training()
 import keras
 import tensorflow as tf
 from tidemill_tensorflow import compiler
-from tidemill_tensorflow.compiler.parts import Parts
+from tidemill_tensorflow.compiler.graphs.parts import Parts
 
 tried, compiled_for = [], Parts.compiled_for
 
@@ -132,7 +132,8 @@ tidemill_tensorflow.compile_training()
 import keras
 import tensorflow as tf
 from tidemill_tensorflow import compiler
-from tidemill_tensorflow.compiler import parts, steps
+from tidemill_tensorflow.compiler.graphs import parts
+from tidemill_tensorflow.compiler import steps
 
 taken, take_apart = [], steps.take_apart
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tidemill_tensorflow.compiler.report import times
-from tidemill_tensorflow.compiler.trials import MAX_ROUNDS, MAX_SHORT_ROUNDS, MIN_ROUNDS, PLAIN, Times, Trial
+from tidemill_tensorflow.compiler.variants.trials import MAX_ROUNDS, MAX_SHORT_ROUNDS, MIN_ROUNDS, PLAIN, Times, Trial
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,21 @@
 """The training compiler: each training step runs as TensorFlow's graph or compiled by XLA, whichever is faster.
 
 TensorFlow traces the functions of a script as usual. If a traced function computes or applies gradients, and its
-training is long enough for that (`payback`), XLA compiles a second form of its graph in the background (`background`,
-`parts`, `regions`, `random_numbers`), on copies of the variables. Real
-steps of the script then alternate between both forms (`steps`, `trials`), until their paired times decide. Every step
-trains, in the order of the script, with the same random numbers.
+training is long enough for that, XLA compiles a second form of its graph in the background, on copies of the variables.
+Real steps of the script then alternate between both forms, until their paired times decide. Every step trains, in the
+order of the script, with the same random numbers.
 
-If a function runs on several devices, the gradients of each replica are compiled (`replicas`, `devices`). If a function
-communicates with other processes, all processes choose the same variant together (`shared_steps`, `agreement`,
-`groups`); ops that depend on the communication are not compiled. A step of a pipeline of smp is compiled segment by
-segment (`pipelines`, `pipeline_steps`). Keras's `fit` may call a compiled step for several batches at once
-(`keras_batches`, `several_runs`). Loops over batches of any size get constant sizes (`loop_sizes`, `shape_rules`). A
-job tells later jobs what it chose for a function (`decisions`, `earlier_jobs`). If a job asks for it, settings that
-TensorFlow reads when it starts are tried, one per job (`machine_settings`, `step_times`).
+Five files to read first:
+
+- `interception`: each call of a traced function goes through a step of the compiler
+- `session`: which functions train, and what belongs to all of them: store, log, report, background thread
+- `steps`: a function of one process, split and compiled when that pays, and the variant that each call runs
+- `report`: what the user reads about that
+- `background`: the thread that compiles, and the threads of XLA
+
+Behind them are three packages, of which each uses only those before it: `graphs` (a function's graph, cut and changed
+until XLA compiles it), `variants` (the choice between variants by time and cost, kept for later jobs) and `several`
+(processes that choose together, and batches in one call).
 """
 
 from __future__ import annotations
@@ -69,8 +72,9 @@ def compile_training(
             f"the training compiler needs TensorFlow {wanted} or newer, and this is {tf.__version__}: use"
             f" framework_version={wanted!r}"
         )
-    from tidemill_tensorflow.compiler import interception, machine_settings, payback
+    from tidemill_tensorflow.compiler import interception, machine_settings
     from tidemill_tensorflow.compiler.session import Options, Session
+    from tidemill_tensorflow.compiler.variants import payback
 
     session = Session(
         Options(
@@ -81,5 +85,6 @@ def compile_training(
             max_cost=payback.max_cost_of(max_cost),
         )
     )
-    interception.install(session)
+    interception.install(session.step_of, restart=session.restart_random_ops, advise=session.advise)
+    session.batches.watch()
     _sessions.append(session)

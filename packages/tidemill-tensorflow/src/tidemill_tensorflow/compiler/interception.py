@@ -1,17 +1,24 @@
-"""Intercept the script's calls of traced functions."""
+"""Intercept the script's calls of traced functions, and what else of TensorFlow and Keras the compiler watches."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorflow.python.eager import backprop, context, record
 from tensorflow.python.eager.polymorphic_function import concrete_function
 
-from tidemill_tensorflow.compiler import jit, loops, missing_trainer
+from tidemill_tensorflow.compiler import missing_trainer
+from tidemill_tensorflow.compiler.graphs import loops
+from tidemill_tensorflow.compiler.variants import jit
 
 if TYPE_CHECKING:
-    from tidemill_tensorflow.compiler.session import Session
+    from collections.abc import Callable, Sequence
+
+    import tensorflow as tf
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
 __all__ = ["install"]
 
@@ -24,15 +31,28 @@ _ADVICE = (
 )
 
 
-def install(session: Session) -> None:
-    """Route every eager call of a traced function through a session."""
+def install(
+    step_of: Callable[[ConcreteFunction], TracedStep | None],
+    *,
+    restart: Callable[[], None],
+    advise: Callable[[str], None],
+) -> None:
+    """Route every eager call of a traced function through its step, if it has one.
+
+    Args:
+        step_of: Returns the step of a traced function, or None for functions that do not train.
+        restart: Called when the script sets a seed, to restart random ops as TensorFlow does.
+        advise: Called with a line for the log that tells how the script could be compiled.
+    """
     original = concrete_function.ConcreteFunction._call_flat
 
     @functools.wraps(original)
-    def call_flat(self: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
+    def call_flat(
+        self: ConcreteFunction, tensor_inputs: Sequence[tf.Tensor], captured_inputs: Sequence[tf.Tensor]
+    ) -> object:
         if not context.executing_eagerly():
             return original(self, tensor_inputs, captured_inputs)
-        step = session.step_of(self)
+        step = step_of(self)
         if step is None:
             return original(self, tensor_inputs, captured_inputs)
         if record.could_possibly_record():
@@ -45,20 +65,19 @@ def install(session: Session) -> None:
     jit.watch_keras()
     loops.keep_sizes_known()
     loops.limit_loops_of_tf_keras()
-    session.batches.watch()
     missing_trainer.watch_transformers()
-    _watch_seeds(session)
-    _advise_on_eager_gradients(session)
+    _watch_seeds(restart)
+    _advise_on_eager_gradients(advise)
 
 
-def _watch_seeds(session: Session) -> None:
-    """Restart random ops when the script sets a seed, as TensorFlow restarts its own by clearing their kernels."""
+def _watch_seeds(restart: Callable[[], None]) -> None:
+    """Call a function when the script sets a seed, after which TensorFlow's own random ops start anew."""
 
-    def restarting(original: Any) -> Any:
+    def restarting(original: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(original)
-        def clear(self: Any, *arguments: Any, **named: Any) -> Any:
+        def clear(self: context.Context, *arguments: object, **named: object) -> object:
             result = original(self, *arguments, **named)
-            session.restart_random_ops()
+            restart()
             return result
 
         return clear
@@ -67,18 +86,17 @@ def _watch_seeds(session: Session) -> None:
         setattr(context.Context, name, restarting(getattr(context.Context, name)))
 
 
-def _advise_on_eager_gradients(session: Session) -> None:
+def _advise_on_eager_gradients(advise: Callable[[str], None]) -> None:
     original = backprop.GradientTape.gradient
     seen = 0
 
     @functools.wraps(original)
-    def gradient(self: Any, *arguments: Any, **named: Any) -> Any:
+    def gradient(self: tf.GradientTape, *arguments: object, **named: object) -> object:
         nonlocal seen
         if seen < EAGER_GRADIENTS and context.executing_eagerly():
             seen += 1
             if seen == EAGER_GRADIENTS:
-                session.advice.append(_ADVICE)
-                session.note(_ADVICE)
+                advise(_ADVICE)
         return original(self, *arguments, **named)
 
     backprop.GradientTape.gradient = gradient

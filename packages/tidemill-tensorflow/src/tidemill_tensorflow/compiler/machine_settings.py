@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill_tensorflow.compiler import job, small_files
+from tidemill_tensorflow.compiler.several import job
+from tidemill_tensorflow.compiler.variants import small_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

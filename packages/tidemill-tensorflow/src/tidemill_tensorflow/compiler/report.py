@@ -6,17 +6,16 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from tidemill_tensorflow.compiler.trials import PLAIN
+from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tidemill_tensorflow.compiler.machine_settings import MachineSettings
-    from tidemill_tensorflow.compiler.shapes import Shape
-    from tidemill_tensorflow.compiler.shared_steps import SharedStep
-    from tidemill_tensorflow.compiler.steps import Step
-    from tidemill_tensorflow.compiler.trials import Trial
+    from tidemill_tensorflow.compiler.variants.shapes import Shape
+    from tidemill_tensorflow.compiler.variants.traced import TracedStep
+    from tidemill_tensorflow.compiler.variants.trials import Trial
 
 __all__ = ["as_dict", "brief", "setting", "summary", "times", "write"]
 
@@ -25,7 +24,7 @@ MAX_SHAPES = 20
 
 
 def as_dict(
-    steps: Sequence[Step | SharedStep],
+    steps: Sequence[TracedStep],
     *,
     advice: Sequence[str],
     deterministic: bool,
@@ -47,7 +46,7 @@ def setting(settings: MachineSettings) -> str:
     return f"machine setting of this job: {settings.name}" + (f" (steps of earlier jobs: {times})" if times else "")
 
 
-def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str:
+def summary(steps: Sequence[TracedStep], *, advice: Sequence[str]) -> str:
     """Return a summary of one line."""
     if not steps:
         return "no function of the script is a training step" + "".join(f"; {each}" for each in advice)
@@ -59,9 +58,9 @@ def summary(steps: Sequence[Step | SharedStep], *, advice: Sequence[str]) -> str
     return "; ".join(parts)
 
 
-def undecided(step: Step | SharedStep) -> str:
+def undecided(step: TracedStep) -> str:
     """Return how a function without a decision runs, and why it has none."""
-    first = "xla" if getattr(step, "begins_with_xla", False) else "plain"
+    first = "xla" if step.begins_with_xla else "plain"
     return f"{first}, {step.account.wanted()}" if not step.has_begun else f"undecided, {first} so far"
 
 
@@ -103,7 +102,7 @@ def _setting(settings: MachineSettings) -> dict[str, Any]:
     return {"name": settings.name, "earlier_step_ms": earlier}
 
 
-def _function(step: Step | SharedStep) -> dict[str, Any]:
+def _function(step: TracedStep) -> dict[str, Any]:
     shapes = sorted(step.shapes.values(), key=lambda shape: -shape.calls)
     return {
         "name": step.name,
@@ -115,7 +114,7 @@ def _function(step: Step | SharedStep) -> dict[str, Any]:
         "not_compiled": None if step.reason or step.has_begun else step.account.wanted(),
         "number_of_shapes": len(shapes),
         "varying_arguments": _varying(step),
-        "batches_at_once": _batches(getattr(step, "at_once", None)),
+        "batches_at_once": _batches(step.at_once),
         "shapes": [_shape(shape) for shape in shapes[:MAX_SHAPES]],
     }
 
@@ -151,7 +150,7 @@ def _shape(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _varying(step: Step | SharedStep) -> list[str]:
+def _varying(step: TracedStep) -> list[str]:
     """Return the arguments whose shapes differ between calls, each with up to four of its shapes."""
     if len(step.shapes) < 2:
         return []

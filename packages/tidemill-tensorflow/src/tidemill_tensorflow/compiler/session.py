@@ -16,29 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.framework import config
 
-from tidemill_tensorflow.compiler import earlier_jobs, jit, job, report
-from tidemill_tensorflow.compiler.agreement import Agreement
+from tidemill_tensorflow.compiler import report
 from tidemill_tensorflow.compiler.background import Background
-from tidemill_tensorflow.compiler.decisions import DecisionStore
-from tidemill_tensorflow.compiler.fingerprints import machine
-from tidemill_tensorflow.compiler.groups import communicates, group_of, group_of_smp, ranks_of_smp
-from tidemill_tensorflow.compiler.keras_batches import COUNT, KerasBatches
+from tidemill_tensorflow.compiler.graphs.fingerprints import machine
+from tidemill_tensorflow.compiler.graphs.nodes import communicates, is_training_step, nodes_of
 from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
-from tidemill_tensorflow.compiler.parts import is_training_step, nodes_of
-from tidemill_tensorflow.compiler.payback import MAX_COST, Ledger
-from tidemill_tensorflow.compiler.pipeline_steps import PipelineStep
-from tidemill_tensorflow.compiler.pipelines import averages, is_measurement, is_pipeline
-from tidemill_tensorflow.compiler.shapes import FUSED, XLA
-from tidemill_tensorflow.compiler.shared_steps import SharedStep
+from tidemill_tensorflow.compiler.several import job
+from tidemill_tensorflow.compiler.several.agreement import Agreement
+from tidemill_tensorflow.compiler.several.groups import group_of, group_of_smp, ranks_of_smp
+from tidemill_tensorflow.compiler.several.keras_batches import COUNT, KerasBatches
+from tidemill_tensorflow.compiler.several.pipeline_steps import PipelineStep
+from tidemill_tensorflow.compiler.several.pipelines import averages, is_measurement, is_pipeline
+from tidemill_tensorflow.compiler.several.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.step_times import StepTimes
-from tidemill_tensorflow.compiler.steps import NOT_STORED, Step
-from tidemill_tensorflow.compiler.trials import PLAIN, Trial
+from tidemill_tensorflow.compiler.steps import Step
+from tidemill_tensorflow.compiler.variants import earlier_jobs, jit
+from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
+from tidemill_tensorflow.compiler.variants.payback import MAX_COST, Ledger
+from tidemill_tensorflow.compiler.variants.shapes import FUSED, XLA
+from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from tidemill_tensorflow.compiler.machine_settings import MachineSettings
-    from tidemill_tensorflow.compiler.shapes import Shape
+    from tidemill_tensorflow.compiler.several.several_runs import GroupedStep, Grouping
+    from tidemill_tensorflow.compiler.variants.shapes import Shape
+    from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
 __all__ = ["Options", "Session"]
 
@@ -69,7 +73,7 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.steps: list[Step | SharedStep] = []
+        self.steps: list[TracedStep] = []
         self.advice: list[str] = []
         settings = options.machine_settings
         # Another setting may make another variant the fastest.
@@ -77,8 +81,8 @@ class Session:
         # The times of settings are only comparable between jobs that have decided.
         self.ledger = Ledger(math.inf if settings is not None else options.max_cost)
         self._store = DecisionStore(options.cache_dir, setting=setting) if options.cache_dir is not None else None
-        self._known: weakref.WeakKeyDictionary[Any, Step | SharedStep | None] = weakref.WeakKeyDictionary()
-        self._gone: deque[Step | SharedStep] = deque()
+        self._known: weakref.WeakKeyDictionary[Any, TracedStep | None] = weakref.WeakKeyDictionary()
+        self._gone: deque[TracedStep] = deque()
         self._background = Background()
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
@@ -101,7 +105,7 @@ class Session:
         """Whether the options or the script's TensorFlow settings require the same results in every run."""
         return self.options.deterministic or config.is_op_determinism_enabled()
 
-    def step_of(self, concrete: Any) -> Step | SharedStep | None:
+    def step_of(self, concrete: Any) -> TracedStep | None:
         """Return the step of a traced function, or None if the function is not a training step."""
         try:
             return self._known[concrete]
@@ -128,7 +132,7 @@ class Session:
             return not is_measurement(concrete)  # the part of a pipeline on one rank may have no gradients
         return is_training_step(concrete)
 
-    def _new_step(self, concrete: Any) -> Step | SharedStep:
+    def _new_step(self, concrete: Any) -> TracedStep:
         by_keras = jit.is_chosen_by_keras(concrete)
         if not job.has_several_processes():
             step = Step(concrete, self, begins_with_xla=by_keras)
@@ -144,7 +148,7 @@ class Session:
                 return SharedStep(concrete, self, self._agreement)
         return Step(concrete, self, begins_with_xla=by_keras)
 
-    def _new_part_of_pipeline(self, concrete: Any) -> Step | SharedStep:
+    def _new_part_of_pipeline(self, concrete: Any) -> TracedStep:
         nodes = list(nodes_of(concrete))
         ranks = ranks_of_smp(averages=averages(nodes)) if is_pipeline(nodes) else ()
         if len(ranks) < 2:
@@ -158,12 +162,10 @@ class Session:
             self._of_pipelines[ranks] = Agreement(group_of_smp(ranks), (PLAIN, XLA, FUSED))
         return PipelineStep(concrete, self, self._of_pipelines[ranks])
 
-    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str, *, wait: bool) -> None:
-        """Compile a step in the background. Wait for it in deterministic runs, or if `wait` is set."""
-        if self.is_deterministic and self.stored_decision(key) is None:
-            shape.reason = NOT_STORED
-            return
-        self.run_in_background(step, lambda: step.compile(shape, arguments), wait=wait)
+    def advise(self, text: str) -> None:
+        """Write advice for the script to the log and the report."""
+        self.advice.append(text)
+        self.note(text)
 
     def restart_random_ops(self) -> None:
         """Restart the sequences of stateful random ops. Called when the script sets a seed."""
@@ -185,25 +187,26 @@ class Session:
             return None
         return self._store.read(key)
 
-    def note_decision(self, step: Step | SharedStep, shape: Shape, key: str) -> None:
+    def note_decision(self, step: TracedStep, shape: Shape) -> None:
         """Store a decision, log it, and update the report."""
         assert shape.trial is not None and shape.trial.decision is not None
-        self._decisions[key] = shape.trial.decision
+        self._decisions[shape.key] = shape.trial.decision
         if self._store is not None and (job.is_first() or not job.has_several_processes()):
-            self._store.write(key, shape.trial.decision)
+            self._store.write(shape.key, shape.trial.decision)
             if job.has_several_processes() and step.key is not None and shape.trial.decision != PLAIN:
                 self._store.write(step.key, earlier_jobs.BY_SHAPE)
         self.note(f"{step.name} {report.brief(shape.shapes)}: {shape.trial.decision} ({report.times(shape.trial)})")
         self._tell_later_jobs()
         self._write_report()
 
-    def runs_wanted(self, step: Step) -> int:
-        """Return how many runs this call of a step must do: more than 1 only if Keras's `fit` groups batches."""
-        return self.batches.runs_wanted(step)
+    def runs_wanted(self, grouping: Grouping) -> int:
+        """Return how many runs this call of the step of `fit` must do: more than 1 only if `fit` groups batches."""
+        return self.batches.runs_wanted(grouping)
 
-    def note_batches(self, step: Step, trial: Trial, key: str) -> None:
+    def note_batches(self, step: GroupedStep, key: str) -> None:
         """Store a decision on several batches per call, log it, and update the report."""
-        assert trial.decision is not None
+        trial = step.at_once
+        assert trial is not None and trial.decision is not None
         if self._store is not None:
             self._store.write(key, trial.decision)
         chosen = "1 batch" if trial.decision == PLAIN else f"{COUNT} batches"
@@ -212,7 +215,7 @@ class Session:
         self._tell_later_jobs()
         self._write_report()
 
-    def note_fallback(self, step: Step | SharedStep, reason: str, *, how: str = "plain") -> None:
+    def note_fallback(self, step: TracedStep, reason: str, *, how: str = "plain") -> None:
         """Log that a function runs plain, or `how` else it runs, and why; update the report."""
         self.note(f"{step.name} runs {how}: {reason}")
         self._write_report()
@@ -250,7 +253,7 @@ class Session:
         self.note(report.summary(self.steps, advice=self.advice))
         self._write_report()
 
-    def run_in_background(self, step: Step | SharedStep, work: Callable[[], None], *, wait: bool = False) -> None:
+    def run_in_background(self, step: TracedStep, work: Callable[[], None], *, wait: bool = False) -> None:
         """Run work in the background thread. If the work fails, the step runs plain. In deterministic runs, wait."""
 
         def run() -> None:

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import deque
 
-from tidemill_tensorflow.compiler.load import Load
+from tidemill_tensorflow.compiler.variants.trials import Load
 
 __all__ = ["StepTimes"]
 

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import job
-from tidemill_tensorflow.compiler.coordinator import Coordinator
-from tidemill_tensorflow.compiler.draws import Draws
-from tidemill_tensorflow.compiler.earlier_jobs import BY_SHAPE, key_of
-from tidemill_tensorflow.compiler.parts import Parts, nodes_of, take_apart
-from tidemill_tensorflow.compiler.payback import Account
-from tidemill_tensorflow.compiler.random_numbers import STATEFUL
-from tidemill_tensorflow.compiler.regions import NotCompilable
-from tidemill_tensorflow.compiler.several_runs import AT_ONCE, Grouping
-from tidemill_tensorflow.compiler.shapes import FUSED, XLA, Shape, names_of
-from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
-from tidemill_tensorflow.compiler.unsplit import Unsplit, unsplit
+from tidemill_tensorflow.compiler.graphs.nodes import NotCompilable, nodes_of
+from tidemill_tensorflow.compiler.graphs.parts import Parts, take_apart
+from tidemill_tensorflow.compiler.graphs.random_numbers import STATEFUL, Draws
+from tidemill_tensorflow.compiler.graphs.unsplit import Unsplit, unsplit
+from tidemill_tensorflow.compiler.several import job
+from tidemill_tensorflow.compiler.several.several_runs import Grouping
+from tidemill_tensorflow.compiler.variants.earlier_jobs import BY_SHAPE, key_of
+from tidemill_tensorflow.compiler.variants.shapes import AT_ONCE, FUSED, XLA, Shape
+from tidemill_tensorflow.compiler.variants.traced import NOT_STORED, Coordinator, TracedStep, first_lines
+from tidemill_tensorflow.compiler.variants.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidemill_tensorflow.compiler.step_times import StepTimes
 
-__all__ = ["NOT_STORED", "Step", "StepCoordinator", "first_lines"]
-
-NOT_STORED = "no decision is stored, and deterministic runs decide nothing by time"
+__all__ = ["Step", "StepCoordinator"]
 
 MAX_SHAPES = 4
 """Number of shapes that are compiled for one function."""
@@ -48,11 +44,8 @@ steps, its shape runs plain."""
 class StepCoordinator(Coordinator, Protocol):
     """Methods of the session that a step uses."""
 
-    def compile(self, step: Step, shape: Shape, arguments: Sequence[Any], key: str, *, wait: bool) -> None:
-        """Compile a step in the background. Return after that if `wait` is set."""
-
-    def runs_wanted(self, step: Step) -> int:
-        """Return how many runs this call of a step must do."""
+    def runs_wanted(self, grouping: Grouping) -> int:
+        """Return how many runs this call of the step of `fit` must do."""
         ...
 
     def decision_of_replica(self, key: str) -> str | None:
@@ -64,41 +57,23 @@ class StepCoordinator(Coordinator, Protocol):
         ...
 
 
-class Step:
-    """Traced training function. Every run trains, in any variant.
+class Step(TracedStep):
+    """Traced training function of one process.
 
     Attributes:
-        name: Name of the script's function.
-        shapes: State of each combination of argument shapes.
-        reason: Why the whole function runs plain, or None.
-        runs: Number of runs.
-        key: Key of the whole function in the store of decisions; None before the first run.
         draws: State of the stateful random ops.
-        argument_names: Names of the arguments whose shapes count.
         is_of_fit: Whether the function has the name of the step of `fit`, in Keras 3 or tf_keras.
-        at_once: The trial of single runs against several runs per call; None before the trial begins.
         grouping: Several runs per call.
         times: Steady step times, if the job compares machine settings; else None.
-        account: What the function has cost and trained, and what may begin now.
-        begins_with_xla: Whether the function is compiled by XLA without the compiler, because Keras chose so.
     """
 
     def __init__(self, concrete: Any, session: StepCoordinator, *, begins_with_xla: bool = False) -> None:
-        self.name: str = concrete.graph.name
-        self.shapes: dict[tuple[Any, ...], Shape] = {}
-        self.reason: str | None = None
-        self.runs = 0
-        self.key: str | None = None
+        super().__init__(concrete, session, begins_with_xla=begins_with_xla)
         self.draws = Draws()
-        self.argument_names: tuple[str, ...] = ()
         self.is_of_fit = "multi_step_on_iterator" in self.name or self.name == "train_function"
-        self.at_once: Trial | None = None
         self.grouping = Grouping(self)
         self.times: StepTimes | None = None
-        self.account = Account(session.ledger)
-        self.begins_with_xla = begins_with_xla
         self._session = session
-        self._clock = session.ledger.clock
         self._is_split = False
         self._is_due = False
         self._unsplit: Unsplit | None = None
@@ -109,12 +84,11 @@ class Step:
         self._whole: Callable[..., list[Any]] | None = None
         self._whole_asked = False
         self._xla_failure: str | None = None
-        self._pack = concrete.function_type.pack_output
         self._functions: dict[str, Callable[..., list[Any]] | None] = {}
 
     def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
         """Run one step, and return the function's results."""
-        count = self._session.runs_wanted(self)
+        count = self._session.runs_wanted(self.grouping) if self.is_of_fit else 1
         if self.key is None and self.reason is None:
             self._begin(concrete)
         elif not self._is_split and self.reason is None and self.account.may_begin():
@@ -140,10 +114,6 @@ class Step:
     def has_begun(self) -> bool:
         """Whether work on the function has begun, or an earlier job has shown that it need not."""
         return self._is_split
-
-    def main_shape(self) -> Shape | None:
-        """Return the shape with the most calls, or None before the first call."""
-        return max(list(self.shapes.values()), key=lambda shape: shape.calls, default=None)
 
     def has_static_shapes(self) -> bool:
         """Return whether the graph alone determines the shapes of the step's arguments."""
@@ -230,14 +200,11 @@ class Step:
         TensorFlow then optimizes this function and not that of the script.
         """
         try:
-            graph = unsplit(concrete, name=self._prefix(), is_alone=not job.has_several_processes())
+            graph = unsplit(concrete, name=self.prefix(), is_alone=not job.has_several_processes())
         except NotCompilable as error:
             self.give_up(str(error))
             return
         self._whole, self._unsplit = graph.plain(), graph
-
-    def _prefix(self) -> str:
-        return "tidemill_" + "".join(letter if letter.isalnum() else "_" for letter in self.name)
 
     def _draws_by_state(self) -> bool:
         return self._unsplit is not None
@@ -265,7 +232,7 @@ class Step:
         """Split the function into parts; later runs use the parts. Called in the background thread."""
         is_alone = not job.has_several_processes()
         try:
-            parts = take_apart(concrete, name=self._prefix(), is_alone=is_alone, whole=self._unsplit)
+            parts = take_apart(concrete, name=self.prefix(), is_alone=is_alone, whole=self._unsplit)
         except NotCompilable as error:
             self.give_up(str(error))
             return
@@ -334,7 +301,7 @@ class Step:
         """Free graphs and compiled code when the script's function is gone. What the report needs stays."""
         self._parts = self._whole = self._unsplit = None
         self._functions.clear()
-        self.grouping = Grouping(self)
+        self.grouping.release()
         for shape in self.shapes.values():
             shape.functions.clear()
 
@@ -408,7 +375,7 @@ class Step:
             trial.record(variant, Times(wall, time.process_time() - cpu))
             if trial.decision is not None and shape.trial is trial:
                 self._stay_whole(shape)
-                self._session.note_decision(self, shape, shape.key)
+                self._session.note_decision(self, shape)
         else:
             shape.last_s.append(wall)
             if variant == XLA and wall > SLOW_S:
@@ -471,7 +438,7 @@ class Step:
         key = self._parts.shapes_of(arguments)
         shape = self.shapes.get(key)
         if shape is None:
-            self.argument_names = names_of(self._parts, arguments)
+            self.argument_names = self._parts.names_of(arguments)
             shape = self.shapes[key] = Shape(key, f"{self._parts.fingerprint} {key}")
         return shape
 
@@ -486,10 +453,12 @@ class Step:
             shape.is_stored = knows and self._session.stored_decision(shape.key) is not None
         if shape.is_stored or (self._comes_often(shape, asked) and self._may_compile(shape, asked)):
             shape.asked = True
-            wait = shape.is_stored and self._known != BY_SHAPE
-            self._session.compile(self, shape, list(arguments), shape.key, wait=wait)
-            if shape.reason is not None:
+            if self._session.is_deterministic and self._session.stored_decision(shape.key) is None:
+                shape.reason = NOT_STORED
                 self._stay_whole(shape)
+                return
+            wait, work = shape.is_stored and self._known != BY_SHAPE, list(arguments)
+            self._session.run_in_background(self, lambda: self.compile(shape, work), wait=wait)
 
     def _comes_often(self, shape: Shape, asked: int) -> bool:
         all_calls = sum(each.calls for each in self.shapes.values())
@@ -525,9 +494,3 @@ class Step:
                 f"XLA compiled it again in {shape.slow} steps: a shape inside of it depends on a value; pad it"
                 " to a fixed length",
             )
-
-
-def first_lines(error: Exception) -> str:
-    """Return an error message as one line of up to 400 characters."""
-    text = " ".join(str(getattr(error, "message", error)).split())
-    return text[:400]

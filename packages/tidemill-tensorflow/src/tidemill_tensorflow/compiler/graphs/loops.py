@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
-from tidemill_tensorflow.compiler.imports import when_imported
+from tidemill_tensorflow.imports import when_imported
 
 __all__ = ["keep_sizes_known", "limit_loops_of_tf_keras"]
 

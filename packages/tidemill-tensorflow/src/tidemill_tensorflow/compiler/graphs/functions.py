@@ -15,7 +15,7 @@ from tidemill_tensorflow.compiler.background import on_one_core
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tidemill_tensorflow.compiler.regions import Region
+    from tidemill_tensorflow.compiler.graphs.nodes import Region
 
 __all__ = ["Link", "Part", "build", "chain", "copies", "distinct", "placeholder", "repeat", "warm_up"]
 

@@ -13,18 +13,18 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemill_tensorflow.compiler import jit, job
-from tidemill_tensorflow.compiler.coordinator import Coordinator
-from tidemill_tensorflow.compiler.imports import when_imported
-from tidemill_tensorflow.compiler.load import Load
-from tidemill_tensorflow.compiler.several_runs import AT_ONCE, MAX_STEP_S
-from tidemill_tensorflow.compiler.steps import Step
-from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial
+from tidemill_tensorflow.compiler.several import job
+from tidemill_tensorflow.compiler.variants import jit
+from tidemill_tensorflow.compiler.variants.shapes import AT_ONCE, MAX_STEP_S
+from tidemill_tensorflow.compiler.variants.traced import Coordinator
+from tidemill_tensorflow.compiler.variants.trials import PLAIN, Load, Times, Trial
+from tidemill_tensorflow.imports import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tidemill_tensorflow.compiler.shapes import Shape
+    from tidemill_tensorflow.compiler.several.several_runs import GroupedStep, Grouping
+    from tidemill_tensorflow.compiler.variants.shapes import Shape
 
 __all__ = ["BatchesCoordinator", "KerasBatches"]
 
@@ -41,8 +41,8 @@ _FRAMES = 4
 class BatchesCoordinator(Coordinator, Protocol):
     """Methods of the session that `KerasBatches` uses."""
 
-    def note_batches(self, step: Step, trial: Trial, key: str) -> None:
-        """Store a decision and log it."""
+    def note_batches(self, step: GroupedStep, key: str) -> None:
+        """Store a decision on several batches per call, and log it."""
 
 
 class KerasBatches:
@@ -56,7 +56,7 @@ class KerasBatches:
         self.wanted = 1
         self._promised: int | None = None
         self._session = session
-        self._seen: Step | None = None
+        self._seen: Grouping | None = None
         self._asked: Shape | None = None
         self._stored: str | None = None
 
@@ -65,13 +65,11 @@ class KerasBatches:
         when_imported("keras.src.backend.tensorflow.trainer", self._patch)
         when_imported("tf_keras.src.engine.data_adapter", self._patch_tf_keras)
 
-    def runs_wanted(self, step: Step) -> int:
-        """Return how many runs this call of a step must do, and remember the step if it may belong to `fit`."""
-        if not step.is_of_fit:
-            return 1
-        self._seen = step
+    def runs_wanted(self, grouping: Grouping) -> int:
+        """Return how many runs this call of a step of `fit` must do, and remember the step."""
+        self._seen = grouping
         if self._promised is not None:
-            step.account.promise(self._promised)
+            grouping.step.account.promise(self._promised)
             self._promised = None
         wanted, self.wanted = self.wanted, 1
         return wanted
@@ -132,9 +130,9 @@ class KerasBatches:
     def _grouped(self, steps: Iterator[Any], merged: Callable[[list[Any]], Any]) -> Iterator[Any]:
         """Yield the steps of an epoch, some of them as groups that `merged` makes one step."""
         while True:
-            step = self._seen
-            trial = None if step is None or step.reason is not None else self._trial_of(step)
-            if step is None or trial is None or (trial.decision is None and self._session.is_compiling):
+            seen = self._seen
+            trial = None if seen is None or seen.step.reason is not None else self._trial_of(seen)
+            if seen is None or trial is None or (trial.decision is None and self._session.is_compiling):
                 group, variant, is_timed = list(itertools.islice(steps, 1)), PLAIN, False
             else:
                 variant, is_timed = trial.next(), trial.decision is None
@@ -150,17 +148,18 @@ class KerasBatches:
                     self.wanted = 1
                     yield from group[1:]
                 elif self._seen is not None:
-                    self._seen.grouping.raise_end()
+                    self._seen.raise_end()
             else:
                 yield from group
             if is_timed and len(group) == COUNT:
-                assert step is not None and trial is not None
+                assert seen is not None and trial is not None
                 trial.record(variant, Times(time.perf_counter() - wall, time.process_time() - cpu))
                 if trial.decision is not None:
-                    self._session.note_batches(step, trial, _key(step))
+                    self._session.note_batches(seen.step, _key(seen.step))
 
-    def _trial_of(self, step: Step) -> Trial | None:
+    def _trial_of(self, grouping: Grouping) -> Trial | None:
         """Return the trial of single batches against several per call, or None if the step is not ready for it."""
+        step = grouping.step
         if step.at_once is not None:
             return step.at_once
         shape = step.main_shape()
@@ -172,15 +171,15 @@ class KerasBatches:
         if decision is None and self._session.is_deterministic:
             decision = PLAIN
         if decision != PLAIN:
-            if decision is None and not step.grouping.is_prepared and not step.account.may_group():
+            if decision is None and not grouping.is_prepared and not step.account.may_group():
                 return None
-            if not step.grouping.prepare(COUNT):
+            if not grouping.prepare(COUNT):
                 return None
         step.at_once = Trial((PLAIN, AT_ONCE), decision=decision, is_busy=Load().is_high)
         return step.at_once
 
 
-def _key(step: Step) -> str:
+def _key(step: GroupedStep) -> str:
     shape = step.main_shape()
     assert shape is not None
     return f"{shape.key} {COUNT} at once"

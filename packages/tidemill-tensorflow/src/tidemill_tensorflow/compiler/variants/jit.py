@@ -7,8 +7,8 @@ import inspect
 import sys
 from typing import Any
 
-from tidemill_tensorflow.compiler.flat_graphs import KERAS_STEP
-from tidemill_tensorflow.compiler.imports import when_imported
+from tidemill_tensorflow.compiler.graphs.flat_graphs import KERAS_STEP
+from tidemill_tensorflow.imports import when_imported
 
 __all__ = ["has_chosen_steps", "is_chosen_by_keras", "is_chosen_by_script", "watch_keras"]
 

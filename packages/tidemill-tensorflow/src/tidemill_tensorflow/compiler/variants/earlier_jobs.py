@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.several_runs import AT_ONCE, MAX_STEP_S
-from tidemill_tensorflow.compiler.trials import PLAIN, Trial
+from tidemill_tensorflow.compiler.graphs.fingerprints import fingerprint
+from tidemill_tensorflow.compiler.variants.shapes import AT_ONCE, MAX_STEP_S
+from tidemill_tensorflow.compiler.variants.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidemill_tensorflow.compiler.decisions import DecisionStore
-    from tidemill_tensorflow.compiler.shapes import Shape
+    from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
+    from tidemill_tensorflow.compiler.variants.shapes import Shape
 
 __all__ = ["BY_SHAPE", "key_of", "record"]
 

@@ -17,6 +17,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import op_def_registry
@@ -28,6 +29,7 @@ __all__ = [
     "REPLACED",
     "SIZES",
     "STATEFUL",
+    "Draws",
     "add_functions",
     "draws_by_state",
     "is_replaced",
@@ -290,3 +292,41 @@ def _unit_float64(high: Any, low: Any) -> Any:
     upper = tf.bitwise.bitwise_and(tf.cast(high, tf.uint64), tf.constant(0xFFFFF, tf.uint64))
     mantissa = tf.bitwise.bitwise_or(tf.bitwise.left_shift(upper, tf.constant(32, tf.uint64)), tf.cast(low, tf.uint64))
     return tf.bitcast(tf.bitwise.bitwise_or(mantissa, tf.constant(1023 << 52, tf.uint64)), tf.float64) - 1.0
+
+
+class Draws:
+    """State of the stateful random ops of one function.
+
+    TensorFlow's own ops keep their state to themselves. It follows from the number of values that they have drawn.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: Any = np.int64(0)
+
+    def restart(self) -> None:
+        """Start all sequences anew, as a new seed does."""
+        self._drawn = np.int64(0)
+
+    def state(self, ops: int, *, later: int = 0) -> tf.Tensor:
+        """Return the state before a run.
+
+        Args:
+            ops: Number of stateful random ops.
+            later: Number of runs between the last counted one and this one, which draw as many values as this one.
+
+        Returns:
+            int64 tensor of shape ``(ops + 1,)``: by op, the number of values that it has drawn; then `later`.
+        """
+        state = np.empty(ops + 1, np.int64)
+        state[:ops] = self._drawn
+        state[ops] = later
+        return tf.constant(state)
+
+    def add(self, sizes: Any, *, runs: int = 1) -> None:
+        """Count runs.
+
+        Args:
+            sizes: int64 array of shape ``(ops,)``: by op, the number of values that each run drew.
+            runs: Number of runs.
+        """
+        self._drawn = self._drawn + runs * np.asarray(sizes)

@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
-from tidemill_tensorflow.compiler.trials import PLAIN
+from tidemill_tensorflow.compiler.graphs import functions
+from tidemill_tensorflow.compiler.variants.shapes import AT_ONCE
+from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidemill_tensorflow.compiler.draws import Draws
-    from tidemill_tensorflow.compiler.parts import Parts
-    from tidemill_tensorflow.compiler.shapes import Shape
+    from tidemill_tensorflow.compiler.graphs.parts import Parts
+    from tidemill_tensorflow.compiler.graphs.random_numbers import Draws
+    from tidemill_tensorflow.compiler.variants.payback import Account
+    from tidemill_tensorflow.compiler.variants.shapes import Shape
+    from tidemill_tensorflow.compiler.variants.trials import Trial
 
-__all__ = ["AT_ONCE", "MAX_STEP_S", "Grouping"]
-
-AT_ONCE = "at_once"
-MAX_STEP_S = 0.03
-"""Longest step, in seconds, for which several batches are tried. Python's share of a longer step, about 1 ms, is less
-than the share of time for which a variant is chosen, and building the call takes longer, since such steps are large."""
+__all__ = ["GroupedStep", "Grouping"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,12 @@ class SeveralRuns:
 class GroupedStep(Protocol):
     """Methods of a step that `Grouping` uses."""
 
-    shapes: dict[tuple[Any, ...], Shape]
+    name: str
+    shapes: dict[tuple[object, ...], Shape]
     draws: Draws
+    reason: str | None
+    account: Account
+    at_once: Trial | None
 
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls."""
@@ -83,12 +85,12 @@ class GroupedStep(Protocol):
 class Grouping:
     """Several runs of one step per call: requested by `fit`, compiled in the background, and then used.
 
-    Args:
+    Attributes:
         step: The step.
     """
 
     def __init__(self, step: GroupedStep) -> None:
-        self._step = step
+        self.step = step
         self._runs: SeveralRuns | None = None
         self._requested = 0
         self._ended: tf.errors.OutOfRangeError | None = None
@@ -105,13 +107,17 @@ class Grouping:
 
     def prepare(self, count: int) -> bool:
         """Request the compilation of several runs per call for the main shape; return whether it has finished."""
-        if self._requested == 0 and self._step.can_group():
+        if self._requested == 0 and self.step.can_group():
             self._requested = count
         return self._runs is not None
 
     def can_run(self, count: int) -> bool:
         """Return whether a call can do this number of runs."""
         return count > 1 and self._runs is not None and self._runs.count == count
+
+    def release(self) -> None:
+        """Free the compiled code."""
+        self._runs, self._requested = None, 0
 
     def raise_end(self) -> None:
         """Raise the error that ended the data in the last call, if the data ended after some runs of this call."""
@@ -135,7 +141,7 @@ class Grouping:
             except (ValueError, TypeError, tf.errors.OpError):
                 return  # each call keeps running one batch, as in the script
 
-        self._step.run_in_background(compile)
+        self.step.run_in_background(compile)
 
     def run(self, parts: Parts, common: list[Any]) -> list[Any]:
         """Run several steps in one call, and return the slots of the last step.
@@ -145,12 +151,12 @@ class Grouping:
         assert self._runs is not None
         runs = self._take_batches(parts, common, self._runs.count)
         arguments = [[slots[index] for index in parts.reads[1]] for slots in runs]
-        shape = self._step.shapes[self._runs.shapes]
+        shape = self.step.shapes[self._runs.shapes]
         is_whole = self._ended is None and all(parts.shapes_of(each) == self._runs.shapes for each in arguments)
         if not is_whole or shape.decision != self._runs.variant:
             slots = self._run_one_by_one(parts, runs)
             if self._ended is not None:
-                self._step.end_of_data(parts, common)
+                self.step.end_of_data(parts, common)
             return slots
         filled = [[*run, *results] for run, results in zip(runs, self._runs(arguments))]  # noqa: B905
         slots = filled.pop()
@@ -158,7 +164,7 @@ class Grouping:
             parts.after(*[earlier[index] for index in parts.reads[2]])
         shape.calls += self._runs.count
         shape.count(AT_ONCE, self._runs.count)
-        self._step.count(parts, slots, self._runs.count)
+        self.step.count(parts, slots, self._runs.count)
         return slots
 
     def _take_batches(self, parts: Parts, common: list[Any], count: int) -> list[list[Any]]:
@@ -166,11 +172,11 @@ class Grouping:
         runs: list[list[Any]] = []
         try:
             for index in range(count):
-                before = self._step.before(parts, common, later=index)
+                before = self.step.before(parts, common, later=index)
                 runs.append([*common, *before])
         except tf.errors.OutOfRangeError as error:
             if not runs:
-                self._step.end_of_data(parts, common)
+                self.step.end_of_data(parts, common)
                 raise
             self._ended = error
         return runs
@@ -182,9 +188,9 @@ class Grouping:
                 parts.after(*[slots[index] for index in parts.reads[2]])
             slots = run
             if parts.random_ops > 0:  # an earlier one of these runs may have drawn values of other sizes
-                slots[parts.common_slots] = self._step.draws.state(parts.random_ops)
-            slots += self._step.run_variant(parts, [slots[index] for index in parts.reads[1]])
-            self._step.count(parts, slots)
+                slots[parts.common_slots] = self.step.draws.state(parts.random_ops)
+            slots += self.step.run_variant(parts, [slots[index] for index in parts.reads[1]])
+            self.step.count(parts, slots)
         return slots
 
 

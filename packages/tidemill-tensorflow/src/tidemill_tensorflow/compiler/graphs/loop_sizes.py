@@ -15,10 +15,9 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, full_name, node_of
-from tidemill_tensorflow.compiler.random_numbers import with_kernels
-from tidemill_tensorflow.compiler.regions import Region, reach, region_of
-from tidemill_tensorflow.compiler.shape_rules import shapes_follow_from_inputs
+from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph, Region, full_name, node_of, reach, region_of
+from tidemill_tensorflow.compiler.graphs.random_numbers import with_kernels
+from tidemill_tensorflow.compiler.graphs.shape_rules import shapes_follow_from_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

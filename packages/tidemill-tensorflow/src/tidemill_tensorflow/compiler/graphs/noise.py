@@ -14,9 +14,8 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import handle_data_util
 
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, full_name, node_of
-from tidemill_tensorflow.compiler.random_numbers import is_replaced
-from tidemill_tensorflow.compiler.regions import Region, has_effect, region_of
+from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph, Region, full_name, has_effect, node_of, region_of
+from tidemill_tensorflow.compiler.graphs.random_numbers import is_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemill_tensorflow.compiler.trials import PLAIN
+from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
-    from tidemill_tensorflow.compiler.groups import Group
+    from tidemill_tensorflow.compiler.several.groups import Group
 
 __all__ = ["Agreement", "Ballot"]
 

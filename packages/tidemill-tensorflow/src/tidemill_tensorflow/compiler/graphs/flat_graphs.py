@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
 
+from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph, node_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["KERAS_STEP", "FlatGraph", "data_inputs", "flatten", "full_name", "node_of"]
+__all__ = ["KERAS_STEP", "flatten"]
 
 KERAS_STEP = "one_step_on_data"
 """Text in the names of the functions that Keras 3 compiles by its own choice."""
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
-
-
-@dataclass(frozen=True)
-class FlatGraph:
-    """Graph of a function whose calls are inlined.
-
-    Attributes:
-        graph_def: The GraphDef; loop bodies and branches stay functions of its library.
-        inputs: Names of the placeholders, in the order of the function's flat arguments (captures last).
-        outputs: Tensor names ``node:k``, in the order of the function's flat results.
-    """
-
-    graph_def: Any
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
@@ -62,21 +48,6 @@ def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
         flat.node.add().CopyFrom(node)
     inputs = tuple(tensor.op.name for tensor in concrete.graph.inputs)
     return FlatGraph(flat, inputs, tuple(outputs))
-
-
-def node_of(reference: str) -> str:
-    """Return the node name of an input reference: ``x`` for ``x:1`` and for ``^x``."""
-    return reference.lstrip("^").split(":")[0]
-
-
-def data_inputs(node: Any) -> list[str]:
-    """Return the names of the nodes whose values a node uses."""
-    return [node_of(reference) for reference in node.input if not reference.startswith("^")]
-
-
-def full_name(reference: str) -> str:
-    """Return the full name of a tensor: ``x:0`` for ``x``."""
-    return reference if ":" in reference else f"{reference}:0"
 
 
 def _reachable(nodes: Iterable[Any], functions: Mapping[str, Any]) -> list[Any]:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.core.framework import graph_pb2
 
-from tidemill_tensorflow.compiler import functions
-from tidemill_tensorflow.compiler.devices import by_device, devices_of
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, has_effect, is_write, region_of
+from tidemill_tensorflow.compiler.graphs import functions
+from tidemill_tensorflow.compiler.graphs.devices import by_device, devices_of
+from tidemill_tensorflow.compiler.graphs.nodes import Cut, NotCompilable, Region, has_effect, is_write, region_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tidemill_tensorflow.compiler.flat_graphs import FlatGraph
+    from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph
 
 __all__ = ["NOTHING", "ReplicaStep", "Replicas", "build_step", "split"]
 

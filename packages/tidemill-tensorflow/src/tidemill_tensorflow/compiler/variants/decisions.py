@@ -11,8 +11,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from tidemill_tensorflow.compiler import small_files
-from tidemill_tensorflow.compiler.fingerprints import machine
+from tidemill_tensorflow.compiler.graphs.fingerprints import machine
+from tidemill_tensorflow.compiler.variants import small_files
 
 __all__ = ["DecisionStore"]
 

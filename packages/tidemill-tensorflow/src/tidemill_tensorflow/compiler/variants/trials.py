@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PLAIN", "Times", "Trial", "turns"]
+__all__ = ["PLAIN", "Load", "Times", "Trial", "turns"]
 
 PLAIN = "plain"
 
@@ -173,3 +176,32 @@ class Trial:
         logs = sorted(math.log(max(seconds(plain), _MIN_S) / max(seconds(other), _MIN_S)) for plain, other in pairs)
         trimmed = logs[len(logs) // 6 : len(logs) - len(logs) // 6]
         return _Gain(statistics.fmean(trimmed), statistics.stdev(trimmed) / math.sqrt(len(trimmed)))
+
+
+_STAT = Path("/proc/stat")
+_BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
+"""user, nice, system, irq, softirq, steal."""
+BUSY_SHARE = 0.15
+"""Share of the machine's CPU time used by other processes above which wall times are unreliable."""
+
+
+class Load:
+    """CPU time of other processes since the creation of this object; 0 if ``/proc/stat`` cannot be read."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._others_s = _others_s()
+
+    def is_high(self) -> bool:
+        """Return whether other processes used more than 15 % of all CPUs."""
+        elapsed_s = time.perf_counter() - self._begin
+        return _others_s() - self._others_s > BUSY_SHARE * elapsed_s * (os.cpu_count() or 1)
+
+
+def _others_s() -> float:
+    try:
+        fields = _STAT.read_text().split(maxsplit=9)[1:9]
+    except OSError:
+        return 0.0
+    busy = sum(int(fields[index]) for index in _BUSY_FIELDS) / os.sysconf("SC_CLK_TCK")
+    return busy - time.process_time()

@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
-from tidemill_tensorflow.compiler.earlier_jobs import key_of
-from tidemill_tensorflow.compiler.load import Load
-from tidemill_tensorflow.compiler.parts import nodes_of, take_apart
-from tidemill_tensorflow.compiler.payback import Account
-from tidemill_tensorflow.compiler.regions import NotCompilable
-from tidemill_tensorflow.compiler.shapes import XLA, Shape, names_of
-from tidemill_tensorflow.compiler.steps import first_lines
-from tidemill_tensorflow.compiler.trials import PLAIN, Times, Trial, turns
+from tidemill_tensorflow.compiler.graphs import functions
+from tidemill_tensorflow.compiler.graphs.nodes import NotCompilable, nodes_of
+from tidemill_tensorflow.compiler.graphs.parts import take_apart
+from tidemill_tensorflow.compiler.variants.earlier_jobs import key_of
+from tidemill_tensorflow.compiler.variants.shapes import XLA, Shape
+from tidemill_tensorflow.compiler.variants.traced import NOT_STORED, TracedStep, first_lines
+from tidemill_tensorflow.compiler.variants.trials import PLAIN, Load, Times, Trial, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidemill_tensorflow.compiler.agreement import Agreement, Ballot
-    from tidemill_tensorflow.compiler.coordinator import Coordinator
-    from tidemill_tensorflow.compiler.parts import Parts
+    from tidemill_tensorflow.compiler.graphs.parts import Parts
+    from tidemill_tensorflow.compiler.several.agreement import Agreement, Ballot
+    from tidemill_tensorflow.compiler.variants.traced import Coordinator
 
 __all__ = ["SharedStep"]
 
@@ -36,35 +34,18 @@ LATE = "the processes of the job had decided already when this function was firs
 REFUSED = "another process of the job cannot compile it, or did not in time"
 
 
-class SharedStep:
-    """Traced training function that communicates with other processes. Every run trains, in either variant.
+class SharedStep(TracedStep):
+    """Traced training function that communicates with other processes. It has at most one combination of shapes.
 
-    Attributes:
-        name: Name of the script's function.
-        shapes: The compiled combination of argument shapes; at most one.
-        reason: Why the whole function runs plain, or None.
-        runs: Number of runs.
-        draws: Same as in `Step`. Not used, because functions with stateful random ops stay plain.
-        argument_names: Names of the arguments whose shapes count.
-        key: Key of the whole function in the store of decisions; None before the first run.
-        account: What the function has cost and trained. That of rank 0 decides when all ranks begin.
+    The account of rank 0 decides when all ranks begin. Functions with stateful random ops stay plain.
     """
 
     def __init__(self, concrete: Any, session: Coordinator, agreement: Agreement) -> None:
-        self.name: str = concrete.graph.name
-        self.shapes: dict[tuple[Any, ...], Shape] = {}
-        self.reason: str | None = None
-        self.runs = 0
-        self.draws = 0
-        self.argument_names: tuple[str, ...] = ()
-        self.key: str | None = None
-        self.account = Account(session.ledger)
+        super().__init__(concrete, session)
         self._session = session
-        self._clock = session.ledger.clock
         self._is_prepared = False
         self._agreement = agreement
         self._ballot = agreement.join()
-        self._pack = concrete.function_type.pack_output
         self._parts: Any = None
         self._shape: Shape | None = None
         self._turns = 0
@@ -139,9 +120,8 @@ class SharedStep:
         self._session.note_fallback(self, reason)
 
     def _prepare(self, concrete: Any) -> None:
-        name = "".join(letter if letter.isalnum() else "_" for letter in self.name)
         try:
-            parts = self._split(concrete, f"tidemill_{name}")
+            parts = self._split(concrete, self.prefix())
         except NotCompilable as error:
             self.give_up(str(error))
             return
@@ -149,7 +129,7 @@ class SharedStep:
 
     def _split(self, concrete: Any, name: str) -> Any:
         """Split a function for `_run_first` and `_run_fast`, and set the ballot's fingerprint."""
-        parts = take_apart(concrete, name=name, communicates=True)
+        parts = take_apart(concrete, name=name, may_communicate=True)
         if parts.random_ops > 0:
             raise NotCompilable("it draws noise by a state, and communicates with other processes")
         assert self._ballot is not None
@@ -161,7 +141,7 @@ class SharedStep:
         """Run one step plain, and start the compilation for its shapes."""
 
         def run_step(parts: Parts, arguments: list[Any]) -> list[Any]:
-            self.argument_names = names_of(parts, arguments)
+            self.argument_names = parts.names_of(arguments)
             self._ask(parts.shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
             return parts.plain(*arguments)
 
@@ -183,7 +163,7 @@ class SharedStep:
             shape.stored = self._ballot.choice is not None
             if self._session.is_deterministic and not shape.stored:
                 self._ballot.choice = PLAIN
-                shape.reason = "no decision is stored, and deterministic runs decide nothing by time"
+                shape.reason = NOT_STORED
         self._session.run_in_background(self, lambda: self._compile(shape, build))
         shape.count(PLAIN)
 
@@ -275,4 +255,4 @@ class SharedStep:
             return
         shape.trial.decision = decision
         if not shape.stored and shape.reason is None:
-            self._session.note_decision(self, shape, shape.key)
+            self._session.note_decision(self, shape)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler.job import cluster_position, horovod, model_parallelism
+from tidemill_tensorflow.compiler.several.job import cluster_position, horovod, model_parallelism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["COMMUNICATION", "Group", "communicates", "group_of", "group_of_smp", "ranks_of_smp"]
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-COMMUNICATION = ("Collective", "Horovod", "Nccl")
-"""Name prefixes of the ops in which other processes take part."""
+__all__ = ["Group", "group_of", "group_of_smp", "ranks_of_smp"]
 
 _ELASTIC = "HOROVOD_ELASTIC"
 _GROUP_KEY = 0x71DE
@@ -39,25 +38,19 @@ class Group(Protocol):
         ...
 
 
-def communicates(node: Any) -> bool:
-    """Return whether a node communicates with other processes."""
-    return bool(node.op.startswith(COMMUNICATION))
-
-
-def group_of(nodes: Iterable[Any]) -> Group | None:
-    """Return the group whose processes all run these nodes, or None.
+def group_of(nodes: Sequence[NodeDef]) -> Group | None:
+    """Return the group whose processes all run these nodes, which communicate, or None.
 
     None means that there is no such group, that only a subset of the processes runs the nodes, or that processes may
     join later (elastic Horovod), because a new process would count its meetings from zero.
     """
     if os.environ.get(_ELASTIC) == "1":
         return None
-    found = [node for node in nodes if communicates(node)]
     library = horovod()
-    if library is not None and all(_is_of_all_ranks(node, library.size()) for node in found):
+    if library is not None and all(_is_of_all_ranks(node, library.size()) for node in nodes):
         return _HorovodGroup(library, library.rank(), library.size())
     position = cluster_position()
-    if position is not None and all(node.op.startswith("Collective") for node in found):
+    if position is not None and all(node.op.startswith("Collective") for node in nodes):
         return _ClusterGroup(*position)
     return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler.flat_graphs import data_inputs, node_of
+from tidemill_tensorflow.compiler.graphs.nodes import data_inputs, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

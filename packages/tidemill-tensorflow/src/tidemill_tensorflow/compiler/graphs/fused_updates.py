@@ -22,7 +22,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.ops import handle_data_util
 
-from tidemill_tensorflow.compiler.flat_graphs import full_name, node_of
+from tidemill_tensorflow.compiler.graphs.nodes import full_name, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,36 +6,34 @@ with which Keras packs results. Such ops run before the compiled part if the ste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
-from tensorflow.python.framework import kernels, op_def_registry
+from tensorflow.python.framework import kernels
 
 from tidemill_tensorflow.compiler.background import first_compilation
-from tidemill_tensorflow.compiler.devices import INPUT_OPS, devices_of, exchanges, on_no_device, shared
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, data_inputs, full_name, node_of
-from tidemill_tensorflow.compiler.groups import communicates
-from tidemill_tensorflow.compiler.random_numbers import REPLACED
+from tidemill_tensorflow.compiler.graphs.devices import INPUT_OPS, devices_of, exchanges, on_no_device, shared
+from tidemill_tensorflow.compiler.graphs.nodes import (
+    Cut,
+    FlatGraph,
+    NotCompilable,
+    communicates,
+    data_inputs,
+    has_effect,
+    is_of_gradient,
+    is_read,
+    is_write,
+    node_of,
+    reach,
+    region_of,
+    users_of,
+)
+from tidemill_tensorflow.compiler.graphs.random_numbers import REPLACED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "Cut",
-    "NotCompilable",
-    "Region",
-    "cut",
-    "has_effect",
-    "is_of_gradient",
-    "is_write",
-    "reach",
-    "reason_outside",
-    "region_of",
-    "uncut",
-    "users_of",
-]
+__all__ = ["cut", "reason_outside"]
 
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
@@ -44,34 +42,6 @@ _OUTSIDE_WORLD = frozenset({"XlaCallModule", "XlaRecv", "XlaSend"})
 _PLAIN_INPUTS = frozenset({"Placeholder", "Const", "NoOp"})
 _COPIES = frozenset({"ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape"})
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
-
-
-class NotCompilable(Exception):
-    """XLA cannot compile this step. The message names the op and the reason."""
-
-
-@dataclass(frozen=True)
-class Region:
-    """Part of a flat graph.
-
-    Attributes:
-        graph_def: The nodes of the region. Inputs from outside are named ``input_k``, without a node of that name.
-        inputs: The tensors ``node:k`` of the flat graph behind ``input_0``, ``input_1`` and so on.
-        outputs: The tensors of the flat graph that the region computes for its users.
-    """
-
-    graph_def: Any
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The three regions; `before` and `after` may have no nodes."""
-
-    before: Region
-    step: Region
-    after: Region
 
 
 def cut(flat: FlatGraph) -> Cut:
@@ -119,12 +89,6 @@ def cut(flat: FlatGraph) -> Cut:
     )
 
 
-def uncut(flat: FlatGraph) -> Region:
-    """Return a flat graph as one region."""
-    nodes = {node.name: node for node in flat.graph_def.node}
-    return region_of(flat, nodes, set(nodes) - set(flat.inputs), wanted_by=[])
-
-
 def _needed_by_replicas(
     nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]], others: set[str]
 ) -> Iterator[str]:
@@ -157,14 +121,14 @@ def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[s
     inputs = {name for name, node in nodes.items() if node.op == "Placeholder"}
     variables = {node.input[0] for name, node in nodes.items() if name not in after and is_write(node)}
     data = [name for name in inputs if nodes[name].attr["dtype"].type != tf.resource.as_datatype_enum]
-    data += [name for name, node in nodes.items() if has_effect(node.op) and not _reads(node)]
+    data += [name for name, node in nodes.items() if has_effect(node.op) and not is_read(node)]
     from_input = reach(data, successors)
     waiting = list(after)
     while waiting:
         for reference in nodes[waiting.pop()].input:
             name = node_of(reference)
             node = nodes[name]
-            if name in after or name in inputs or (_reads(node) and node.input[0] in variables):
+            if name in after or name in inputs or (is_read(node) and node.input[0] in variables):
                 continue
             if name in from_input and node.op not in _COPIES:
                 continue
@@ -184,20 +148,6 @@ def _reductions(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) ->
     above = reach(gradients, {name: data_inputs(node) for name, node in nodes.items()})
     sources = {**exchanging, **{name: {name} for name, node in nodes.items() if communicates(node)}}
     return [name for name, found in sources.items() if found & below or name not in above]
-
-
-def is_of_gradient(name: str) -> bool:
-    """Return whether a gradient tape added a node, as its name shows."""
-    return any(scope in name for scope in ("gradient_tape/", "gradients/"))
-
-
-def _reads(node: Any) -> bool:
-    return bool(node.op == "ReadVariableOp")
-
-
-def is_write(node: Any) -> bool:
-    """Return whether a node changes the state behind its first input."""
-    return bool(has_effect(node.op) and not _reads(node) and node.input and not node.input[0].startswith("^"))
 
 
 def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
@@ -259,57 +209,3 @@ def _is_input(node: Any, functions: Mapping[str, Any]) -> bool:
         names = [node.attr[key].func.name for key in ("then_branch", "else_branch")]
         return all(_is_input(inner, functions) for name in names for inner in functions[name].node_def)
     return not has_effect(node.op)
-
-
-def has_effect(op: str) -> bool:
-    """Return whether an op reads or writes state."""
-    definition = op_def_registry.get(op)
-    return definition is not None and bool(definition.is_stateful) and op not in REPLACED
-
-
-def users_of(nodes: Iterable[Any], *, control: bool = False) -> dict[str, list[str]]:
-    """Return the names of the nodes that use each node, by data and, if `control` is set, by control inputs."""
-    users: dict[str, list[str]] = {}
-    for node in nodes:
-        for name in map(node_of, node.input) if control else data_inputs(node):
-            users.setdefault(name, []).append(node.name)
-    return users
-
-
-def reach(start: Iterable[str], edges: Mapping[str, list[str]]) -> set[str]:
-    """Return the nodes that can be reached along edges, with those at the start."""
-    found: set[str] = set()
-    waiting = list(start)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += edges.get(name, ())
-    return found
-
-
-def region_of(flat: FlatGraph, nodes: Mapping[str, Any], names: set[str], *, wanted_by: list[Any]) -> Region:
-    """Return the region of some nodes of a flat graph.
-
-    Args:
-        flat: The graph.
-        nodes: Its nodes by name.
-        names: Names of the region's nodes.
-        wanted_by: Nodes that read the outputs. Outputs of the graph are always outputs of the region too.
-    """
-    graph_def = graph_pb2.GraphDef(library=flat.graph_def.library, versions=flat.graph_def.versions)
-    inputs: dict[str, str] = {}
-    for node in flat.graph_def.node:
-        if node.name not in names:
-            continue
-        own = graph_def.node.add()
-        own.CopyFrom(node)
-        del own.input[:]
-        for reference in node.input:
-            if node_of(reference) in names:
-                own.input.append(reference)
-            elif not reference.startswith("^"):
-                own.input.append(inputs.setdefault(full_name(reference), f"input_{len(inputs)}"))
-    wanted = [full_name(reference) for node in wanted_by for reference in node.input if not reference.startswith("^")]
-    outputs = dict.fromkeys(name for name in [*wanted, *flat.outputs] if node_of(name) in names)
-    return Region(graph_def, tuple(inputs), tuple(outputs))

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler import functions
-from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.fused_updates import fuse_updates
-from tidemill_tensorflow.compiler.loop_sizes import loops_of, size_lists, sizes_of, with_sizes
-from tidemill_tensorflow.compiler.noise import separate
-from tidemill_tensorflow.compiler.random_numbers import SIZES
-from tidemill_tensorflow.compiler.regions import Cut, NotCompilable, Region, cut, has_effect, is_of_gradient
-from tidemill_tensorflow.compiler.replicas import NOTHING, Replicas, ReplicaStep, build_step, split
-from tidemill_tensorflow.compiler.unsplit import Unsplit, build_plain, unsplit
+from tidemill_tensorflow.compiler.graphs import functions
+from tidemill_tensorflow.compiler.graphs.fingerprints import fingerprint
+from tidemill_tensorflow.compiler.graphs.fused_updates import fuse_updates
+from tidemill_tensorflow.compiler.graphs.loop_sizes import loops_of, size_lists, sizes_of, with_sizes
+from tidemill_tensorflow.compiler.graphs.nodes import Cut, NotCompilable, Region, has_effect
+from tidemill_tensorflow.compiler.graphs.noise import separate
+from tidemill_tensorflow.compiler.graphs.random_numbers import SIZES
+from tidemill_tensorflow.compiler.graphs.regions import cut
+from tidemill_tensorflow.compiler.graphs.replicas import NOTHING, Replicas, ReplicaStep, build_step, split
+from tidemill_tensorflow.compiler.graphs.unsplit import Unsplit, build_plain, unsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Parts", "compiled_for", "is_training_step", "nodes_of", "take_apart"]
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+__all__ = ["Parts", "compiled_for", "take_apart"]
 
 _CHECK = "Assert"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
@@ -91,6 +94,11 @@ class Parts:
     def shapes_of(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Return the shapes of all arguments of the step except variables and iterators."""
         return tuple([arguments[index].shape for index in self._shaped])
+
+    def names_of(self, arguments: Sequence[tf.Tensor]) -> tuple[str, ...]:
+        """Return the tensor names ``node:k`` of all arguments of the step except variables and iterators."""
+        named = zip(self.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
+        return tuple(name for name, argument in named if argument.dtype != tf.resource)
 
     def has_static_shapes(self) -> bool:
         """Return whether the graph alone determines the shapes of the step's inputs."""
@@ -194,29 +202,21 @@ def _without_noise(
     return functions.chain(links, slots, step.outputs)
 
 
-def is_training_step(concrete: Any) -> bool:
-    """Return whether a function computes gradients or applies them."""
-    return any(node.op.startswith("ResourceApply") or is_of_gradient(node.name) for node in nodes_of(concrete))
-
-
-def nodes_of(concrete: Any) -> Iterator[Any]:
-    """Yield the nodes of a function and of all functions in its library."""
-    graph_def = concrete.graph.as_graph_def()
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
-
-
 def take_apart(
-    concrete: Any, *, name: str, communicates: bool = False, is_alone: bool = True, whole: Unsplit | None = None
+    concrete: ConcreteFunction,
+    *,
+    name: str,
+    may_communicate: bool = False,
+    is_alone: bool = True,
+    whole: Unsplit | None = None,
 ) -> Parts:
     """Split the graph of a ConcreteFunction into parts.
 
     Args:
         concrete: The function.
         name: Prefix of the parts' names.
-        communicates: Whether the function may communicate. Ops that communicate, and ops that depend on them, then run
-            after the compiled part.
+        may_communicate: Whether the function may communicate. Ops that communicate, and ops that depend on them, then
+            run after the compiled part.
         is_alone: Whether the job has no other processes. With other processes, a function that does not communicate
             must not update variables by gradients, because all processes must run the same variant of the update.
         whole: The function's flat graph, if it is already made.
@@ -225,7 +225,7 @@ def take_apart(
         NotCompilable: XLA cannot compile the function, or would draw other random numbers.
     """
     if whole is None:
-        whole = unsplit(concrete, name=name, communicates=communicates, is_alone=is_alone)
+        whole = unsplit(concrete, name=name, may_communicate=may_communicate, is_alone=is_alone)
     flat, inputs, random_ops = whole.flat, whole.inputs, whole.random_ops
     three = cut(flat)
     if all(node.op in _NO_WORK for node in three.step.graph_def.node):

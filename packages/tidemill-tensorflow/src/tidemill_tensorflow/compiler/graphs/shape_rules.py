@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidemill_tensorflow.compiler.random_numbers import REPLACED
+from tidemill_tensorflow.compiler.graphs.random_numbers import REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

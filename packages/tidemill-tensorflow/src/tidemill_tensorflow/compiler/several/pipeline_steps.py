@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidemill_tensorflow.compiler.pipelines import Pipeline, find_pipeline
-from tidemill_tensorflow.compiler.shapes import FUSED, XLA, shapes_of
-from tidemill_tensorflow.compiler.shared_steps import SharedStep
-from tidemill_tensorflow.compiler.trials import Trial
+import tensorflow as tf
+
+from tidemill_tensorflow.compiler.several.pipelines import Pipeline, find_pipeline
+from tidemill_tensorflow.compiler.several.shared_steps import SharedStep
+from tidemill_tensorflow.compiler.variants.shapes import FUSED, XLA
+from tidemill_tensorflow.compiler.variants.trials import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +44,8 @@ class PipelineStep(SharedStep):
         assert self._recording is not None
         results, values = self._recording(*slots)
         self._recording = None
-        self._ask(shapes_of(slots), parts.fingerprint, lambda: self._build_pipeline(parts, values))
+        shapes = tuple([slot.shape for slot in slots if slot.dtype != tf.resource])
+        self._ask(shapes, parts.fingerprint, lambda: self._build_pipeline(parts, values))
         return self._pack(results)
 
     def _build_pipeline(self, pipeline: Pipeline, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,23 +6,25 @@ import math
 import statistics
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
-from tidemill_tensorflow.compiler.load import Load
-from tidemill_tensorflow.compiler.trials import PLAIN, Trial
+from tidemill_tensorflow.compiler.variants.trials import PLAIN, Load, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from tidemill_tensorflow.compiler.parts import Parts
+    import tensorflow as tf
 
-__all__ = ["FUSED", "XLA", "Shape", "names_of", "shapes_of"]
+__all__ = ["AT_ONCE", "FUSED", "MAX_STEP_S", "XLA", "Shape"]
 
 XLA = "xla"
 FUSED = "fused"
 """Variants besides plain: XLA compiles the step; TensorFlow runs it, with each update of Adam in one kernel."""
+AT_ONCE = "at_once"
+"""What is stored if steps of `fit` run several batches per call."""
+MAX_STEP_S = 0.03
+"""Longest step, in seconds, for which several batches are tried. Python's share of a longer step, about 1 ms, is less
+than the share of time for which a variant is chosen, and building the call takes longer, since such steps are large."""
 
 MIN_LAST = 5
 MAX_LAST = 15
@@ -48,11 +50,11 @@ class Shape:
         notes: What XLA compiles, if it is only a part of the step.
     """
 
-    shapes: tuple[Any, ...]
+    shapes: tuple[tf.TensorShape, ...]
     key: str
     calls: int = 0
     trial: Trial | None = None
-    functions: dict[str, Callable[..., list[Any]]] = field(default_factory=dict)
+    functions: dict[str, Callable[..., list[tf.Tensor]]] = field(default_factory=dict)
     compile_s: float | None = None
     first_s: dict[str, float] = field(default_factory=dict)
     last_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LAST))
@@ -100,14 +102,3 @@ class Shape:
     def count(self, variant: str, steps: int = 1) -> None:
         """Count steps that a variant ran."""
         self.steps[variant] = self.steps.get(variant, 0) + steps
-
-
-def shapes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the shapes of all arguments except variables and iterators."""
-    return tuple([argument.shape for argument in arguments if argument.dtype != tf.resource])
-
-
-def names_of(parts: Parts, arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Return the tensor names ``node:k`` of the arguments that `shapes_of` includes."""
-    named = zip(parts.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
-    return tuple(name for name, argument in named if argument.dtype != tf.resource)

@@ -16,15 +16,23 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
 
-from tidemill_tensorflow.compiler import functions
-from tidemill_tensorflow.compiler.fingerprints import fingerprint
-from tidemill_tensorflow.compiler.flat_graphs import FlatGraph, flatten, full_name, node_of
-from tidemill_tensorflow.compiler.fused_updates import fuse_updates
-from tidemill_tensorflow.compiler.groups import communicates
-from tidemill_tensorflow.compiler.parts import compiled_for, nodes_of
-from tidemill_tensorflow.compiler.random_numbers import add_functions, draws_by_state, replace_random_ops
-from tidemill_tensorflow.compiler.regions import NotCompilable, reason_outside, uncut
-from tidemill_tensorflow.compiler.steps import first_lines
+from tidemill_tensorflow.compiler.graphs import functions
+from tidemill_tensorflow.compiler.graphs.fingerprints import fingerprint
+from tidemill_tensorflow.compiler.graphs.flat_graphs import flatten
+from tidemill_tensorflow.compiler.graphs.fused_updates import fuse_updates
+from tidemill_tensorflow.compiler.graphs.nodes import (
+    FlatGraph,
+    NotCompilable,
+    communicates,
+    full_name,
+    node_of,
+    nodes_of,
+    uncut,
+)
+from tidemill_tensorflow.compiler.graphs.parts import compiled_for
+from tidemill_tensorflow.compiler.graphs.random_numbers import add_functions, draws_by_state, replace_random_ops
+from tidemill_tensorflow.compiler.graphs.regions import reason_outside
+from tidemill_tensorflow.compiler.variants.traced import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
