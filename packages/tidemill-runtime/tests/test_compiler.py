@@ -39,13 +39,6 @@ def test_debug_mode_is_passed_to_the_script(read, capfd):
     assert capfd.readouterr().out.endswith("Training Compiler set to debug mode\n")
 
 
-def test_machine_settings_are_handed_on(read):
-    name = "sagemaker_training_compiler_machine_settings"
-    assert compiler_variables(read({ENABLED: "true", name: "true"}))["TIDEMILL_COMPILER_MACHINE_SETTINGS"] == "1"
-    assert "TIDEMILL_COMPILER_MACHINE_SETTINGS" not in compiler_variables(read({ENABLED: "true", name: "false"}))
-    assert compiler_variables(read({name: "true"})) == {}
-
-
 @pytest.mark.parametrize(("sent", "handed_on"), [('"inf"', "inf"), ("0.1", "0.1"), ("0", "0")])
 def test_the_share_that_compiling_may_cost_is_handed_on(read, sent, handed_on):
     variables = compiler_variables(read({ENABLED: "true", "sagemaker_training_compiler_max_cost": sent}))

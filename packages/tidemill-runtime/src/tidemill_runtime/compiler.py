@@ -17,8 +17,6 @@ __all__ = ["announce", "compiler_variables", "is_enabled"]
 
 ENABLED = "sagemaker_training_compiler_enabled"
 DEBUG = "sagemaker_training_compiler_debug_mode"
-MACHINE_SETTINGS = "sagemaker_training_compiler_machine_settings"
-"""tidemill's own: try settings of the machine, one per job."""
 MAX_COST = "sagemaker_training_compiler_max_cost"
 """tidemill's own: the share of a training's time that compiling may cost."""
 
@@ -48,8 +46,6 @@ def compiler_variables(environment: Environment) -> dict[str, str]:
     variables = {"TIDEMILL_COMPILER": "1", "TIDEMILL_COMPILER_REPORT": str(report)}
     if _is_true(framework.get(DEBUG)):
         variables["TIDEMILL_COMPILER_DEBUG"] = "1"
-    if _is_true(framework.get(MACHINE_SETTINGS)):
-        variables["TIDEMILL_COMPILER_MACHINE_SETTINGS"] = "1"
     if framework.get(MAX_COST) is not None:
         variables["TIDEMILL_COMPILER_MAX_COST"] = str(framework[MAX_COST])
     return variables

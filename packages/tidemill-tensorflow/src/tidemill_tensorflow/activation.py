@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 __all__ = ["activate", "after_import", "before_import"]
 
@@ -29,7 +28,6 @@ def before_import() -> None:
         _note("TF_DISABLE_POOL_ALLOCATOR has no effect: the TensorFlow of this job has no such pool")
     if _is_set("TIDEMILL_COMPILER"):
         _set_xla_flags()
-        _start_machine_settings()
     # Imported before TensorFlow, so that the plugin's exit handler runs after TensorFlow's.
     from tidemill_tensorflow.s3 import plugin  # noqa: F401
 
@@ -72,19 +70,6 @@ def _set_xla_flags() -> None:
     report = os.environ.get("TIDEMILL_COMPILER_REPORT")
     if report and _is_set("TIDEMILL_COMPILER_DEBUG"):
         _append("XLA_FLAGS", f"--xla_dump_to={report}/hlo")
-
-
-def _start_machine_settings() -> None:
-    """Apply the machine setting that this job tries or uses, if the job asks for it."""
-    cache = os.environ.get("TIDEMILL_COMPILER_CACHE")
-    if not _is_set("TIDEMILL_COMPILER_MACHINE_SETTINGS"):
-        return
-    if not cache:
-        _note("machine settings are not tried: this job has no directory for the times of earlier jobs")
-        return
-    from tidemill_tensorflow.compiler import machine_settings
-
-    machine_settings.start(Path(cache))
 
 
 def _append(name: str, flag: str) -> None:

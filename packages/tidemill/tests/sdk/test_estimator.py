@@ -158,7 +158,7 @@ def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dic
     [
         {"compiler_config": TrainingCompilerConfig()},
         {"compiler_config": TrainingCompilerConfig(enabled=False)},
-        {"compiler_config": TrainingCompilerConfig(machine_settings=True, max_cost=math.inf)},
+        {"compiler_config": TrainingCompilerConfig(max_cost=math.inf)},
         {"distribution": {"mpi": {"enabled": False}}},
         {"distribution": {"smdistributed": {"modelparallel": {"enabled": False}}}},
         {"distribution": {"parameter_server": {"enabled": True}}},
@@ -173,14 +173,6 @@ def test_values_that_can_be_honoured_are_accepted(
     (request,) = aws.named("CreateTrainingJob")
     operation("sagemaker", "CreateTrainingJob", "json").refuse(request)
     check_training_request(request)
-
-
-def test_machine_settings_are_a_hyperparameter_only_if_requested() -> None:
-    name = "sagemaker_training_compiler_machine_settings"
-    assert name not in TrainingCompilerConfig().to_hyperparameters()
-    assert TrainingCompilerConfig(machine_settings=True).to_hyperparameters()[name] is True
-    with pytest.raises(ValueError, match="without enabled=True"):
-        TrainingCompilerConfig(enabled=False, machine_settings=True)
 
 
 def test_the_cost_of_compiling_is_a_hyperparameter_only_if_requested() -> None:
@@ -524,7 +516,7 @@ def test_an_attached_estimator_makes_the_same_job_again(
             metric_definitions=[{"Name": "loss", "Regex": "loss: ([0-9.]+)"}],
             model_uri="s3://results/old/model.tar.gz",
             input_mode="Pipe",
-            compiler_config=TrainingCompilerConfig(machine_settings=True, max_cost=0.1),
+            compiler_config=TrainingCompilerConfig(max_cost=0.1),
             sagemaker_session=session,
         )
     estimator.fit("s3://data/train", wait=False)

@@ -72,7 +72,7 @@ def compile_training(
             f"the training compiler needs TensorFlow {wanted} or newer, and this is {tf.__version__}: use"
             f" framework_version={wanted!r}"
         )
-    from tidemill_tensorflow.compiler import interception, machine_settings
+    from tidemill_tensorflow.compiler import interception
     from tidemill_tensorflow.compiler.session import Options, Session
     from tidemill_tensorflow.compiler.variants import payback
 
@@ -81,7 +81,6 @@ def compile_training(
             deterministic=deterministic,
             report_dir=None if report_dir is None else Path(report_dir),
             cache_dir=None if cache_dir is None else Path(cache_dir),
-            machine_settings=machine_settings.current(),
             max_cost=payback.max_cost_of(max_cost),
         )
     )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tensorflow.python.eager import backprop, context, record
 from tensorflow.python.eager.polymorphic_function import concrete_function
 
-from tidemill_tensorflow.compiler import missing_trainer
 from tidemill_tensorflow.compiler.graphs import loops
 from tidemill_tensorflow.compiler.variants import jit
 
@@ -65,7 +64,6 @@ def install(
     jit.watch_keras()
     loops.keep_sizes_known()
     loops.limit_loops_of_tf_keras()
-    missing_trainer.watch_transformers()
     _watch_seeds(restart)
     _advise_on_eager_gradients(advise)
 

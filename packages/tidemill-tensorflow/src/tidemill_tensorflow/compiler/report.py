@@ -12,38 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tidemill_tensorflow.compiler.machine_settings import MachineSettings
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
     from tidemill_tensorflow.compiler.variants.trials import Trial
 
-__all__ = ["as_dict", "brief", "setting", "summary", "times", "write"]
+__all__ = ["as_dict", "brief", "summary", "times", "write"]
 
 MAX_SHAPES = 20
 """Number of shapes that the report lists for one function; it only counts further ones."""
 
 
-def as_dict(
-    steps: Sequence[TracedStep],
-    *,
-    advice: Sequence[str],
-    deterministic: bool,
-    settings: MachineSettings | None = None,
-) -> dict[str, Any]:
+def as_dict(steps: Sequence[TracedStep], *, advice: Sequence[str], deterministic: bool) -> dict[str, Any]:
     """Return the content of ``report.json``."""
     return {
         "version": 1,
         "deterministic": deterministic,
-        "machine_setting": None if settings is None else _setting(settings),
         "functions": [_function(step) for step in steps],
         "advice": list(advice),
     }
-
-
-def setting(settings: MachineSettings) -> str:
-    """Return the machine setting of this job and the step times of earlier jobs, in one line."""
-    times = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in settings.earlier_s.items())
-    return f"machine setting of this job: {settings.name}" + (f" (steps of earlier jobs: {times})" if times else "")
 
 
 def summary(steps: Sequence[TracedStep], *, advice: Sequence[str]) -> str:
@@ -95,11 +81,6 @@ def times(trial: Trial, *, runs: int = 1, names: Sequence[str] = ()) -> str:
         for name, seconds in zip(names or medians, medians.values())  # noqa: B905 - Python 3.9 has no strict
     )
     return f"{shown}; CPU times, because the machine was busy" if trial.by_cpu_time else shown
-
-
-def _setting(settings: MachineSettings) -> dict[str, Any]:
-    earlier = {name: round(1e3 * seconds, 4) for name, seconds in settings.earlier_s.items()}
-    return {"name": settings.name, "earlier_step_ms": earlier}
 
 
 def _function(step: TracedStep) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import math
 import sys
 import threading
 import weakref
@@ -18,9 +17,7 @@ from tensorflow.python.framework import config
 
 from tidemill_tensorflow.compiler import report
 from tidemill_tensorflow.compiler.background import Background
-from tidemill_tensorflow.compiler.graphs.fingerprints import machine
 from tidemill_tensorflow.compiler.graphs.nodes import communicates, is_training_step, nodes_of
-from tidemill_tensorflow.compiler.machine_settings import DEFAULTS
 from tidemill_tensorflow.compiler.several import job
 from tidemill_tensorflow.compiler.several.agreement import Agreement
 from tidemill_tensorflow.compiler.several.groups import group_of, group_of_smp, ranks_of_smp
@@ -28,7 +25,6 @@ from tidemill_tensorflow.compiler.several.keras_batches import COUNT, KerasBatch
 from tidemill_tensorflow.compiler.several.pipeline_steps import PipelineStep
 from tidemill_tensorflow.compiler.several.pipelines import averages, is_measurement, is_pipeline
 from tidemill_tensorflow.compiler.several.shared_steps import SharedStep
-from tidemill_tensorflow.compiler.step_times import StepTimes
 from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.variants import earlier_jobs, jit
 from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
@@ -39,7 +35,6 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tidemill_tensorflow.compiler.machine_settings import MachineSettings
     from tidemill_tensorflow.compiler.several.several_runs import GroupedStep, Grouping
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
@@ -55,16 +50,12 @@ class Options:
         deterministic: Whether to use stored decisions or plain, and never decide by time.
         report_dir: Directory of the report; None writes no report.
         cache_dir: Directory of the decisions that later jobs reuse; None stores no decisions.
-        debug: Whether XLA's dumps are written beside the report.
-        machine_settings: The setting that this process tries or uses; None if the job did not ask for one.
         max_cost: Share of the training's time that compiling may cost (see `Ledger`).
     """
 
     deterministic: bool = False
     report_dir: Path | None = None
     cache_dir: Path | None = None
-    debug: bool = False
-    machine_settings: MachineSettings | None = None
     max_cost: float = MAX_COST
 
 
@@ -75,12 +66,8 @@ class Session:
         self.options = options
         self.steps: list[TracedStep] = []
         self.advice: list[str] = []
-        settings = options.machine_settings
-        # Another setting may make another variant the fastest.
-        setting = settings.name if settings is not None and settings.name != DEFAULTS else ""
-        # The times of settings are only comparable between jobs that have decided.
-        self.ledger = Ledger(math.inf if settings is not None else options.max_cost)
-        self._store = DecisionStore(options.cache_dir, setting=setting) if options.cache_dir is not None else None
+        self.ledger = Ledger(options.max_cost)
+        self._store = DecisionStore(options.cache_dir) if options.cache_dir is not None else None
         self._known: weakref.WeakKeyDictionary[Any, TracedStep | None] = weakref.WeakKeyDictionary()
         self._gone: deque[TracedStep] = deque()
         self._background = Background()
@@ -92,8 +79,6 @@ class Session:
         self._waiting = 0
         self._ended = False
         atexit.register(self.end)
-        if settings is not None:
-            self.note(report.setting(settings))
 
     @property
     def is_compiling(self) -> bool:
@@ -135,9 +120,7 @@ class Session:
     def _new_step(self, concrete: Any) -> TracedStep:
         by_keras = jit.is_chosen_by_keras(concrete)
         if not job.has_several_processes():
-            step = Step(concrete, self, begins_with_xla=by_keras)
-            step.times = StepTimes() if self.options.machine_settings is not None else None
-            return step
+            return Step(concrete, self, begins_with_xla=by_keras)
         if job.model_parallelism() is not None:
             return self._new_part_of_pipeline(concrete)
         nodes = [node for node in nodes_of(concrete) if communicates(node)]
@@ -230,12 +213,7 @@ class Session:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of ``report.json``."""
-        return report.as_dict(
-            self.steps,
-            advice=self.advice,
-            deterministic=self.is_deterministic,
-            settings=self.options.machine_settings,
-        )
+        return report.as_dict(self.steps, advice=self.advice, deterministic=self.is_deterministic)
 
     def wait_for_background(self) -> None:
         """Wait until the background thread has finished all work submitted so far."""
@@ -248,7 +226,6 @@ class Session:
                 return
             self._ended = True
         self._background.close()
-        self._record_setting()
         self._tell_later_jobs()
         self.note(report.summary(self.steps, advice=self.advice))
         self._write_report()
@@ -280,24 +257,6 @@ class Session:
         """Store what this job knows about whole functions. Decisions that it has read count too, at its end."""
         if self._store is not None and not job.has_several_processes() and not self.is_deterministic:
             earlier_jobs.record(self._store, [step for step in self.steps if isinstance(step, Step)])
-
-    def _record_setting(self) -> None:
-        """Keep the step time of the function that took the most time, for the choice of a setting in later jobs."""
-        settings = self.options.machine_settings
-        timed = {}
-        for step in self.steps:
-            if not isinstance(step, Step) or step.times is None:
-                continue
-            shape, step_s = step.main_shape(), step.times.median_s()
-            if step_s is not None and shape is not None:
-                timed[f"{machine()} {shape.key}"] = (step_s * step.runs, step_s)
-        if settings is None or not timed:
-            return
-        function = max(timed, key=lambda key: timed[key])
-        try:
-            settings.finish(function, timed[function][1])
-        except OSError as error:
-            self.note(f"the step time of this job cannot be kept: {error}")
 
     def _write_report(self) -> None:
         if self.options.report_dir is None or self._is_dropped():

@@ -21,7 +21,6 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN, Times, Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidemill_tensorflow.compiler.step_times import StepTimes
 
 __all__ = ["Step", "StepCoordinator"]
 
@@ -64,7 +63,6 @@ class Step(TracedStep):
         draws: State of the stateful random ops.
         is_of_fit: Whether the function has the name of the step of `fit`, in Keras 3 or tf_keras.
         grouping: Several runs per call.
-        times: Steady step times, if the job compares machine settings; else None.
     """
 
     def __init__(self, concrete: Any, session: StepCoordinator, *, begins_with_xla: bool = False) -> None:
@@ -72,7 +70,6 @@ class Step(TracedStep):
         self.draws = Draws()
         self.is_of_fit = "multi_step_on_iterator" in self.name or self.name == "train_function"
         self.grouping = Grouping(self)
-        self.times: StepTimes | None = None
         self._session = session
         self._is_split = False
         self._is_due = False
@@ -93,8 +90,6 @@ class Step(TracedStep):
             self._begin(concrete)
         elif not self._is_split and self.reason is None and self.account.may_begin():
             self._split(concrete, wait=False)
-        if self.times is not None:
-            self.times.begin(count, is_steady=self._is_steady())
         begin = self._clock()
         result = self._run(count, original, concrete, inputs, captured)
         self.account.train(self._clock() - begin, count)
@@ -126,12 +121,6 @@ class Step(TracedStep):
     def run_in_background(self, work: Callable[[], None]) -> None:
         """Run work for this step in the background thread."""
         self._session.run_in_background(self, work)
-
-    def _is_steady(self) -> bool:
-        """Return whether all trials of the main shape have ended, and nothing is compiled in the background."""
-        shape = self.main_shape()
-        has_decided = shape is not None and shape.decision is not None
-        return has_decided and not self._session.is_compiling and (not self.at_once or bool(self.at_once.decision))
 
     def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
         # Where a stateful random op continues is only known to the parts, also if their variants have failed.
@@ -169,8 +158,6 @@ class Step(TracedStep):
         self.account.size = len(nodes)
         self.key = key_of(concrete)
         self._known = self._session.stored_decision(self.key)
-        if self._known == PLAIN and self.times is not None:
-            self._known = None  # step times are kept by the keys of shapes
         if self._known == PLAIN and not self.begins_with_xla:
             self._is_split = True
             shape = self.shapes[()] = Shape((), self.key, stored=True)

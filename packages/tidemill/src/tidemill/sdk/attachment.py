@@ -74,7 +74,6 @@ def _compiler(values: Mapping[str, Any]) -> TrainingCompilerConfig | None:
     return TrainingCompilerConfig(
         enabled=values["sagemaker_training_compiler_enabled"],
         debug=values.get("sagemaker_training_compiler_debug_mode", False),
-        machine_settings=values.get("sagemaker_training_compiler_machine_settings", False),
         max_cost=None if max_cost is None else float(max_cost),
     )
 

@@ -11,16 +11,13 @@ class TrainingCompilerConfig:
     Args:
         enabled: Whether to use the compiler. Default: True.
         debug: Whether to write XLA's dumps to ``output/data/compiler``. Default: False.
-        machine_settings: Whether this and later jobs of the script try machine settings (threads, oneDNN, allocator),
-            one per job, and then use the fastest one. Results may then differ in the last digits from job to job.
-            AWS's class does not have this argument. Default: False.
         max_cost: The share of a training's time that compiling it may cost, e.g. 0.1; ``math.inf`` compiles in the
             first step, and 0 only uses what earlier jobs decided. AWS's class does not have this argument. Default:
             None, which means 0.04.
 
     Raises:
-        ValueError: An argument is neither True nor False, `max_cost` is no share, or `machine_settings` or `max_cost`
-            is given without `enabled`.
+        ValueError: `enabled` or `debug` is neither True nor False, `max_cost` is no share, or `max_cost` is given
+            without `enabled`.
 
     Example:
         >>> TrainingCompilerConfig().to_hyperparameters()
@@ -32,14 +29,11 @@ class TrainingCompilerConfig:
         enabled: bool = True,
         debug: bool = False,
         *,
-        machine_settings: bool = False,
         max_cost: float | None = None,
     ) -> None:
-        for name, value in (("enabled", enabled), ("debug", debug), ("machine_settings", machine_settings)):
+        for name, value in (("enabled", enabled), ("debug", debug)):
             if not isinstance(value, bool):
                 raise ValueError(f"TrainingCompilerConfig: {name}={value!r}; expected True or False")
-        if machine_settings and not enabled:
-            raise ValueError("TrainingCompilerConfig: machine_settings=True has no effect without enabled=True")
         if max_cost is not None and (isinstance(max_cost, bool) or not max_cost >= 0):
             raise ValueError(
                 f"TrainingCompilerConfig: max_cost={max_cost!r}; expected a share such as 0.1, or math.inf"
@@ -48,12 +42,10 @@ class TrainingCompilerConfig:
             raise ValueError(f"TrainingCompilerConfig: max_cost={max_cost!r} has no effect without enabled=True")
         self.enabled = enabled
         self.debug = debug
-        self.machine_settings = machine_settings
         self.max_cost = max_cost
 
     def __repr__(self) -> str:
-        own = ", machine_settings=True" if self.machine_settings else ""
-        own += f", max_cost={self.max_cost!r}" if self.max_cost is not None else ""
+        own = f", max_cost={self.max_cost!r}" if self.max_cost is not None else ""
         return f"TrainingCompilerConfig(enabled={self.enabled}, debug={self.debug}{own})"
 
     def to_hyperparameters(self) -> dict[str, bool | str]:
@@ -62,10 +54,8 @@ class TrainingCompilerConfig:
         Returns:
             Python values by name, not yet JSON-encoded.
         """
-        # AWS's containers do not know these names, so they are sent only if they are used.
+        # AWS's containers do not know this name, so it is sent only if it is used.
         own: dict[str, bool | str] = {}
-        if self.machine_settings:
-            own["sagemaker_training_compiler_machine_settings"] = True
         if self.max_cost is not None:
             own["sagemaker_training_compiler_max_cost"] = str(self.max_cost)  # as text, because JSON has no infinity
         return {

@@ -77,9 +77,6 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         " plain, with a line in the log"
     ),
     "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
-    "sagemaker_training_compiler_machine_settings": Honoured(
-        "tries threads, oneDNN and the allocator, one setting per job; later jobs use the fastest. Not a name of AWS's"
-    ),
     "sagemaker_training_compiler_max_cost": Honoured(
         "the share of a training's time that compiling may cost (0.04); `inf` compiles at once. Not a name of AWS's"
     ),

@@ -332,7 +332,6 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "TrainingCompilerConfig": {
         "enabled": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
         "debug": Sent("HyperParameters.sagemaker_training_compiler_debug_mode"),
-        "machine_settings": Sent("HyperParameters.sagemaker_training_compiler_machine_settings"),
         "max_cost": Sent("HyperParameters.sagemaker_training_compiler_max_cost"),
     },
     "TrainingInput": {
