@@ -13,14 +13,19 @@ import functools
 import inspect
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidemill_tensorflow.imports import when_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Callable, Iterator
     from types import ModuleType
+    from typing import Any
 
-__all__ = ["TRAINER", "TrainerFinder", "repair", "watch_keras"]
+    import tensorflow as tf
+    from keras import Model
+
+__all__ = ["TRAINER", "repair", "watch_keras"]
 
 TRAINER = "keras.src.backend.tensorflow.trainer"
 _NOTE = (
@@ -29,34 +34,12 @@ _NOTE = (
 )
 
 
-class TrainerFinder:
-    """First import finder, which removes itself when Keras's trainer is imported."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the trainer's own spec, with a loader that repairs the trainer after the import."""
-        if name != TRAINER:
-            return None
-        sys.meta_path.remove(self)
-        from importlib.util import find_spec
-
-        spec = find_spec(name)
-        if spec is not None and spec.loader is not None:
-            _repair_with(spec.loader)
-        return spec
-
-
 def watch_keras() -> None:
     """Repair Keras's trainer now or right after its import; later calls have no effect."""
-    module = sys.modules.get(TRAINER)
-    if module is not None and hasattr(module, "TensorFlowTrainer"):
-        repair(module)
-    elif not any(isinstance(finder, TrainerFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, TrainerFinder())
+    when_imported(TRAINER, repair)
 
 
-def repair(trainer: Any) -> Callable[[], None]:
+def repair(trainer: ModuleType) -> Callable[[], None]:
     """Replace the defective functions of the trainer's module. Leave a function alone if its source cannot be read.
 
     Args:
@@ -80,16 +63,6 @@ def repair(trainer: Any) -> Callable[[], None]:
             each()
 
     return undo
-
-
-def _repair_with(loader: Any) -> None:
-    execute = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        execute(module)
-        repair(module)
-
-    loader.exec_module = exec_module
 
 
 def _reduces_structures(function: Callable[..., Any]) -> bool:
@@ -122,9 +95,11 @@ def _axes_of_means(function: Callable[..., Any]) -> set[object]:
     return {each.value.value for each in keywords if isinstance(each.value, ast.Constant)}
 
 
-def _build_from_local_batch(trainer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _build_from_local_batch(trainer: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+    def maybe_symbolic_build(
+        self: Model, iterator: Iterator[tuple[int, int, Iterator[object]]] | None = None, data_batch: object = None
+    ) -> object:
         strategy = self._distribute_strategy
         if iterator is None or strategy is None or not _has_several_workers(strategy):
             return original(self, iterator=iterator, data_batch=data_batch)
@@ -139,14 +114,14 @@ def _build_from_local_batch(trainer: Any, original: Callable[..., Any]) -> Calla
     return maybe_symbolic_build
 
 
-def _reduce_scalars(trainer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _reduce_scalars(trainer: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
+    def reduce_per_replica(values: object, strategy: tf.distribute.Strategy | None, reduction: str) -> object:
         if reduction not in ("auto", "mean", "sum") or not _has_several_workers(strategy):
             return original(values, strategy, reduction)
         operation = "SUM" if reduction == "sum" else "MEAN"
 
-        def reduce(value: Any) -> Any:
+        def reduce(value: object) -> object:
             return strategy.reduce(operation, value, axis=None)
 
         return trainer.tree.map_structure(reduce, values)
@@ -154,20 +129,20 @@ def _reduce_scalars(trainer: Any, original: Callable[..., Any]) -> Callable[...,
     return reduce_per_replica
 
 
-def _first_local(trainer: Any, strategy: Any, batch: Any) -> Any:
-    def first(value: Any) -> Any:
+def _first_local(trainer: ModuleType, strategy: tf.distribute.Strategy, batch: object) -> object:
+    def first(value: object) -> object:
         return strategy.experimental_local_results(value)[0]
 
     return trainer.tree.map_structure(first, batch)
 
 
-def _has_several_workers(strategy: Any) -> bool:
+def _has_several_workers(strategy: tf.distribute.Strategy | None) -> bool:
     import tensorflow as tf
 
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
 
 
-def _check_steps(steps_per_execution: Any) -> None:
+def _check_steps(steps_per_execution: tf.Variable | int) -> None:
     if int(steps_per_execution) != 1:
         raise ValueError(
             f"steps_per_execution={int(steps_per_execution)} does not work under MultiWorkerMirroredStrategy:"

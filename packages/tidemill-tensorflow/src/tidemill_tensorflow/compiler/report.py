@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import tensorflow as tf
+
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
     from tidemill_tensorflow.compiler.variants.trials import Trial
@@ -59,7 +61,7 @@ def write(found: dict[str, Any], directory: Path) -> None:
         partial.replace(directory / name)
 
 
-def brief(shapes: Sequence[Any]) -> str:
+def brief(shapes: Sequence[tf.TensorShape]) -> str:
     """Return the first four shapes as text, without those of scalars."""
     texts = [str(list(shape)) if shape.rank is not None else "?" for shape in shapes if shape.rank != 0]
     return " ".join(texts[:4]) + (" ..." if len(texts) > 4 else "")

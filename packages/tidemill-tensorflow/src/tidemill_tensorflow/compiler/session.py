@@ -35,6 +35,8 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
     from tidemill_tensorflow.compiler.several.several_runs import GroupedStep, Grouping
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
@@ -68,7 +70,7 @@ class Session:
         self.advice: list[str] = []
         self.ledger = Ledger(options.max_cost)
         self._store = DecisionStore(options.cache_dir) if options.cache_dir is not None else None
-        self._known: weakref.WeakKeyDictionary[Any, TracedStep | None] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[ConcreteFunction, TracedStep | None] = weakref.WeakKeyDictionary()
         self._gone: deque[TracedStep] = deque()
         self._background = Background()
         self._lock = threading.Lock()
@@ -90,7 +92,7 @@ class Session:
         """Whether the options or the script's TensorFlow settings require the same results in every run."""
         return self.options.deterministic or config.is_op_determinism_enabled()
 
-    def step_of(self, concrete: Any) -> TracedStep | None:
+    def step_of(self, concrete: ConcreteFunction) -> TracedStep | None:
         """Return the step of a traced function, or None if the function is not a training step."""
         try:
             return self._known[concrete]
@@ -112,12 +114,12 @@ class Session:
             step = self._gone.popleft()
             self.run_in_background(step, step.release)
 
-    def _trains(self, concrete: Any) -> bool:
+    def _trains(self, concrete: ConcreteFunction) -> bool:
         if job.model_parallelism() is not None and (is_measurement(concrete) or is_pipeline(nodes_of(concrete))):
             return not is_measurement(concrete)  # the part of a pipeline on one rank may have no gradients
         return is_training_step(concrete)
 
-    def _new_step(self, concrete: Any) -> TracedStep:
+    def _new_step(self, concrete: ConcreteFunction) -> TracedStep:
         by_keras = jit.is_chosen_by_keras(concrete)
         if not job.has_several_processes():
             return Step(concrete, self, begins_with_xla=by_keras)
@@ -131,7 +133,7 @@ class Session:
                 return SharedStep(concrete, self, self._agreement)
         return Step(concrete, self, begins_with_xla=by_keras)
 
-    def _new_part_of_pipeline(self, concrete: Any) -> TracedStep:
+    def _new_part_of_pipeline(self, concrete: ConcreteFunction) -> TracedStep:
         nodes = list(nodes_of(concrete))
         ranks = ranks_of_smp(averages=averages(nodes)) if is_pipeline(nodes) else ()
         if len(ranks) < 2:

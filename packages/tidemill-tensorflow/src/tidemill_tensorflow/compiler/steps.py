@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import tensorflow as tf
 
@@ -20,6 +20,10 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN, Times, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
 
 __all__ = ["Step", "StepCoordinator"]
@@ -65,7 +69,7 @@ class Step(TracedStep):
         grouping: Several runs per call.
     """
 
-    def __init__(self, concrete: Any, session: StepCoordinator, *, begins_with_xla: bool = False) -> None:
+    def __init__(self, concrete: ConcreteFunction, session: StepCoordinator, *, begins_with_xla: bool = False) -> None:
         super().__init__(concrete, session, begins_with_xla=begins_with_xla)
         self.draws = Draws()
         self.is_of_fit = "multi_step_on_iterator" in self.name or self.name == "train_function"
@@ -78,12 +82,18 @@ class Step(TracedStep):
         self._has_static_shapes = False
         self._known: str | None = None
         self._stays_whole = False
-        self._whole: Callable[..., list[Any]] | None = None
+        self._whole: TensorFunction | None = None
         self._whole_asked = False
         self._xla_failure: str | None = None
-        self._functions: dict[str, Callable[..., list[Any]] | None] = {}
+        self._functions: dict[str, TensorFunction | None] = {}
 
-    def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+    def run(
+        self,
+        original: Callable[..., object],
+        concrete: ConcreteFunction,
+        inputs: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor],
+    ) -> object:
         """Run one step, and return the function's results."""
         count = self._session.runs_wanted(self.grouping) if self.is_of_fit else 1
         if self.key is None and self.reason is None:
@@ -95,7 +105,14 @@ class Step(TracedStep):
         self.account.train(self._clock() - begin, count)
         return result
 
-    def _run(self, count: int, original: Callable[..., Any], concrete: Any, inputs: Any, captured: Any) -> Any:
+    def _run(
+        self,
+        count: int,
+        original: Callable[..., object],
+        concrete: ConcreteFunction,
+        inputs: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor],
+    ) -> object:
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
         if self._parts is not None and self.grouping.can_run(count):
@@ -122,7 +139,13 @@ class Step(TracedStep):
         """Run work for this step in the background thread."""
         self._session.run_in_background(self, work)
 
-    def _run_once(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Any) -> Any:
+    def _run_once(
+        self,
+        original: Callable[..., object],
+        concrete: ConcreteFunction,
+        inputs: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor],
+    ) -> object:
         # Where a stateful random op continues is only known to the parts, also if their variants have failed.
         parts = self._parts if self.reason is None or self._draws_by_state() else None
         if parts is not None and not self._runs_whole(parts):
@@ -137,7 +160,7 @@ class Step(TracedStep):
             self._note_duration(time.perf_counter() - begin)
         return result
 
-    def _run_counted(self, whole: Callable[..., list[Any]], graph: Unsplit, slots: list[Any]) -> Any:
+    def _run_counted(self, whole: TensorFunction, graph: Unsplit, slots: list[tf.Tensor]) -> object:
         """Run the whole function plain, and count what its stateful random ops draw."""
         slots.append(self.draws.state(graph.random_ops))
         try:
@@ -148,7 +171,7 @@ class Step(TracedStep):
         self.draws.add(sizes)
         return self._pack(results)
 
-    def _begin(self, concrete: Any) -> None:
+    def _begin(self, concrete: ConcreteFunction) -> None:
         """Read what an earlier job chose. Split the function at once if that is known, or if Keras has chosen XLA.
 
         TensorFlow optimizes each function in its first run, and that takes long for large graphs. If it is known that
@@ -176,12 +199,12 @@ class Step(TracedStep):
         elif draws:
             self._session.run_in_background(self, lambda: self._count_draws(concrete), wait=True)
 
-    def _split(self, concrete: Any, *, wait: bool) -> None:
+    def _split(self, concrete: ConcreteFunction, *, wait: bool) -> None:
         self._is_split = True
         self._is_due = self.account.may_begin()
         self._session.run_in_background(self, lambda: self.prepare(concrete), wait=wait)
 
-    def _count_draws(self, concrete: Any) -> None:
+    def _count_draws(self, concrete: ConcreteFunction) -> None:
         """Replace the function by one that counts its draws, so that it may be split later. In the background thread.
 
         TensorFlow then optimizes this function and not that of the script.
@@ -215,7 +238,7 @@ class Step(TracedStep):
         if shape is not None:
             shape.last_s.append(wall_s)
 
-    def prepare(self, concrete: Any) -> None:
+    def prepare(self, concrete: ConcreteFunction) -> None:
         """Split the function into parts; later runs use the parts. Called in the background thread."""
         is_alone = not job.has_several_processes()
         try:
@@ -229,7 +252,7 @@ class Step(TracedStep):
         self._unsplit = parts.whole if parts.random_ops > 0 else None
         self._parts = parts
 
-    def compile(self, shape: Shape, arguments: Sequence[Any]) -> None:
+    def compile(self, shape: Shape, arguments: Sequence[tf.Tensor]) -> None:
         """Compile the step for a shape, on copies of its variables. Called in the background thread."""
         stored = self._session.stored_decision(shape.key)
         shape.stored = stored is not None
@@ -242,7 +265,7 @@ class Step(TracedStep):
         if shape.decision is not None:
             self._stay_whole(shape)
 
-    def _add_variants(self, shape: Shape, arguments: Sequence[Any], *, wanted: Sequence[str]) -> None:
+    def _add_variants(self, shape: Shape, arguments: Sequence[tf.Tensor], *, wanted: Sequence[str]) -> None:
         """Build variants, and run each of them once on copies of the variables."""
         assert self._parts is not None
         shape.compile_s = shape.compile_s or 0.0
@@ -271,7 +294,7 @@ class Step(TracedStep):
         if self._xla_failure is not None and earlier is None:
             self._session.note_fallback(self, self._xla_failure, how="without XLA" if shape.functions else "plain")
 
-    def _function(self, variant: str) -> Callable[..., list[Any]] | None:
+    def _function(self, variant: str) -> TensorFunction | None:
         """Return a variant that serves all shapes, or None if the step has no such variant."""
         assert self._parts is not None
         if variant not in self._functions:
@@ -292,7 +315,7 @@ class Step(TracedStep):
         for shape in self.shapes.values():
             shape.functions.clear()
 
-    def _run_parts(self, parts: Parts, slots: list[Any]) -> Any:
+    def _run_parts(self, parts: Parts, slots: list[tf.Tensor]) -> object:
         try:
             slots += self.before(parts, slots)
         except tf.errors.OpError:
@@ -307,29 +330,29 @@ class Step(TracedStep):
             self.grouping.compile(parts, shape, arguments)
         return result
 
-    def before(self, parts: Parts, slots: Sequence[Any], *, later: int = 0) -> list[Any]:
+    def before(self, parts: Parts, slots: Sequence[tf.Tensor], *, later: int = 0) -> list[tf.Tensor]:
         """Run the part before the step, and return the slots to add: the random ops' state, then the results."""
         own = [*slots, self.draws.state(parts.random_ops, later=later) if parts.random_ops > 0 else None]
         return [own[-1], *parts.before(*[own[index] for index in parts.reads[0]])]
 
-    def end_of_data(self, parts: Parts, slots: Sequence[Any]) -> None:
+    def end_of_data(self, parts: Parts, slots: Sequence[tf.Tensor]) -> None:
         """Run and count what a call of the script's function does although it gets no next element."""
         own = [*slots, self.draws.state(parts.random_ops) if parts.random_ops > 0 else None]
         parts.whole.end_of_data.run(own)
         if parts.random_ops > 0:
             self.draws.add(parts.whole.end_of_data.sizes(own))
 
-    def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
+    def count(self, parts: Parts, slots: Sequence[tf.Tensor], runs: int = 1) -> None:
         """Count runs that drew random values of the same sizes."""
         self.runs += runs
         if parts.sizes is not None:
             self.draws.add(slots[parts.sizes], runs=runs)
 
-    def _results(self, parts: Parts, slots: list[Any]) -> Any:
+    def _results(self, parts: Parts, slots: list[tf.Tensor]) -> object:
         slots += parts.after(*[slots[index] for index in parts.reads[2]])
         return self._pack([slots[index] for index in parts.results])
 
-    def run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+    def run_variant(self, parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
         """Run the step in the chosen variant, or in the variant whose turn it is; return its results."""
         shape = self._shape(arguments)
         shape.calls += 1
@@ -386,24 +409,24 @@ class Step(TracedStep):
                 shape.trial.decision = chosen
                 self._stay_whole(shape)
 
-    def _begin_with_xla(self, shape: Shape, arguments: Sequence[Any]) -> None:
+    def _begin_with_xla(self, shape: Shape, arguments: Sequence[tf.Tensor]) -> None:
         """Compile a shape before its first run, as TensorFlow does if Keras has chosen XLA."""
         shape.has_begun = True
         if self._session.stored_decision(shape.key) is None:
             work = list(arguments)
             self._session.run_in_background(self, lambda: self._add_variants(shape, work, wanted=(XLA,)), wait=True)
 
-    def _run_first(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
+    def _run_first(self, parts: Parts, shape: Shape, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run the variant with which the function begins, while nothing is decided."""
         if self.begins_with_xla and XLA in shape.functions:
             return self._run_compiled(parts, shape, arguments)
         return self._run_plain(parts, shape, arguments)
 
-    def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
+    def _run_plain(self, parts: Parts, shape: Shape, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         shape.count(PLAIN)
         return parts.plain(*arguments)
 
-    def _run_compiled(self, parts: Parts, shape: Shape, arguments: Sequence[Any]) -> list[Any]:
+    def _run_compiled(self, parts: Parts, shape: Shape, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         try:
             outputs = shape.functions[XLA](*arguments)
         except tf.errors.OpError as error:
@@ -420,7 +443,7 @@ class Step(TracedStep):
         shape.drop(XLA, reason)
         self._session.note_fallback(self, reason, how="without XLA" if shape.functions else "plain")
 
-    def _shape(self, arguments: Sequence[Any]) -> Shape:
+    def _shape(self, arguments: Sequence[tf.Tensor]) -> Shape:
         assert self._parts is not None
         key = self._parts.shapes_of(arguments)
         shape = self.shapes.get(key)
@@ -429,7 +452,7 @@ class Step(TracedStep):
             shape = self.shapes[key] = Shape(key, f"{self._parts.fingerprint} {key}")
         return shape
 
-    def _ask(self, shape: Shape, arguments: Sequence[Any]) -> None:
+    def _ask(self, shape: Shape, arguments: Sequence[tf.Tensor]) -> None:
         if shape.asked or (shape.reason is not None and not self.begins_with_xla):
             return
         asked = sum(each.asked for each in self.shapes.values())

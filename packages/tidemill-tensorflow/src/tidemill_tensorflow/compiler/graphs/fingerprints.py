@@ -6,9 +6,13 @@ import hashlib
 import platform
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 __all__ = ["fingerprint", "machine"]
 
@@ -17,7 +21,7 @@ _OF_PROCESS = frozenset({"_gradient_op_type", "_class", "_output_shapes"})
 """Attributes that differ from process to process, or that follow from others."""
 
 
-def fingerprint(graph_def: Any) -> str:
+def fingerprint(graph_def: GraphDef) -> str:
     """Return a digest of a graph with its loops and branches. Numbers in node and function names do not count."""
     digest = hashlib.sha256()
     for node in graph_def.node:
@@ -42,7 +46,7 @@ def machine() -> str:
     return f"{tf.version.VERSION} {tf.version.GIT_VERSION} {model} {len(os.sched_getaffinity(0))}"
 
 
-def _add(digest: Any, node: Any) -> None:
+def _add(digest: hashlib._Hash, node: NodeDef) -> None:
     names = [_neutral(name) for name in node.input]
     # The order of control inputs differs from process to process.
     names.sort(key=lambda name: name if name.startswith("^") else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import function_def_to_graph
@@ -11,6 +11,10 @@ from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 __all__ = ["KERAS_STEP", "flatten"]
 
@@ -21,7 +25,7 @@ _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _DROPPED = ("_class", "_output_shapes", "_gradient_op_type")
 
 
-def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
+def flatten(concrete: ConcreteFunction, *, kept: str | None = None) -> FlatGraph:
     """Return the flat graph of a ConcreteFunction.
 
     Calls of functions that the script compiles (``jit_compile=True``) are not inlined. A Keras step is: if the script
@@ -50,21 +54,20 @@ def flatten(concrete: Any, *, kept: str | None = None) -> FlatGraph:
     return FlatGraph(flat, inputs, tuple(outputs))
 
 
-def _reachable(nodes: Iterable[Any], functions: Mapping[str, Any]) -> list[Any]:
+def _reachable(nodes: Iterable[NodeDef], functions: Mapping[str, FunctionDef]) -> list[FunctionDef]:
     """Return the functions that the nodes call directly or indirectly."""
-    found: dict[str, Any] = {}
+    found: dict[str, FunctionDef] = {}
     waiting = list(nodes)
     while waiting:
-        node = waiting.pop()
-        for value in node.attr.values():
-            for name in [value.func.name, *(each.name for each in value.list.func)]:
-                if name in functions and name not in found:
-                    found[name] = functions[name]
-                    waiting += functions[name].node_def
+        values = waiting.pop().attr.values()
+        for name in [each.name for value in values for each in (value.func, *value.list.func)]:
+            if name in functions and name not in found:
+                found[name] = functions[name]
+                waiting += functions[name].node_def
     return list(found.values())
 
 
-def _is_inlined(node: Any, functions: dict[str, Any], kept: str | None) -> bool:
+def _is_inlined(node: NodeDef, functions: dict[str, FunctionDef], kept: str | None) -> bool:
     if node.op in _CALLS and (kept is None or kept not in node.attr["f"].func.name):
         function = functions.get(node.attr["f"].func.name)
         if function is None:
@@ -75,10 +78,12 @@ def _is_inlined(node: Any, functions: dict[str, Any], kept: str | None) -> bool:
     return False
 
 
-def _inline(nodes: list[Any], outputs: list[str], calls: dict[str, Any], functions: dict[str, Any]) -> Any:
+def _inline(
+    nodes: list[NodeDef], outputs: list[str], calls: dict[str, NodeDef], functions: dict[str, FunctionDef]
+) -> tuple[list[NodeDef], list[str]]:
     results: dict[str, list[str]] = {}
     controls: dict[str, list[str]] = {}
-    inlined: list[Any] = []
+    inlined: list[NodeDef] = []
     for node in nodes:
         if node.name not in calls:
             inlined.append(node)
@@ -104,7 +109,7 @@ def _inline(nodes: list[Any], outputs: list[str], calls: dict[str, Any], functio
     return inlined, [resolve(output)[0] for output in outputs]
 
 
-def _body(call: Any, function: Any) -> tuple[list[Any], list[str], list[str]]:
+def _body(call: NodeDef, function: FunctionDef) -> tuple[list[NodeDef], list[str], list[str]]:
     """Return the inlined nodes of a call, its result tensors, and the nodes that replace control inputs on the call."""
     graph_def, flat_names = function_def_to_graph.function_def_to_graph_def(function)
     arguments = {argument.name: call.input[index] for index, argument in enumerate(function.signature.input_arg)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
@@ -15,12 +15,17 @@ from tidemill_tensorflow.compiler.background import on_one_core
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tidemill_tensorflow.compiler.graphs.nodes import Region
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+    from tensorflow.types.experimental import GenericFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import Region, TensorFunction
 
 __all__ = ["Link", "Part", "build", "chain", "copies", "distinct", "placeholder", "repeat", "warm_up"]
 
 
-def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str, inline: bool = True) -> Any:
+def build(
+    region: Region, sources: Mapping[str, tf.Tensor], *, xla: bool, name: str, inline: bool = True
+) -> TensorFunction:
     """Return a callable that takes and returns flat lists of tensors.
 
     Args:
@@ -37,7 +42,7 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str, i
     if not region.outputs and not region.graph_def.node:
         return _nothing
 
-    def part(*arguments: Any) -> list[Any]:
+    def part(*arguments: tf.Tensor) -> list[tf.Tensor]:
         _copy_handles(given, arguments)
         mapping = {f"input_{index}:0": argument for index, argument in enumerate(arguments)}
         with tf.name_scope(""):
@@ -52,7 +57,7 @@ def build(region: Region, sources: Mapping[str, Any], *, xla: bool, name: str, i
         return Part(tf.function(part, autograph=False, input_signature=specs, experimental_attributes=attributes))
     compiled = Part(tf.function(part, autograph=False, input_signature=specs, jit_compile=True))
 
-    def call(*arguments: Any) -> list[Any]:
+    def call(*arguments: tf.Tensor) -> list[tf.Tensor]:
         _copy_handles(given, arguments)
         return compiled(*arguments)
 
@@ -69,22 +74,22 @@ class Part:
         traced: A ``tf.function`` with an input signature.
     """
 
-    def __init__(self, traced: Any) -> None:
+    def __init__(self, traced: GenericFunction) -> None:
         # TensorFlow removes a function when its Python object is deleted.
         self._kept = (traced, traced.get_concrete_function())
         self._run = self._kept[1]._inference_function.call_flat
 
     @property
-    def concrete(self) -> Any:
+    def concrete(self) -> ConcreteFunction:
         """The ConcreteFunction, which must be kept as long as a graph calls it."""
         return self._kept[1]
 
     @property
-    def results(self) -> list[Any]:
+    def results(self) -> list[tf.Tensor]:
         """The symbolic tensors that the function returns."""
         return list(self._kept[1].outputs)
 
-    def __call__(self, *arguments: Any) -> list[Any]:
+    def __call__(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         """Run the function."""
         return list(self._run(*arguments) or ())
 
@@ -100,13 +105,13 @@ class Link:
         device: The device on which it runs; None for the device of the caller.
     """
 
-    function: Callable[..., list[Any]]
+    function: TensorFunction
     inputs: Sequence[str]
     outputs: Sequence[str]
     device: str | None = None
 
 
-def chain(links: Sequence[Link], inputs: Sequence[str], outputs: Sequence[str]) -> Callable[..., list[Any]]:
+def chain(links: Sequence[Link], inputs: Sequence[str], outputs: Sequence[str]) -> TensorFunction:
     """Return a callable that runs several callables, each with results of earlier ones.
 
     Args:
@@ -119,7 +124,7 @@ def chain(links: Sequence[Link], inputs: Sequence[str], outputs: Sequence[str]) 
     reads = [[index[name] for name in link.inputs] for link in links]
     results = [index[name] for name in outputs]
 
-    def run(*arguments: Any) -> list[Any]:
+    def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
         found = list(arguments)
         for link, own in zip(links, reads):  # noqa: B905 - Python 3.9 has no strict
             with contextlib.nullcontext() if link.device is None else tf.device(link.device):
@@ -129,7 +134,14 @@ def chain(links: Sequence[Link], inputs: Sequence[str], outputs: Sequence[str]) 
     return run
 
 
-def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, count: int, name: str) -> Part:
+def repeat(
+    part: TensorFunction,
+    arguments: Sequence[tf.Tensor],
+    is_common: Sequence[bool],
+    *,
+    count: int,
+    name: str,
+) -> Part:
     """Return a function that runs a part several times in sequence.
 
     Args:
@@ -144,7 +156,7 @@ def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, co
     """
     flat = distinct([arguments] * count, is_common)
 
-    def runs(*given: Any) -> list[Any]:
+    def runs(*given: tf.Tensor) -> list[tf.Tensor]:
         _copy_handles(flat, given)
         first, left = list(given[: len(arguments)]), iter(given[len(arguments) :])
         results = list(part(*first))
@@ -157,21 +169,21 @@ def repeat(part: Any, arguments: Sequence[Any], is_common: Sequence[bool], *, co
     return Part(tf.function(runs, autograph=False, input_signature=specs))
 
 
-def distinct(arguments: Sequence[Sequence[Any]], is_common: Sequence[bool]) -> list[Any]:
+def distinct(arguments: Sequence[Sequence[tf.Tensor]], is_common: Sequence[bool]) -> list[tf.Tensor]:
     """Return the arguments of several runs in one list, in which common arguments appear only once."""
     first, *rest = arguments
     own = [argument for run in rest for argument, same in zip(run, is_common) if not same]  # noqa: B905
     return [*first, *own]
 
 
-def placeholder(source: Any) -> Any:
+def placeholder(source: tf.Tensor) -> tf.Tensor:
     """Return a placeholder in the default graph with the dtype, shape and handle data of a symbolic tensor."""
     own = tf.compat.v1.placeholder(source.dtype, source.shape, name="tidemill_given")
     _copy_handles([source], [own])
     return own
 
 
-def _copy_handles(sources: Sequence[Any], arguments: Sequence[Any]) -> None:
+def _copy_handles(sources: Sequence[tf.Tensor | None], arguments: Sequence[tf.Tensor]) -> None:
     """Copy handle data, the dtypes and shapes of variables, from sources to the arguments of a traced function.
 
     Sources may be None.
@@ -181,16 +193,16 @@ def _copy_handles(sources: Sequence[Any], arguments: Sequence[Any]) -> None:
             handle_data_util.copy_handle_data(source, argument)
 
 
-def _nothing(*arguments: Any) -> list[Any]:
+def _nothing(*arguments: tf.Tensor) -> list[tf.Tensor]:
     return []
 
 
-def _spec(source: Any | None) -> tf.TensorSpec:
+def _spec(source: tf.Tensor | None) -> tf.TensorSpec:
     """Return the TensorSpec of an input. An input without a source is the state of the stateful random ops."""
     return tf.TensorSpec([None], tf.int64) if source is None else tf.TensorSpec(source.shape, source.dtype)
 
 
-def copies(arguments: Sequence[Any], *, keep_devices: bool = False) -> tuple[list[Any], list[Any]]:
+def copies(arguments: Sequence[tf.Tensor], *, keep_devices: bool = False) -> tuple[list[tf.Tensor], list[tf.Variable]]:
     """Return the arguments with a copy in place of each variable, and the variables that keep the copies alive.
 
     Args:
@@ -200,8 +212,8 @@ def copies(arguments: Sequence[Any], *, keep_devices: bool = False) -> tuple[lis
     Raises:
         ValueError: A resource is not a variable.
     """
-    copied: list[Any] = []
-    kept: list[Any] = []
+    copied: list[tf.Tensor] = []
+    kept: list[tf.Variable] = []
     for argument in arguments:
         if argument.dtype != tf.resource:
             copied.append(argument)
@@ -217,7 +229,7 @@ def copies(arguments: Sequence[Any], *, keep_devices: bool = False) -> tuple[lis
     return copied, kept
 
 
-def warm_up(function: Any, arguments: Sequence[Any], kept: Sequence[Any]) -> float:
+def warm_up(function: Callable[..., object], arguments: Sequence[tf.Tensor], kept: Sequence[tf.Variable]) -> float:
     """Run a function once on copied arguments, which compiles it, and return the duration in seconds.
 
     The caller passes the variables in `kept` so that they outlive the run.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +26,9 @@ from tidemill_tensorflow.compiler.graphs.nodes import full_name, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 __all__ = ["fuse_updates"]
 
@@ -46,8 +49,8 @@ class _Moment:
 
     handle: str
     added: str
-    share: Any
-    nodes: tuple[Any, ...]
+    share: np.ndarray
+    nodes: tuple[NodeDef, ...]
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,15 @@ class _Update:
         nodes: The nodes that only this update needs, unless other nodes use them too.
     """
 
-    write: Any
+    write: NodeDef
     first: _Moment
     second: _Moment
     rate: str
     epsilon: str
-    nodes: tuple[Any, ...]
+    nodes: tuple[NodeDef, ...]
 
 
-def fuse_updates(graph_def: Any, tensor_of: Callable[[str], Any]) -> tuple[Any, int]:
+def fuse_updates(graph_def: GraphDef, tensor_of: Callable[[str], tf.Tensor]) -> tuple[GraphDef, int]:
     """Return a graph in which `ResourceApplyAdam` replaces Adam's updates, and the number of replaced updates.
 
     Args:
@@ -97,7 +100,7 @@ def fuse_updates(graph_def: Any, tensor_of: Callable[[str], Any]) -> tuple[Any, 
 class _Updates:
     """Updates by Adam in a graph."""
 
-    def __init__(self, graph_def: Any, tensor_of: Callable[[str], Any]) -> None:
+    def __init__(self, graph_def: GraphDef, tensor_of: Callable[[str], tf.Tensor]) -> None:
         self._nodes = {node.name: node for node in graph_def.node}
         self._writes = [node for node in graph_def.node if node.op == "AssignSubVariableOp"]
         self._tensor_of = tensor_of
@@ -108,7 +111,7 @@ class _Updates:
             if update is not None and self._has_types_of_kernel(update):
                 yield update
 
-    def _update(self, write: Any) -> _Update | None:
+    def _update(self, write: NodeDef) -> _Update | None:
         """Match ``variable -= (m * rate) / (sqrt(v) + epsilon)``."""
         quotient = self._made_by(write.input[1], "RealDiv")
         product = self._made_by(quotient.input[0], "Mul") if quotient else None
@@ -148,7 +151,7 @@ class _Updates:
                 return _Moment(handle, difference.input[0], self._constant(share), nodes)
         return None
 
-    def _is_last_value(self, read: Any, write: Any) -> bool:
+    def _is_last_value(self, read: NodeDef, write: NodeDef) -> bool:
         """Return whether a node reads the value that another node then changes, with no write between them."""
         writers = [
             {each for each in _controls(node) if self._nodes[node_of(each)].op != "ReadVariableOp"}
@@ -167,7 +170,7 @@ class _Updates:
         has_shape = gradient.shape.is_fully_defined() and tuple(gradient.shape) == shape
         return dtype in _DTYPES and gradient.dtype == dtype and has_shape and rate.shape.rank == 0
 
-    def _made_by(self, reference: str, op: str) -> Any | None:
+    def _made_by(self, reference: str, op: str) -> NodeDef | None:
         """Return the node with a given op that computes a tensor, or None if another op computes it."""
         node = self._nodes.get(node_of(reference))
         return node if node is not None and node.op == op else None
@@ -176,11 +179,11 @@ class _Updates:
         node = self._made_by(tensor, "Const")
         return node is not None and self._constant(tensor).shape == ()
 
-    def _constant(self, tensor: str) -> Any:
+    def _constant(self, tensor: str) -> np.ndarray:
         return tf.make_ndarray(self._nodes[node_of(tensor)].attr["value"].tensor)
 
 
-def _kernel(update: _Update) -> Iterator[Any]:
+def _kernel(update: _Update) -> Iterator[NodeDef]:
     """Yield the kernel, under the name of the node that wrote the variable, and its constants."""
     name, share = update.write.name, update.first.share
     # The kernel corrects the averages' start at zero by 1 - beta ** step. The rate includes that, so the power is 0.
@@ -197,14 +200,14 @@ def _kernel(update: _Update) -> Iterator[Any]:
     yield kernel
 
 
-def _constant(name: str, value: Any) -> Any:
+def _constant(name: str, value: np.ndarray) -> NodeDef:
     node = graph_pb2.GraphDef().node.add(name=name, op="Const")
     node.attr["dtype"].type = tf.as_dtype(value.dtype).as_datatype_enum
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     return node
 
 
-def _kept(nodes: Mapping[str, Any], replaced_by: Mapping[str, str]) -> dict[str, Any]:
+def _kept(nodes: Mapping[str, NodeDef], replaced_by: Mapping[str, str]) -> dict[str, NodeDef]:
     """Return the nodes without the parts of replaced updates that no other node needs."""
     names = {name for name, node in nodes.items() if name not in replaced_by or node.op == "ResourceApplyAdam"}
     waiting = list(names)
@@ -216,14 +219,14 @@ def _kept(nodes: Mapping[str, Any], replaced_by: Mapping[str, str]) -> dict[str,
     return {name: node for name, node in nodes.items() if name in names}
 
 
-def _same_reads(nodes: Iterable[Any]) -> dict[str, str]:
+def _same_reads(nodes: Iterable[NodeDef]) -> dict[str, str]:
     """Return, by name of a read, an earlier read of the same variable with the same value.
 
     Writes wait for all earlier reads, and reads for the last write. So two reads that wait for the same nodes have no
     write between them. Keras reads the rate and the number of steps once per variable; with one read each,
     TensorFlow finds that the values computed from them are equal too.
     """
-    first: dict[Any, str] = {}
+    first: dict[tuple[object, ...], str] = {}
     same = {}
     for node in nodes:
         if node.op == "ReadVariableOp":
@@ -233,7 +236,7 @@ def _same_reads(nodes: Iterable[Any]) -> dict[str, str]:
     return same
 
 
-def _redirect(copy: Any, node: Any, targets: Mapping[str, str]) -> None:
+def _redirect(copy: NodeDef, node: NodeDef, targets: Mapping[str, str]) -> None:
     """Copy a node. The copy uses and waits for the targets of removed nodes, and does not wait for itself."""
     copy.CopyFrom(node)
     del copy.input[:]
@@ -248,7 +251,7 @@ def _redirect(copy: Any, node: Any, targets: Mapping[str, str]) -> None:
     copy.input.extend(waited)
 
 
-def _has_order(graph_def: Any) -> bool:
+def _has_order(graph_def: GraphDef) -> bool:
     """Return whether no node depends on itself."""
     try:
         TopologicalSorter({node.name: set(map(node_of, node.input)) for node in graph_def.node}).prepare()
@@ -257,17 +260,17 @@ def _has_order(graph_def: Any) -> bool:
     return True
 
 
-def _controls(node: Any) -> list[str]:
+def _controls(node: NodeDef) -> list[str]:
     return [each for each in node.input if each.startswith("^")]
 
 
-def _both_orders(node: Any) -> tuple[tuple[str, str], tuple[str, str]]:
+def _both_orders(node: NodeDef) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return the operands of a commutative op in both orders."""
     one, other = node.input[0], node.input[1]
     return (one, other), (other, one)
 
 
-def _type_of_variable(handle: Any) -> tuple[Any, tuple[int, ...]] | None:
+def _type_of_variable(handle: tf.Tensor) -> tuple[tf.DType, tuple[int, ...]] | None:
     """Return the dtype and the shape of the variable behind a handle, or None if they are not known."""
     data = handle_data_util.get_resource_handle_data(handle)
     if data is None or not data.is_set or len(data.shape_and_type) != 1:

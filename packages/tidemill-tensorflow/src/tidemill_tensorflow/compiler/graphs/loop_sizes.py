@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
@@ -21,6 +21,12 @@ from tidemill_tensorflow.compiler.graphs.shape_rules import shapes_follow_from_i
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 __all__ = ["SizeList", "loops_of", "size_lists", "sizes_of", "with_sizes"]
 
@@ -40,12 +46,12 @@ class SizeList:
     """
 
     tensor: str
-    dtype: Any
+    dtype: tf.DType
     loop: str
     pop: str
 
 
-def size_lists(graph_def: Any) -> list[SizeList]:
+def size_lists(graph_def: GraphDef) -> list[SizeList]:
     """Return the lists of sizes between the loops of a flat graph."""
     nodes = {node.name: node for node in graph_def.node}
     functions = {function.signature.name: function for function in graph_def.library.function}
@@ -66,7 +72,7 @@ def size_lists(graph_def: Any) -> list[SizeList]:
     return found
 
 
-def _origin(nodes: Mapping[str, Any], tensor: str) -> str | None:
+def _origin(nodes: Mapping[str, NodeDef], tensor: str) -> str | None:
     """Return the output of a loop that a tensor is, directly or through identities; None for other tensors."""
     node = nodes.get(node_of(tensor))
     while node is not None and node.op == "Identity":
@@ -75,13 +81,13 @@ def _origin(nodes: Mapping[str, Any], tensor: str) -> str | None:
     return tensor if node is not None and node.op in _LOOPS else None
 
 
-def _only_user(function: Any, name: str, op: str) -> Any | None:
+def _only_user(function: FunctionDef, name: str, op: str) -> NodeDef | None:
     """Return the node of a function that uses an argument, if it is the only one and has a certain op."""
     users = [node for node in function.node_def if any(_of(each) == name for each in node.input)]
     return users[0] if len(users) == 1 and users[0].op == op else None
 
 
-def _is_filled_with_sizes(body: Any, index: int) -> bool:
+def _is_filled_with_sizes(body: FunctionDef, index: int) -> bool:
     """Return whether a loop's body adds one size per iteration to the list that is its argument with this index."""
     push = _only_user(body, body.signature.input_arg[index].name, "TensorListPushBack")
     by_name = {node.name: node for node in body.node_def}
@@ -116,7 +122,7 @@ def loops_of(flat: FlatGraph, step: Region, lists: Sequence[SizeList]) -> Region
     return region if shapes_follow_from_inputs(with_kernels(region.graph_def)) else None
 
 
-def sizes_of(lists: Sequence[SizeList], values: Mapping[str, Any]) -> dict[SizeList, Any] | None:
+def sizes_of(lists: Sequence[SizeList], values: Mapping[str, tf.Tensor]) -> dict[SizeList, np.ndarray] | None:
     """Return the size in each list; None if a list is empty, or if its sizes differ.
 
     Args:
@@ -136,7 +142,7 @@ def sizes_of(lists: Sequence[SizeList], values: Mapping[str, Any]) -> dict[SizeL
     return found
 
 
-def with_sizes(graph_def: Any, sizes: Mapping[SizeList, Any]) -> Any:
+def with_sizes(graph_def: GraphDef, sizes: Mapping[SizeList, np.ndarray]) -> GraphDef:
     """Return a flat graph in which sizes are constants, and not elements of lists."""
     changed = type(graph_def)()
     changed.CopyFrom(graph_def)
@@ -159,7 +165,7 @@ def with_sizes(graph_def: Any, sizes: Mapping[SizeList, Any]) -> Any:
     return changed
 
 
-def _replace(body: Any, pop: str, size: Any) -> None:
+def _replace(body: FunctionDef, pop: str, size: TensorProto) -> None:
     """Replace the element that a node takes from a list by a constant."""
     constant = f"{pop}/tidemill_size"
     element, replaced = f"{pop}:tensor:0", f"{constant}:output:0"

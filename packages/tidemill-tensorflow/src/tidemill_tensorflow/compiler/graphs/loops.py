@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
 from tidemill_tensorflow.imports import when_imported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from tensorflow.python.framework.func_graph import FuncGraph
 
 __all__ = ["keep_sizes_known", "limit_loops_of_tf_keras"]
 
@@ -28,7 +34,9 @@ def keep_sizes_known() -> None:
     original = graph._create_op_internal
 
     @functools.wraps(original)
-    def create(self: Any, op_type: str, inputs: Any, *arguments: Any, **named: Any) -> Any:
+    def create(
+        self: FuncGraph, op_type: str, inputs: Sequence[tf.Tensor], *arguments: object, **named: object
+    ) -> tf.Operation:
         forward = self._forward_graph
         if op_type in _SIZES and all(
             while_v2._is_loop_invariant(each, forward.inputs, forward.outputs) for each in inputs
@@ -48,17 +56,17 @@ def limit_loops_of_tf_keras() -> None:
     when_imported("tf_keras.src.backend", _limit_loops)
 
 
-def _limit_loops(backend: Any) -> None:
+def _limit_loops(backend: ModuleType) -> None:
     original = backend.rnn
     signature = inspect.signature(original)
 
-    def is_in_xla(graph: Any) -> bool:
+    def is_in_xla(graph: tf.Graph) -> bool:
         return True
 
     in_xla = SimpleNamespace(GraphOrParentsInXlaContext=is_in_xla)
 
     @functools.wraps(original)
-    def rnn(*arguments: Any, **named: Any) -> Any:
+    def rnn(*arguments: object, **named: object) -> object:
         length = signature.bind(*arguments, **named).arguments.get("input_length")
         if tf.is_tensor(length):  # the number of iterations depends on values
             return original(*arguments, **named)

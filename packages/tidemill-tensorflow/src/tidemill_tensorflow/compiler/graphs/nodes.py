@@ -9,11 +9,15 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import op_def_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import tensorflow as tf
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    TensorFunction = Callable[..., list[tf.Tensor]]
+    """Callable that takes and returns flat lists of tensors."""
 
 __all__ = [
     "COMMUNICATION",

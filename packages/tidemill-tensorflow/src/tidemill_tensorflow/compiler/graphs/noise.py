@@ -8,7 +8,7 @@ together with the ops that compute their seeds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.python.framework import tensor_util
@@ -19,6 +19,10 @@ from tidemill_tensorflow.compiler.graphs.random_numbers import is_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 __all__ = ["Separated", "separate"]
 
@@ -41,7 +45,7 @@ class Separated:
     rest: Region
 
 
-def separate(step: Region, arguments: Sequence[Any]) -> Separated | None:
+def separate(step: Region, arguments: Sequence[tf.Tensor]) -> Separated | None:
     """Separate the random numbers of a step.
 
     Args:
@@ -70,7 +74,7 @@ def separate(step: Region, arguments: Sequence[Any]) -> Separated | None:
     )
 
 
-def _shapes(step: Region, arguments: Sequence[Any], wanted: Mapping[str, str]) -> dict[str, Any]:
+def _shapes(step: Region, arguments: Sequence[tf.Tensor], wanted: Mapping[str, str]) -> dict[str, np.ndarray | None]:
     """Return the values of tensors by key; None if a value does not follow from the shapes of the arguments."""
     with tf.Graph().as_default():
         known = {}
@@ -83,7 +87,7 @@ def _shapes(step: Region, arguments: Sequence[Any], wanted: Mapping[str, str]) -
         return {key: tensor_util.try_evaluate_constant(tensor) for key, tensor in zip(wanted, found or ())}  # noqa: B905
 
 
-def _with_seeds(nodes: Mapping[str, Any], draws: list[str]) -> set[str] | None:
+def _with_seeds(nodes: Mapping[str, NodeDef], draws: list[str]) -> set[str] | None:
     """Return the ops that draw and all ops on which their seeds depend; None if these are not of seeds alone.
 
     All ops on a variable with a seed belong together, since their order counts.
@@ -111,7 +115,7 @@ def _with_seeds(nodes: Mapping[str, Any], draws: list[str]) -> set[str] | None:
     return found
 
 
-def _with_shapes(graph_def: Any, shapes: Mapping[str, Any]) -> Any:
+def _with_shapes(graph_def: GraphDef, shapes: Mapping[str, np.ndarray | None]) -> GraphDef:
     """Return the graph with constants as the shapes of the random numbers."""
     changed = type(graph_def)()
     changed.CopyFrom(graph_def)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -20,9 +20,12 @@ from tidemill_tensorflow.compiler.graphs.replicas import NOTHING, Replicas, Repl
 from tidemill_tensorflow.compiler.graphs.unsplit import Unsplit, build_plain, unsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
 __all__ = ["Parts", "compiled_for", "take_apart"]
 
@@ -56,8 +59,8 @@ class Parts:
         sources: See `functions.build`.
     """
 
-    before: Callable[..., list[Any]]
-    after: Callable[..., list[Any]]
+    before: TensorFunction
+    after: TensorFunction
     reads: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     results: tuple[int, ...]
     fingerprint: str
@@ -70,7 +73,7 @@ class Parts:
     step: Region
     replicas: Replicas | None
     graph: tf.Graph
-    sources: Mapping[str, Any]
+    sources: Mapping[str, tf.Tensor]
     name: str
 
     @cached_property
@@ -78,7 +81,7 @@ class Parts:
         """The step without XLA. It is built when it is first used: jobs with a stored decision may never use it."""
         return build_plain(self.step, self.sources, name=f"{self.name}_plain", inline=False)
 
-    def tensor_of(self, reference: str) -> Any:
+    def tensor_of(self, reference: str) -> tf.Tensor:
         """Return the symbolic tensor of an input reference of the step's graph."""
         name, _, index = reference.partition(":")
         is_input = name.startswith("input_") and name[6:].isdigit()
@@ -91,7 +94,7 @@ class Parts:
         known = [self.sources.get(name) for name in self.step.inputs]
         return tuple(index for index, each in enumerate(known) if each is None or each.dtype != tf.resource)
 
-    def shapes_of(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def shapes_of(self, arguments: Sequence[tf.Tensor]) -> tuple[tf.TensorShape, ...]:
         """Return the shapes of all arguments of the step except variables and iterators."""
         return tuple([arguments[index].shape for index in self._shaped])
 
@@ -105,11 +108,11 @@ class Parts:
         tensors = [self.sources[name] for name in self.step.inputs if name in self.sources]
         return all(tensor.shape.is_fully_defined() for tensor in tensors if tensor.dtype != tf.resource)
 
-    def compiled(self) -> Any:
+    def compiled(self) -> TensorFunction:
         """Return the step as a callable that XLA compiles."""
         return functions.build(self.step, self.sources, xla=True, name=f"{self.name}_xla")
 
-    def compiled_for(self, arguments: Sequence[Any]) -> Any | None:
+    def compiled_for(self, arguments: Sequence[tf.Tensor]) -> TensorFunction | None:
         """Return the step for the shapes of these arguments, in which XLA compiles all but the random numbers.
 
         None if the step runs on one device, has no sizes in lists (see `loop_sizes`), and no random numbers, or none
@@ -125,7 +128,7 @@ class Parts:
         rest = build_plain(self.replicas.rest, self.sources, name=f"{self.name}_rest")
         return build_step(self.replicas, arguments, compile=self._of_replica, rest=rest, name=name)
 
-    def _with_sizes(self, region: Region, arguments: Sequence[Any]) -> Region:
+    def _with_sizes(self, region: Region, arguments: Sequence[tf.Tensor]) -> Region:
         """Return a region, with constants in place of sizes in lists if the shapes of its arguments determine them."""
         lists = size_lists(region.graph_def)
         loops = loops_of(self.whole.flat, region, lists)
@@ -139,7 +142,7 @@ class Parts:
         assert kept is not None  # the variables outlive the run
         return region if sizes is None else replace(region, graph_def=with_sizes(region.graph_def, sizes))
 
-    def warm_up(self, function: Any, arguments: Sequence[Any]) -> float:
+    def warm_up(self, function: TensorFunction, arguments: Sequence[tf.Tensor]) -> float:
         """Run a variant on copies of the variables, which compiles it, and return the duration in seconds.
 
         Of a step that runs on several devices, only the part that XLA compiles is run.
@@ -149,13 +152,13 @@ class Parts:
             return functions.warm_up(function, copied, kept)
         return function.warm_up(arguments) if isinstance(function, ReplicaStep) else 0.0
 
-    def _of_replica(self, region: Region, arguments: Sequence[Any]) -> Any:
+    def _of_replica(self, region: Region, arguments: Sequence[tf.Tensor]) -> TensorFunction:
         """Return the compiled region of one replica."""
         region = self._with_sizes(region, arguments)
         run = _without_noise(region, self.sources, arguments, name=self.name)
         return run or functions.build(region, self.sources, xla=True, name=f"{self.name}_xla")
 
-    def fused(self) -> Any | None:
+    def fused(self) -> TensorFunction | None:
         """Return the plain step with updates in one kernel each, or None if the step has no such update."""
         graph_def, number = fuse_updates(self.step.graph_def, self.tensor_of)
         if number == 0:
@@ -165,7 +168,7 @@ class Parts:
 
 
 def compiled_for(
-    step: Region, sources: Mapping[str, Any], arguments: Sequence[Any], *, name: str
+    step: Region, sources: Mapping[str, tf.Tensor], arguments: Sequence[tf.Tensor], *, name: str
 ) -> functions.Part | None:
     """Return a function for the shapes of these arguments, in which XLA compiles all but the random numbers.
 
@@ -184,8 +187,8 @@ def compiled_for(
 
 
 def _without_noise(
-    step: Region, sources: Mapping[str, Any], arguments: Sequence[Any], *, name: str
-) -> Callable[..., list[Any]] | None:
+    step: Region, sources: Mapping[str, tf.Tensor], arguments: Sequence[tf.Tensor], *, name: str
+) -> TensorFunction | None:
     """Return what `compiled_for` returns, as two functions that are called in turn."""
     separated = separate(step, arguments)
     if separated is None:
@@ -259,7 +262,7 @@ def take_apart(
     )
 
 
-def _only_checks(graph_def: Any) -> bool:
+def _only_checks(graph_def: GraphDef) -> bool:
     """Return whether all ops with effects are assertions or branches around assertions, and none computes sizes."""
     functions = {function.signature.name: function.node_def for function in graph_def.library.function}
     waiting = list(graph_def.node)
@@ -272,7 +275,7 @@ def _only_checks(graph_def: Any) -> bool:
     return True
 
 
-def _symbolic(whole: Unsplit, three: Cut) -> tuple[tf.Graph, dict[str, Any]]:
+def _symbolic(whole: Unsplit, three: Cut) -> tuple[tf.Graph, dict[str, tf.Tensor]]:
     """Return a graph with all tensors of a flat graph, and the tensors that supply the types of the parts' inputs.
 
     All handles of variables have handle data.

@@ -15,7 +15,7 @@ import functools
 import math
 import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,10 @@ from tensorflow.python.framework import op_def_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 __all__ = [
     "REPLACED",
@@ -69,7 +73,7 @@ _16_BITS = {tf.float16: (10, 15), tf.bfloat16: (7, 127)}
 _FLOATS = (tf.float32, tf.float64, *_16_BITS)
 
 
-def replace_random_ops(graph_def: Any, *, drawn: str | None) -> list[str]:
+def replace_random_ops(graph_def: GraphDef, *, drawn: str | None) -> list[str]:
     """Replace the random ops of a flat graph, in place.
 
     Args:
@@ -118,7 +122,7 @@ def replace_random_ops(graph_def: Any, *, drawn: str | None) -> list[str]:
     return refused
 
 
-def with_kernels(graph_def: Any) -> Any:
+def with_kernels(graph_def: GraphDef) -> GraphDef:
     """Return a graph for use without XLA, in which TensorFlow's kernels draw the numbers of the replaced random ops.
 
     Args:
@@ -134,11 +138,11 @@ def with_kernels(graph_def: Any) -> Any:
     return changed
 
 
-def _add_sizes(graph_def: Any, stateful: Sequence[Any], drawn: str) -> None:
+def _add_sizes(graph_def: GraphDef, stateful: Sequence[NodeDef], drawn: str) -> None:
     """Add nodes that take the state apart, and nodes that compute the sizes of the stateful ops' results."""
     int32, int64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
 
-    def add(op: str, name: str, inputs: Sequence[str], **attributes: int) -> Any:
+    def add(op: str, name: str, inputs: Sequence[str], **attributes: int) -> NodeDef:
         node = graph_def.node.add(name=name, op=op, input=inputs)
         for key, value in attributes.items():
             setattr(node.attr[key], "i" if key in ("N", "num", "axis") else "type", value)
@@ -156,14 +160,14 @@ def _add_sizes(graph_def: Any, stateful: Sequence[Any], drawn: str) -> None:
     add("Pack", SIZES, sizes, N=len(sizes), T=int64, axis=0)
 
 
-def draws_by_state(node: Any) -> bool:
+def draws_by_state(node: NodeDef) -> bool:
     """Return whether a node draws random numbers by a state of its kernel, which a copy of the node does not share."""
     definition = op_def_registry.get(node.op)
     is_stateful = definition is not None and bool(definition.is_stateful)
     return node.op in STATEFUL or (is_stateful and _draws_other_numbers(node.op))
 
 
-def is_replaced(node: Any) -> bool:
+def is_replaced(node: NodeDef) -> bool:
     """Return whether a node took the place of a random op. Its first input is the shape of the numbers."""
     return node.op == "PartitionedCall" and node.attr["f"].func.name in _KERNELS
 
@@ -173,7 +177,7 @@ def _draws_other_numbers(op: str) -> bool:
     return op not in REPLACED and _RANDOM.search(op) is not None and _SAME_NUMBERS.fullmatch(op) is None
 
 
-def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) -> None:
+def _call(graph_def: GraphDef, node: NodeDef, function: ConcreteFunction, *, inputs: Sequence[str]) -> None:
     """Turn a node into a call of a function. The names of the node's outputs stay the same."""
     control = [name for name in node.input if name.startswith("^")]
     own = function.function_def
@@ -187,7 +191,7 @@ def _call(graph_def: Any, node: Any, function: Any, *, inputs: Sequence[str]) ->
     node.attr["f"].func.name = own.signature.name
 
 
-def add_functions(graph_def: Any, function: Any) -> None:
+def add_functions(graph_def: GraphDef, function: ConcreteFunction) -> None:
     """Add a function, and the functions that it calls, to the library of a graph."""
     known = {each.signature.name for each in graph_def.library.function}
     for definition in [function.function_def, *function.graph.as_graph_def().library.function]:
@@ -198,18 +202,20 @@ def add_functions(graph_def: Any, function: Any) -> None:
 
 # TensorFlow removes a function when its Python object is deleted, even if graphs call it. The cache keeps the objects.
 @functools.cache
-def _stateless(draw: Callable[..., Any], dtype: tf.DType, shape_dtype: tf.DType) -> Any:
-    def stateless_numbers(shape: Any, key: Any, counter: Any) -> Any:
+def _stateless(draw: Callable[..., tf.Tensor], dtype: tf.DType, shape_dtype: tf.DType) -> ConcreteFunction:
+    def stateless_numbers(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
         return draw(shape, key, counter, dtype)
 
     return _traced(stateless_numbers, [((None,), shape_dtype), ((1,), tf.uint64), ((2,), tf.uint64)])
 
 
 @functools.cache
-def _stateful(draw: Callable[..., Any], dtype: tf.DType, seeds: tuple[int, int], shape_dtype: tf.DType) -> Any:
+def _stateful(
+    draw: Callable[..., tf.Tensor], dtype: tf.DType, seeds: tuple[int, int], shape_dtype: tf.DType
+) -> ConcreteFunction:
     key, upper = (seed % 2**64 for seed in seeds)
 
-    def stateful_numbers(shape: Any, drawn: Any, runs: Any) -> Any:
+    def stateful_numbers(shape: tf.Tensor, drawn: tf.Tensor, runs: tf.Tensor) -> tf.Tensor:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
         start = tf.cast((drawn + runs * values) * 256, tf.uint64)
         counter = tf.stack([start, tf.constant(upper, tf.uint64)])
@@ -218,12 +224,14 @@ def _stateful(draw: Callable[..., Any], dtype: tf.DType, seeds: tuple[int, int],
     return _traced(stateful_numbers, [((None,), shape_dtype), ((), tf.int64), ((), tf.int64)])
 
 
-def _traced(function: Any, arguments: Sequence[tuple[Any, Any]]) -> Any:
+def _traced(
+    function: Callable[..., tf.Tensor], arguments: Sequence[tuple[tuple[int | None, ...], tf.DType]]
+) -> ConcreteFunction:
     specs = [tf.TensorSpec(shape, dtype) for shape, dtype in arguments]
     return tf.function(function, autograph=False, input_signature=specs).get_concrete_function()
 
 
-def _uniform(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+def _uniform(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if dtype == tf.float32:
         return _unit_float32(_bits(shape, key, counter))
     if dtype in _16_BITS:
@@ -233,7 +241,7 @@ def _uniform(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
     return tf.reshape(_unit_float64(bits[:, 0], bits[:, 1]), shape)
 
 
-def _normal(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+def _normal(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if dtype in _16_BITS:
         return tf.cast(_normal(shape, key, counter, tf.float32), dtype)
     size = tf.reduce_prod(shape)
@@ -251,13 +259,13 @@ def _normal(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
     return tf.reshape(tf.reshape(both, [-1])[:size], shape)
 
 
-def _uniform_by_kernel(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+def _uniform_by_kernel(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomUniformV2(
         shape=shape, key=key, counter=counter, alg=tf.constant(_PHILOX), dtype=dtype
     )
 
 
-def _normal_by_kernel(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> Any:
+def _normal_by_kernel(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomNormalV2(
         shape=shape, key=key, counter=counter, alg=tf.constant(_PHILOX), dtype=dtype
     )
@@ -266,29 +274,29 @@ def _normal_by_kernel(shape: Any, key: Any, counter: Any, dtype: tf.DType) -> An
 _DRAW = {"uniform": (_uniform, _uniform_by_kernel), "normal": (_normal, _normal_by_kernel)}
 """For each distribution: how XLA draws its numbers, and how TensorFlow's kernels draw the same numbers."""
 
-_KERNELS: dict[str, Any] = {}
+_KERNELS: dict[str, ConcreteFunction] = {}
 """By name of a function that replaces a random op: the function that draws the same numbers by TensorFlow's kernel."""
 
 
-def _bits(shape: Any, key: Any, counter: Any) -> Any:
+def _bits(shape: tf.Tensor, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=shape, key=key, counter=counter, alg=tf.constant(_PHILOX), dtype=tf.uint32
     )
 
 
-def _unit_float32(bits: Any) -> Any:
+def _unit_float32(bits: tf.Tensor) -> tf.Tensor:
     mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
     return tf.bitcast(tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32)), tf.float32) - 1.0
 
 
-def _unit_16_bits(bits: Any, dtype: tf.DType) -> Any:
+def _unit_16_bits(bits: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     size, one = _16_BITS[dtype]
     mantissa = tf.bitwise.bitwise_and(bits, tf.constant(2**size - 1, tf.uint32))
     value = tf.bitwise.bitwise_or(mantissa, tf.constant(one << size, tf.uint32))
     return tf.bitcast(tf.cast(value, tf.uint16), dtype) - tf.constant(1.0, dtype)
 
 
-def _unit_float64(high: Any, low: Any) -> Any:
+def _unit_float64(high: tf.Tensor, low: tf.Tensor) -> tf.Tensor:
     upper = tf.bitwise.bitwise_and(tf.cast(high, tf.uint64), tf.constant(0xFFFFF, tf.uint64))
     mantissa = tf.bitwise.bitwise_or(tf.bitwise.left_shift(upper, tf.constant(32, tf.uint64)), tf.cast(low, tf.uint64))
     return tf.bitcast(tf.bitwise.bitwise_or(mantissa, tf.constant(1023 << 52, tf.uint64)), tf.float64) - 1.0
@@ -301,7 +309,7 @@ class Draws:
     """
 
     def __init__(self) -> None:
-        self._drawn: Any = np.int64(0)
+        self._drawn: np.ndarray | np.int64 = np.int64(0)
 
     def restart(self) -> None:
         """Start all sequences anew, as a new seed does."""
@@ -322,7 +330,7 @@ class Draws:
         state[ops] = later
         return tf.constant(state)
 
-    def add(self, sizes: Any, *, runs: int = 1) -> None:
+    def add(self, sizes: tf.Tensor | np.ndarray, *, runs: int = 1) -> None:
         """Count runs.
 
         Args:

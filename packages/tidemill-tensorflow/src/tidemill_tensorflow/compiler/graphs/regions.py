@@ -6,7 +6,7 @@ with which Keras packs results. Such ops run before the compiled part if the ste
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.python.framework import kernels
@@ -32,6 +32,9 @@ from tidemill_tensorflow.compiler.graphs.random_numbers import REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 __all__ = ["cut", "reason_outside"]
 
@@ -90,7 +93,7 @@ def cut(flat: FlatGraph) -> Cut:
 
 
 def _needed_by_replicas(
-    nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]], others: set[str]
+    nodes: Mapping[str, NodeDef], exchanging: Mapping[str, set[str]], others: set[str]
 ) -> Iterator[str]:
     """Yield the nodes that have to run before the replicas of a step, because several devices use their values.
 
@@ -104,7 +107,7 @@ def _needed_by_replicas(
     yield from sorted(shared({name: node for name, node in nodes.items() if name not in others | needed}))
 
 
-def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) -> set[str]:
+def _from_communication(nodes: Mapping[str, NodeDef], exchanging: Mapping[str, set[str]]) -> set[str]:
     """Return the nodes that communicate, their direct and indirect successors, and the nodes that only these use.
 
     Nodes that exchange values between devices count as communication.
@@ -138,7 +141,7 @@ def _from_communication(nodes: Mapping[str, Any], exchanging: Mapping[str, set[s
     return after
 
 
-def _reductions(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) -> list[str]:
+def _reductions(nodes: Mapping[str, NodeDef], exchanging: Mapping[str, set[str]]) -> list[str]:
     """Return the nodes that communicate, except those of the input pipeline, on which the gradients depend.
 
     The input pipeline communicates because the workers of a strategy agree in every step whether a batch is left.
@@ -150,7 +153,7 @@ def _reductions(nodes: Mapping[str, Any], exchanging: Mapping[str, set[str]]) ->
     return [name for name, found in sources.items() if found & below or name not in above]
 
 
-def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
+def reason_outside(node: NodeDef, functions: Mapping[str, FunctionDef]) -> str | None:
     """Return the op that prevents the compilation of a node, or None."""
     if node.op == "Const" and node.attr["dtype"].type == tf.string.as_datatype_enum:
         # The text of an assertion. XLA has no strings, so the compiled part cannot return one.
@@ -159,16 +162,16 @@ def reason_outside(node: Any, functions: Mapping[str, Any]) -> str | None:
         return None
     if node.op in _EFFECTS | _OUTSIDE_WORLD or not _has_xla_kernel(node.op):
         return str(node.op)
-    for key in _FUNCTIONAL:
-        if key not in node.attr:
-            continue
-        value = node.attr[key]
-        for callee in [value.func, *value.list.func]:
-            for inner in functions[callee.name].node_def if callee.name in functions else ():
-                reason = reason_outside(inner, functions)
-                if reason is not None:
-                    return reason
-    return None
+    reasons = (reason_outside(inner, functions) for inner in _inner_nodes(node, functions))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _inner_nodes(node: NodeDef, functions: Mapping[str, FunctionDef]) -> Iterator[NodeDef]:
+    """Yield the nodes of the functions that a node calls."""
+    values = [node.attr[key] for key in _FUNCTIONAL if key in node.attr]
+    for callee in [each for value in values for each in (value.func, *value.list.func)]:
+        if callee.name in functions:
+            yield from functions[callee.name].node_def
 
 
 _KERNELS: dict[str, bool] = {}
@@ -184,7 +187,9 @@ def _has_xla_kernel(op: str) -> bool:
     return _KERNELS[op]
 
 
-def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]) -> None:
+def _check_free_of_state(
+    nodes: Mapping[str, NodeDef], name: str, above: set[str], functions: Mapping[str, FunctionDef]
+) -> None:
     for other in above:
         if not _is_input(nodes[other], functions):
             inner = reason_outside(nodes[name], functions)
@@ -192,7 +197,9 @@ def _check_free_of_state(nodes: Mapping[str, Any], name: str, above: set[str], f
             raise NotCompilable(f"XLA has no kernel for {inner}{text} (node {name}), and the step needs its result")
 
 
-def _check_before_replicas(nodes: Mapping[str, Any], name: str, above: set[str], functions: Mapping[str, Any]) -> None:
+def _check_before_replicas(
+    nodes: Mapping[str, NodeDef], name: str, above: set[str], functions: Mapping[str, FunctionDef]
+) -> None:
     for other in above:
         if not _is_input(nodes[other], functions):
             raise NotCompilable(
@@ -201,7 +208,7 @@ def _check_before_replicas(nodes: Mapping[str, Any], name: str, above: set[str],
             )
 
 
-def _is_input(node: Any, functions: Mapping[str, Any]) -> bool:
+def _is_input(node: NodeDef, functions: Mapping[str, FunctionDef]) -> bool:
     """Return whether a node may run before the step: its only state is an iterator, or it communicates."""
     if node.op.startswith(INPUT_OPS) or communicates(node):
         return True

@@ -8,7 +8,7 @@ runs in the background, not even on copies of the variables.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorflow.core.framework import graph_pb2
 
@@ -19,7 +19,10 @@ from tidemill_tensorflow.compiler.graphs.nodes import Cut, NotCompilable, Region
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph
+    import tensorflow as tf
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph, TensorFunction
 
 __all__ = ["NOTHING", "ReplicaStep", "Replicas", "build_step", "split"]
 
@@ -54,13 +57,13 @@ class ReplicaStep:
     gradients: functions.Part
     inputs: Sequence[str]
     _all_inputs: Sequence[str]
-    _run: Callable[..., list[Any]]
+    _run: TensorFunction
 
-    def __call__(self, *arguments: Any) -> list[Any]:
+    def __call__(self, *arguments: tf.Tensor) -> list[tf.Tensor]:
         """Run the step."""
         return self._run(*arguments)
 
-    def warm_up(self, arguments: Sequence[Any]) -> float:
+    def warm_up(self, arguments: Sequence[tf.Tensor]) -> float:
         """Run the gradients on copies of the variables, and return the duration in seconds."""
         given = dict(zip(self._all_inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
         copied, kept = functions.copies([given[name] for name in self.inputs], keep_devices=True)
@@ -89,10 +92,10 @@ def split(flat: FlatGraph, parts: Cut) -> Replicas | None:
 
 def build_step(
     replicas: Replicas,
-    arguments: Sequence[Any],
+    arguments: Sequence[tf.Tensor],
     *,
-    compile: Callable[[Region, Sequence[Any]], Any],
-    rest: Any,
+    compile: Callable[[Region, Sequence[tf.Tensor]], TensorFunction],
+    rest: TensorFunction,
     name: str,
 ) -> ReplicaStep:
     """Return the compiled step for the shapes of its arguments.
@@ -122,7 +125,7 @@ def build_step(
     return ReplicaStep(gradients, inputs, replicas.whole.inputs, whole)
 
 
-def _check_variables(nodes: Mapping[str, Any], names: Mapping[str, set[str]]) -> None:
+def _check_variables(nodes: Mapping[str, NodeDef], names: Mapping[str, set[str]]) -> None:
     users: dict[str, set[str]] = {}
     for device, own in names.items():
         for name in own:

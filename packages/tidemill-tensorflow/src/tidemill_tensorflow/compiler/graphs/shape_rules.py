@@ -6,12 +6,16 @@ Only known ops count. A graph with another op may have such shapes too, but noth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemill_tensorflow.compiler.graphs.random_numbers import REPLACED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 __all__ = ["shapes_follow_from_inputs"]
 
@@ -80,7 +84,7 @@ _SIZES = frozenset({"Const", "Rank", "Shape", "Size"})
 _SHAPED, _COMPUTED = frozenset(_BY_SHAPES.split()), _SIZES | frozenset(_ON_SIZES.split())
 
 
-def shapes_follow_from_inputs(graph_def: Any) -> bool:
+def shapes_follow_from_inputs(graph_def: GraphDef) -> bool:
     """Return whether all shapes in a graph, and in the functions that it uses, follow from the shapes of its inputs.
 
     What a loop carries from iteration to iteration never counts as a size.
@@ -108,7 +112,7 @@ class _Scope:
         sizes: Arguments of the function that are computed from constants and shapes alone.
     """
 
-    nodes: Mapping[str, Any]
+    nodes: Mapping[str, NodeDef]
     sizes: frozenset[str]
 
     def shapes_follow(self) -> bool:
@@ -123,7 +127,7 @@ class _Scope:
                 return False
         return True
 
-    def called(self, library: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:
+    def called(self, library: Mapping[str, FunctionDef]) -> Iterator[tuple[str, frozenset[str]]]:
         """Yield the names of the functions that the nodes use, each with the arguments that are sizes."""
         for node in self.nodes.values():
             for value in node.attr.values():
@@ -148,5 +152,5 @@ class _Scope:
         return True
 
 
-def _data(node: Any) -> list[str]:
+def _data(node: NodeDef) -> list[str]:
     return [reference for reference in node.input if not reference.startswith("^")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
 __all__ = ["EndOfData", "Unsplit", "build_plain", "unsplit"]
 
@@ -62,10 +65,10 @@ class Unsplit:
     inputs: tuple[str, ...]
     results: tuple[str, ...]
     random_ops: int
-    sources: Mapping[str, Any]
+    sources: Mapping[str, tf.Tensor]
     name: str
 
-    def plain(self) -> Callable[..., list[Any]]:
+    def plain(self) -> TensorFunction:
         """Return a plain function that does the same as the script's.
 
         It takes the flat arguments, the captures and the state of the stateful random ops, if there are any. It returns
@@ -118,7 +121,7 @@ def unsplit(concrete: ConcreteFunction, *, name: str, may_communicate: bool = Fa
     return Unsplit(flat, inputs, results, random_ops, sources, name)
 
 
-def build_plain(region: Region, sources: Mapping[str, Any], *, name: str, inline: bool = True) -> Any:
+def build_plain(region: Region, sources: Mapping[str, tf.Tensor], *, name: str, inline: bool = True) -> TensorFunction:
     """Return a region as a callable of TensorFlow's kernels. See `functions.build`."""
     own = replace(region, graph_def=with_kernels(region.graph_def))
     return functions.build(own, sources, xla=False, name=name, inline=inline)
@@ -137,7 +140,7 @@ def _refuse_distribution(graph_def: GraphDef, *, may_communicate: bool, is_alone
             )
 
 
-def _applies_gradients(graph_def: Any) -> bool:
+def _applies_gradients(graph_def: GraphDef) -> bool:
     """Return whether a flat graph writes values that depend on gradients into variables."""
     nodes = {node.name: node for node in graph_def.node}
     waiting = [
@@ -171,17 +174,17 @@ class EndOfData:
         build: Builds a plain callable of a region; the second argument is its name.
     """
 
-    def __init__(self, flat: FlatGraph, build: Callable[[Region, str], Callable[..., list[Any]]]) -> None:
+    def __init__(self, flat: FlatGraph, build: Callable[[Region, str], TensorFunction]) -> None:
         self._slots = [f"{name}:0" for name in flat.inputs]
         nodes = {node.name: node for node in flat.graph_def.node}
         users = users_of(nodes.values(), control=True)
         waiting = reach([name for name, node in nodes.items() if node.op in _TAKES], users)
         effects = [name for name, node in nodes.items() if name not in waiting and is_write(node)]
-        self._effects: tuple[Callable[..., list[Any]], list[int]] | None = None
+        self._effects: tuple[TensorFunction, list[int]] | None = None
         if waiting and effects and not any(communicates(nodes[name]) for name in effects):
             region = _region(flat, nodes, effects, [])
             self._effects = build(region, "without_batch"), self._reads(region)
-        self._sizes: tuple[Callable[..., list[Any]], list[int], list[int]] | None = None
+        self._sizes: tuple[TensorFunction, list[int], list[int]] | None = None
         sizes = [full_name(reference) for reference in nodes[SIZES].input] if SIZES in nodes else []
         own = [node_of(size) for size in sizes if node_of(size) not in waiting]
         if waiting and own:
@@ -190,7 +193,7 @@ class EndOfData:
             self._sizes = build(region, "sizes_without_batch"), self._reads(region), positions
         self._random_ops = len(sizes)
 
-    def run(self, slots: Sequence[Any]) -> None:
+    def run(self, slots: Sequence[tf.Tensor]) -> None:
         """Run the ops with effects.
 
         Args:
@@ -200,7 +203,7 @@ class EndOfData:
             function, reads = self._effects
             function(*[slots[index] for index in reads])
 
-    def sizes(self, slots: Sequence[Any]) -> Any:
+    def sizes(self, slots: Sequence[tf.Tensor]) -> np.ndarray:
         """Return the number of values that each stateful random op draws, as `Draws.add` takes them."""
         found = np.zeros(self._random_ops, np.int64)
         if self._sizes is not None:
@@ -212,7 +215,9 @@ class EndOfData:
         return [self._slots.index(tensor) for tensor in region.inputs]
 
 
-def _region(flat: FlatGraph, nodes: Mapping[str, Any], names: Iterable[str], wanted_by: list[Any]) -> Region:
+def _region(
+    flat: FlatGraph, nodes: Mapping[str, NodeDef], names: Iterable[str], wanted_by: Sequence[NodeDef]
+) -> Region:
     """Return the region of some nodes and of all their inputs."""
     inputs = {name: [node_of(reference) for reference in node.input] for name, node in nodes.items()}
     return region_of(flat, nodes, reach(names, inputs) - set(flat.inputs), wanted_by=wanted_by)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import tensorflow as tf
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from tidemill_tensorflow.compiler.several.job import Horovod, SmpGroup
 
 __all__ = ["Group", "group_of", "group_of_smp", "ranks_of_smp"]
 
@@ -79,7 +81,7 @@ def group_of_smp(ranks: Sequence[int]) -> Group:
     return _SmpGroup(found, found.rank, found.size)
 
 
-def _is_of_all_ranks(node: Any, size: int) -> bool:
+def _is_of_all_ranks(node: NodeDef, size: int) -> bool:
     """Return whether all ranks take part in a node, not only a Horovod process set."""
     if not node.op.startswith("Horovod"):
         return False
@@ -90,7 +92,7 @@ def _is_of_all_ranks(node: Any, size: int) -> bool:
 
 @dataclass
 class _HorovodGroup:
-    library: Any
+    library: Horovod
     rank: int
     size: int
     _sums: int = 0
@@ -126,7 +128,7 @@ class _ClusterGroup:
 
 @dataclass
 class _SmpGroup:
-    ranks: Any
+    ranks: SmpGroup
     rank: int
     size: int
 

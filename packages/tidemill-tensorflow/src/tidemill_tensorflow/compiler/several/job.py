@@ -5,12 +5,62 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-__all__ = ["cluster_position", "has_several_processes", "horovod", "is_first", "model_parallelism"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import tensorflow as tf
+    from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef
+
+__all__ = [
+    "Horovod",
+    "ModelParallelism",
+    "SmpGroup",
+    "cluster_position",
+    "has_several_processes",
+    "horovod",
+    "is_first",
+    "model_parallelism",
+]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
+_Value = TypeVar("_Value")
+
+
+class Horovod(Protocol):
+    """The module ``horovod.tensorflow``, as far as the compiler uses it."""
+
+    Sum: object
+
+    def is_initialized(self) -> bool: ...
+    def rank(self) -> int: ...
+    def size(self) -> int: ...
+    def allreduce(self, tensor: tf.Tensor, *, op: object, name: str) -> tf.Tensor: ...
+
+
+class SmpGroup(Protocol):
+    """Group of ranks of smp."""
+
+    rank: int
+    size: int
+    ranks: Sequence[int]
+
+    def allgather_objects(self, value: _Value, *, what: str) -> list[_Value]: ...
+
+
+class ModelParallelism(Protocol):
+    """Session of smp: all ranks, those of a replica, and those with the same partition."""
+
+    world_group: SmpGroup
+    mp_group: SmpGroup
+    dp_group: SmpGroup
+
+
+class _SessionModule(Protocol):
+    def is_initialized(self) -> bool: ...
+    def current(self) -> ModelParallelism: ...
 
 
 def has_several_processes() -> bool:
@@ -42,19 +92,19 @@ def is_first() -> bool:
     return position is None or position[0] == 0
 
 
-def horovod() -> Any | None:
+def horovod() -> Horovod | None:
     """Return Horovod's module if the script has initialized Horovod with several ranks, or None."""
-    library: Any = sys.modules.get("horovod.tensorflow")
+    library = cast("Horovod | None", sys.modules.get("horovod.tensorflow"))
     return library if library is not None and library.is_initialized() and library.size() > 1 else None
 
 
-def model_parallelism() -> Any | None:
+def model_parallelism() -> ModelParallelism | None:
     """Return smp's session if the script has initialized smp, whose ranks run different graphs; else None."""
-    library: Any = sys.modules.get("smdistributed.modelparallel.tensorflow.session")
+    library = cast("_SessionModule | None", sys.modules.get("smdistributed.modelparallel.tensorflow.session"))
     return library.current() if library is not None and library.is_initialized() else None
 
 
-def _tasks(name: str) -> list[Any]:
+def _tasks(name: str) -> list[str]:
     try:
         cluster = json.loads(os.environ.get(name, "")).get("cluster", {})
         return [task for tasks in cluster.values() for task in tasks]
@@ -76,8 +126,8 @@ def _strategy_tasks() -> int:
     return max((sum(len(job.tasks) for job in server.cluster.job) for server in _servers()), default=1)
 
 
-def _servers() -> list[Any]:
-    module: Any = sys.modules.get("tensorflow.python.eager.context")
+def _servers() -> list[ServerDef]:
+    module = sys.modules.get("tensorflow.python.eager.context")
     if module is None:
         return []
     context = module.context()

@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidemill_tensorflow.compiler.several import job
 from tidemill_tensorflow.compiler.variants import jit
@@ -22,6 +22,9 @@ from tidemill_tensorflow.imports import when_imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    import tensorflow as tf
 
     from tidemill_tensorflow.compiler.several.several_runs import GroupedStep, Grouping
     from tidemill_tensorflow.compiler.variants.shapes import Shape
@@ -36,6 +39,22 @@ _OWN = ("ProgbarLogger", "History")
 _CALLBACKS = ("keras.src.callbacks.callback", "tf_keras.src.callbacks")
 """Modules of the base class of callbacks, in Keras 3 and in tf_keras."""
 _FRAMES = 4
+_Steps = TypeVar("_Steps")
+
+
+class EpochIterator(Protocol):
+    """Keras 3's iterator over the batches of an epoch."""
+
+    steps_per_epoch: int | None
+    _num_batches: int | None
+
+
+class DataHandler(Protocol):
+    """tf_keras's iterator over the batches of an epoch."""
+
+    inferred_steps: int | None
+    _steps_per_execution: tf.Variable
+    _step_increment: int
 
 
 class BatchesCoordinator(Coordinator, Protocol):
@@ -74,11 +93,11 @@ class KerasBatches:
         wanted, self.wanted = self.wanted, 1
         return wanted
 
-    def _patch(self, module: Any) -> None:
+    def _patch(self, module: ModuleType) -> None:
         original = module.TFEpochIterator._enumerate_iterator
 
         @functools.wraps(original)
-        def enumerate_iterator(epoch_iterator: Any) -> Iterator[Any]:
+        def enumerate_iterator(epoch_iterator: EpochIterator) -> Iterator[tuple[int, int, object]]:
             steps = original(epoch_iterator)
             fit = _fit_of("epoch_iterator", epoch_iterator)
             number = epoch_iterator.steps_per_epoch or epoch_iterator._num_batches
@@ -90,15 +109,15 @@ class KerasBatches:
 
         module.TFEpochIterator._enumerate_iterator = enumerate_iterator
 
-    def _patch_tf_keras(self, module: Any) -> None:
+    def _patch_tf_keras(self, module: ModuleType) -> None:
         original = module.DataHandler.steps
 
-        def merged(data_handler: Any, group: list[Any]) -> Any:
+        def merged(data_handler: DataHandler, group: list[int]) -> int:
             data_handler._step_increment = len(group) - 1
             return group[0]
 
         @functools.wraps(original)
-        def steps(data_handler: Any) -> Iterator[Any]:
+        def steps(data_handler: DataHandler) -> Iterator[int]:
             fit = _fit_of("data_handler", data_handler)
             at_once = int(data_handler._steps_per_execution.numpy())
             self._promise(fit, data_handler.inferred_steps)
@@ -109,7 +128,7 @@ class KerasBatches:
 
         module.DataHandler.steps = steps
 
-    def _promise(self, fit: dict[str, Any] | None, steps_per_epoch: Any) -> None:
+    def _promise(self, fit: dict[str, Any] | None, steps_per_epoch: int | None) -> None:
         """Note how many steps `fit` will certainly run, at the start of an epoch; none if a callback may stop it."""
         if fit is None or "epoch" not in fit:
             return
@@ -127,7 +146,7 @@ class KerasBatches:
         callbacks = getattr(fit["callbacks"], "callbacks", None)
         return callbacks is not None and not any(map(_looks_at_batches, callbacks))
 
-    def _grouped(self, steps: Iterator[Any], merged: Callable[[list[Any]], Any]) -> Iterator[Any]:
+    def _grouped(self, steps: Iterator[_Steps], merged: Callable[[list[_Steps]], _Steps]) -> Iterator[_Steps]:
         """Yield the steps of an epoch, some of them as groups that `merged` makes one step."""
         while True:
             seen = self._seen
@@ -185,7 +204,7 @@ def _key(step: GroupedStep) -> str:
     return f"{shape.key} {COUNT} at once"
 
 
-def _fit_of(name: str, value: Any) -> dict[str, Any] | None:
+def _fit_of(name: str, value: object) -> dict[str, Any] | None:
     """Return the local variables of the `fit` that has a value in its variable `name`; None if that is not `fit`."""
     frame = sys._getframe(2)
     for _ in range(_FRAMES):
@@ -197,14 +216,14 @@ def _fit_of(name: str, value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _may_stop(callback: Any) -> bool:
+def _may_stop(callback: object) -> bool:
     """Return whether a callback may end `fit` early: whether its code, or a function that it holds, says so."""
     held = [value for each in type(callback).__mro__ if each.__name__ != "Callback" for value in vars(each).values()]
     codes = [getattr(value, "__code__", None) for value in [*held, *vars(callback).values()]]
     return any("stop_training" in code.co_names for code in codes if code is not None)
 
 
-def _looks_at_batches(callback: Any) -> bool:
+def _looks_at_batches(callback: object) -> bool:
     """Return whether a callback has batch hooks. Keras's own callbacks for whole epochs do not count."""
     kind = type(callback)
     is_of_epochs = getattr(callback, "save_freq", getattr(callback, "_save_freq", None)) == "epoch"

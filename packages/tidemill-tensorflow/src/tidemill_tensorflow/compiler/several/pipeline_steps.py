@@ -7,7 +7,7 @@ variant of their updates. The ranks switch together, because the step time of ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -19,16 +19,20 @@ from tidemill_tensorflow.compiler.variants.trials import Trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
+
 __all__ = ["PipelineStep"]
 
 
 class PipelineStep(SharedStep):
     """Traced training function that runs a pipeline of smp. Every run trains, in any variant."""
 
-    _recording: Callable[..., tuple[list[Any], dict[str, Any]]] | None = None
+    _recording: Callable[..., tuple[list[tf.Tensor], dict[str, tf.Tensor]]] | None = None
     """Runs the function, and also returns the arguments of the segments; None after its only run."""
 
-    def _split(self, concrete: Any, name: str) -> Pipeline:
+    def _split(self, concrete: ConcreteFunction, name: str) -> Pipeline:
         pipeline = find_pipeline(concrete, name=name)
         self._recording = pipeline.recording()
         assert self._ballot is not None
@@ -40,7 +44,7 @@ class PipelineStep(SharedStep):
         super().release()
         self._recording = None
 
-    def _run_first(self, parts: Pipeline, slots: list[Any]) -> Any:
+    def _run_first(self, parts: Pipeline, slots: list[tf.Tensor]) -> object:
         assert self._recording is not None
         results, values = self._recording(*slots)
         self._recording = None
@@ -48,7 +52,7 @@ class PipelineStep(SharedStep):
         self._ask(shapes, parts.fingerprint, lambda: self._build_pipeline(parts, values))
         return self._pack(results)
 
-    def _build_pipeline(self, pipeline: Pipeline, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _build_pipeline(self, pipeline: Pipeline, values: Mapping[str, tf.Tensor]) -> dict[str, TensorFunction]:
         shape = self._shape
         assert shape is not None
         compiled = pipeline.compile(values)
@@ -65,7 +69,9 @@ class PipelineStep(SharedStep):
         # Other ranks use the machine during a step, and the CPU time of one rank says little about the step.
         return Trial(self._agreement.variants)
 
-    def _run_fast(self, variant: str, parts: Any, slots: list[Any], run_plain: Callable[[], Any]) -> Any:
+    def _run_fast(
+        self, variant: str, parts: Pipeline, slots: list[tf.Tensor], run_plain: Callable[[], object]
+    ) -> object:
         shape = self._shape
         assert shape is not None
         function = shape.functions.get(variant)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
@@ -36,6 +36,12 @@ from tidemill_tensorflow.compiler.variants.traced import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import Region, TensorFunction
 
 __all__ = ["Compiled", "Pipeline", "averages", "find_pipeline", "is_measurement", "is_pipeline"]
 
@@ -80,14 +86,14 @@ class Pipeline:
     """
 
     flat: FlatGraph
-    segments: Mapping[str, Any]
-    definitions: Mapping[str, Any]
-    sources: Mapping[str, Any]
+    segments: Mapping[str, NodeDef]
+    definitions: Mapping[str, FunctionDef]
+    sources: Mapping[str, tf.Tensor]
     shapes: Mapping[str, tf.TensorShape]
     name: str
     fingerprint: str
 
-    def recording(self) -> Callable[..., tuple[list[Any], dict[str, Any]]]:
+    def recording(self) -> Callable[..., tuple[list[tf.Tensor], dict[str, tf.Tensor]]]:
         """Return a callable that runs the function plain, and also returns the segments' arguments and results.
 
         These are those of the first microbatch, by the names of tensors of the flat graph.
@@ -101,14 +107,14 @@ class Pipeline:
         run = self._callable(replace(self.flat, outputs=(*self.flat.outputs, *wanted)), f"{self.name}_recording")
         own = [f"{name}:0" for name in self.flat.inputs]
 
-        def record(*arguments: Any) -> tuple[list[Any], dict[str, Any]]:
+        def record(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
             found = run(*arguments)
             number = len(self.flat.outputs)
             return found[:number], {**dict(zip(own, arguments)), **dict(zip(wanted, found[number:]))}  # noqa: B905
 
         return record
 
-    def compile(self, values: Mapping[str, Any]) -> Compiled:
+    def compile(self, values: Mapping[str, tf.Tensor]) -> Compiled:
         """Compile the segments, on copies of the variables that they use.
 
         Args:
@@ -134,7 +140,7 @@ class Pipeline:
                 calls[name] = (function, reads)
         return Compiled(calls, tuple(dict.fromkeys(refused)), compile_s)
 
-    def variant(self, values: Mapping[str, Any], compiled: Compiled | None) -> Callable[..., list[Any]] | None:
+    def variant(self, values: Mapping[str, tf.Tensor], compiled: Compiled | None) -> TensorFunction | None:
         """Return a callable that takes and returns what the flat graph does, with each update of Adam in one kernel.
 
         Args:
@@ -159,13 +165,13 @@ class Pipeline:
         run = self._callable(replace(flat, graph_def=changed), f"{self.name}_xla")
         kept = compiled  # TensorFlow removes a function when its Python object is deleted
 
-        def variant(*arguments: Any) -> list[Any]:
+        def variant(*arguments: tf.Tensor) -> list[tf.Tensor]:
             assert kept is not None
             return run(*arguments)
 
         return variant
 
-    def _region(self, name: str) -> tuple[Any, tuple[int, ...]]:
+    def _region(self, name: str) -> tuple[Region, tuple[int, ...]]:
         """Return a segment's graph for XLA, and the indices of the call's inputs that it reads."""
         definition = self.definitions[name]
         graph = function_def_to_graph.function_def_to_graph(definition)
@@ -188,7 +194,7 @@ class Pipeline:
         own = [f"{each}:0" for each in flat.inputs]
         return region, tuple(own.index(tensor) for tensor in region.inputs)
 
-    def _in_xla(self, region: Any, arguments: Sequence[Any], name: str) -> functions.Part:
+    def _in_xla(self, region: Region, arguments: Sequence[tf.Tensor], name: str) -> functions.Part:
         sources = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
         function = compiled_for(region, sources, arguments, name=name)
         if function is not None:
@@ -196,13 +202,13 @@ class Pipeline:
         inner = functions.build(region, sources, xla=True, name=f"{name}_xla")
         return functions.repeat(inner, arguments, [True] * len(arguments), count=1, name=f"{name}_call")
 
-    def _callable(self, flat: FlatGraph, name: str) -> Callable[..., list[Any]]:
+    def _callable(self, flat: FlatGraph, name: str) -> TensorFunction:
         region = uncut(flat)
         function = functions.build(region, self.sources, xla=False, name=name)
         link = functions.Link(function, region.inputs, region.outputs)
         return functions.chain([link], [f"{each}:0" for each in flat.inputs], flat.outputs)
 
-    def _tensor_of(self, values: Mapping[str, Any]) -> Callable[[str], Any]:
+    def _tensor_of(self, values: Mapping[str, tf.Tensor]) -> Callable[[str], tf.Tensor]:
         """Return a function that returns the symbolic tensor of an input reference.
 
         TensorFlow does not know the shapes of the results of calls, so they are added to a copy of the graph.
@@ -234,7 +240,7 @@ class Pipeline:
             given = {name: functions.placeholder(source) for name, source in self.sources.items()}
             tf.graph_util.import_graph_def(copy, input_map=given, name="")
 
-        def tensor_of(reference: str) -> Any:
+        def tensor_of(reference: str) -> tf.Tensor:
             name = full_name(ensured.get(full_name(reference), reference))
             if name in self.sources:
                 return self.sources[name]
@@ -246,22 +252,22 @@ class Pipeline:
         return tensor_of
 
 
-def is_measurement(concrete: Any) -> bool:
+def is_measurement(concrete: ConcreteFunction) -> bool:
     """Return whether smp itself made a function, to measure a layer."""
     return _MEASURED in concrete.graph.name
 
 
-def is_pipeline(nodes: Iterable[Any]) -> bool:
+def is_pipeline(nodes: Iterable[NodeDef]) -> bool:
     """Return whether a function with these nodes trains by a pipeline of smp. The same on all ranks of a replica."""
     return any(node.op == "NoOp" and _TRAINING in node.name for node in nodes)
 
 
-def averages(nodes: Iterable[Any]) -> bool:
+def averages(nodes: Iterable[NodeDef]) -> bool:
     """Return whether a function with these nodes averages gradients over the replicas."""
     return any(communicates(node) or (node.op == "NoOp" and _AVERAGING in node.name) for node in nodes)
 
 
-def find_pipeline(concrete: Any, *, name: str) -> Pipeline:
+def find_pipeline(concrete: ConcreteFunction, *, name: str) -> Pipeline:
     """Return the pipeline of a ConcreteFunction.
 
     Args:
@@ -274,7 +280,7 @@ def find_pipeline(concrete: Any, *, name: str) -> Pipeline:
     if any(map(draws_by_state, nodes_of(concrete))):
         raise NotCompilable("it draws noise by a state, and communicates with other processes")
     flat = flatten(concrete, kept=_SEGMENT)
-    segments: dict[str, Any] = {}
+    segments: dict[str, NodeDef] = {}
     for node in flat.graph_def.node:
         called = node.attr["f"].func.name if "f" in node.attr else ""
         if _SEGMENT in called:
@@ -290,15 +296,15 @@ def find_pipeline(concrete: Any, *, name: str) -> Pipeline:
     )
 
 
-def _data_inputs(node: Any) -> list[str]:
+def _data_inputs(node: NodeDef) -> list[str]:
     return [full_name(reference) for reference in node.input if not reference.startswith("^")]
 
 
-def _results(call: Any) -> list[str]:
+def _results(call: NodeDef) -> list[str]:
     return [f"{call.name}:{index}" for index in range(len(call.attr["Tout"].list.type))]
 
 
-def _redirect(node: Any, function: functions.Part, reads: Sequence[int]) -> None:
+def _redirect(node: NodeDef, function: functions.Part, reads: Sequence[int]) -> None:
     """Turn a call of a segment into a call of another function. The names of the node's outputs stay the same."""
     data = _data_inputs(node)
     control = [reference for reference in node.input if reference.startswith("^")]

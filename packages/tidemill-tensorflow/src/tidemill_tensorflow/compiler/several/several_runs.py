@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
     from tidemill_tensorflow.compiler.graphs.parts import Parts
     from tidemill_tensorflow.compiler.graphs.random_numbers import Draws
     from tidemill_tensorflow.compiler.variants.payback import Account
@@ -34,12 +35,12 @@ class SeveralRuns:
     """
 
     count: int
-    shapes: tuple[Any, ...]
+    shapes: tuple[tf.TensorShape, ...]
     variant: str
     _function: functions.Part
     _is_common: tuple[bool, ...]
 
-    def __call__(self, arguments: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def __call__(self, arguments: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
         """Run the step once for each list of arguments, and return one list of results per run."""
         results = self._function(*functions.distinct(arguments, self._is_common))
         size = len(results) // self.count
@@ -64,18 +65,18 @@ class GroupedStep(Protocol):
         """Return whether several runs can be one call."""
         ...
 
-    def before(self, parts: Parts, slots: Sequence[Any], *, later: int = 0) -> list[Any]:
+    def before(self, parts: Parts, slots: Sequence[tf.Tensor], *, later: int = 0) -> list[tf.Tensor]:
         """Run the part before the step."""
         ...
 
-    def run_variant(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+    def run_variant(self, parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
         """Run the step once."""
         ...
 
-    def count(self, parts: Parts, slots: Sequence[Any], runs: int = 1) -> None:
+    def count(self, parts: Parts, slots: Sequence[tf.Tensor], runs: int = 1) -> None:
         """Count runs."""
 
-    def end_of_data(self, parts: Parts, slots: Sequence[Any]) -> None:
+    def end_of_data(self, parts: Parts, slots: Sequence[tf.Tensor]) -> None:
         """Run and count what a call does although it gets no next element."""
 
     def run_in_background(self, work: Callable[[], None]) -> None:
@@ -125,7 +126,7 @@ class Grouping:
         if ended is not None:
             raise ended
 
-    def compile(self, parts: Parts, shape: Shape, arguments: list[Any]) -> None:
+    def compile(self, parts: Parts, shape: Shape, arguments: list[tf.Tensor]) -> None:
         """Compile several runs per call in the background, if the arguments of this run have the main shape."""
         if parts.shapes_of(arguments) != shape.shapes or shape.decision is None:
             return
@@ -143,7 +144,7 @@ class Grouping:
 
         self.step.run_in_background(compile)
 
-    def run(self, parts: Parts, common: list[Any]) -> list[Any]:
+    def run(self, parts: Parts, common: list[tf.Tensor]) -> list[tf.Tensor]:
         """Run several steps in one call, and return the slots of the last step.
 
         If the data ends after some of the steps, these are run, and `raise_end` raises the error.
@@ -167,9 +168,9 @@ class Grouping:
         self.step.count(parts, slots, self._runs.count)
         return slots
 
-    def _take_batches(self, parts: Parts, common: list[Any], count: int) -> list[list[Any]]:
+    def _take_batches(self, parts: Parts, common: list[tf.Tensor], count: int) -> list[list[tf.Tensor]]:
         """Return the slots of each run after the part before the step, for fewer runs if the data ends."""
-        runs: list[list[Any]] = []
+        runs: list[list[tf.Tensor]] = []
         try:
             for index in range(count):
                 before = self.step.before(parts, common, later=index)
@@ -181,8 +182,8 @@ class Grouping:
             self._ended = error
         return runs
 
-    def _run_one_by_one(self, parts: Parts, runs: Sequence[list[Any]]) -> list[Any]:
-        slots: list[Any] = []
+    def _run_one_by_one(self, parts: Parts, runs: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
+        slots: list[tf.Tensor] = []
         for run in runs:
             if slots and parts.checks_after:
                 parts.after(*[slots[index] for index in parts.reads[2]])
@@ -195,10 +196,10 @@ class Grouping:
 
 
 def _build(
-    step: Any,
-    arguments: Sequence[Any],
+    step: TensorFunction,
+    arguments: Sequence[tf.Tensor],
     is_common: Sequence[bool],
-    shapes: tuple[Any, ...],
+    shapes: tuple[tf.TensorShape, ...],
     variant: str,
     *,
     count: int,

@@ -9,7 +9,7 @@ not only XLA's part. The processes switch together (`agreement`), and the times 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -24,6 +24,9 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN, Load, Times, Tri
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
     from tidemill_tensorflow.compiler.graphs.parts import Parts
     from tidemill_tensorflow.compiler.several.agreement import Agreement, Ballot
     from tidemill_tensorflow.compiler.variants.traced import Coordinator
@@ -40,20 +43,26 @@ class SharedStep(TracedStep):
     The account of rank 0 decides when all ranks begin. Functions with stateful random ops stay plain.
     """
 
-    def __init__(self, concrete: Any, session: Coordinator, agreement: Agreement) -> None:
+    def __init__(self, concrete: ConcreteFunction, session: Coordinator, agreement: Agreement) -> None:
         super().__init__(concrete, session)
         self._session = session
         self._is_prepared = False
         self._agreement = agreement
         self._ballot = agreement.join()
-        self._parts: Any = None
+        self._parts: Parts = None
         self._shape: Shape | None = None
         self._turns = 0
         self._has_adopted = False
         if self._ballot is None:
             self._give_up(LATE)
 
-    def run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+    def run(
+        self,
+        original: Callable[..., object],
+        concrete: ConcreteFunction,
+        inputs: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor],
+    ) -> object:
         """Run one step, and return the function's results."""
         self._agreement.advance()
         begin = self._clock()
@@ -61,7 +70,13 @@ class SharedStep(TracedStep):
         self.account.train(self._clock() - begin)
         return result
 
-    def _run(self, original: Callable[..., Any], concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+    def _run(
+        self,
+        original: Callable[..., object],
+        concrete: ConcreteFunction,
+        inputs: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor],
+    ) -> object:
         self.runs += 1
         ballot = self._ballot
         if ballot is None:
@@ -79,10 +94,10 @@ class SharedStep(TracedStep):
         if not ballot.all_compiled or self._shape.reason is not None:
             return self._run_plain(original, concrete, inputs, captured)
 
-        def run_plain() -> Any:
+        def run_plain() -> object:
             return self._run_plain(original, concrete, inputs, captured)
 
-        def run_variant(variant: str) -> Any:
+        def run_variant(variant: str) -> object:
             return run_plain() if variant == PLAIN else self._run_fast(variant, parts, [*inputs, *captured], run_plain)
 
         return run_variant(ballot.decision) if ballot.decision is not None else self._run_trial(run_variant)
@@ -92,7 +107,7 @@ class SharedStep(TracedStep):
         """Whether this process has begun to split the function."""
         return self._is_prepared
 
-    def _may_prepare(self, concrete: Any, ballot: Ballot) -> bool:
+    def _may_prepare(self, concrete: ConcreteFunction, ballot: Ballot) -> bool:
         """Return whether to split the function: at once if that may cost anything, else when rank 0 begins."""
         if self.key is None:
             self.key = key_of(concrete)
@@ -119,7 +134,7 @@ class SharedStep(TracedStep):
         self.reason = reason
         self._session.note_fallback(self, reason)
 
-    def _prepare(self, concrete: Any) -> None:
+    def _prepare(self, concrete: ConcreteFunction) -> None:
         try:
             parts = self._split(concrete, self.prefix())
         except NotCompilable as error:
@@ -127,7 +142,7 @@ class SharedStep(TracedStep):
             return
         self._parts = parts
 
-    def _split(self, concrete: Any, name: str) -> Any:
+    def _split(self, concrete: ConcreteFunction, name: str) -> object:
         """Split a function for `_run_first` and `_run_fast`, and set the ballot's fingerprint."""
         parts = take_apart(concrete, name=name, may_communicate=True)
         if parts.random_ops > 0:
@@ -137,17 +152,22 @@ class SharedStep(TracedStep):
         _ = parts.plain  # builds it here, in the background
         return parts
 
-    def _run_first(self, parts: Any, slots: list[Any]) -> Any:
+    def _run_first(self, parts: Parts, slots: list[tf.Tensor]) -> object:
         """Run one step plain, and start the compilation for its shapes."""
 
-        def run_step(parts: Parts, arguments: list[Any]) -> list[Any]:
+        def run_step(parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
             self.argument_names = parts.names_of(arguments)
             self._ask(parts.shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
             return parts.plain(*arguments)
 
         return self._run_parts(parts, slots, run_step)
 
-    def _ask(self, key: tuple[Any, ...], fingerprint: str, build: Callable[[], dict[str, Any]]) -> None:
+    def _ask(
+        self,
+        key: tuple[tf.TensorShape, ...],
+        fingerprint: str,
+        build: Callable[[], dict[str, TensorFunction]],
+    ) -> None:
         """Start the compilation for the shapes of this run, which is plain.
 
         Args:
@@ -167,7 +187,7 @@ class SharedStep(TracedStep):
         self._session.run_in_background(self, lambda: self._compile(shape, build))
         shape.count(PLAIN)
 
-    def _compile(self, shape: Shape, build: Callable[[], dict[str, Any]]) -> None:
+    def _compile(self, shape: Shape, build: Callable[[], dict[str, TensorFunction]]) -> None:
         assert self._ballot is not None
         if PLAIN not in (self._ballot.choice, self._ballot.decision):
             try:
@@ -182,14 +202,14 @@ class SharedStep(TracedStep):
     def _new_trial(self) -> Trial:
         return Trial(self._agreement.variants, is_busy=Load().is_high)
 
-    def _build(self, parts: Parts, arguments: Sequence[Any]) -> dict[str, Any]:
+    def _build(self, parts: Parts, arguments: Sequence[tf.Tensor]) -> dict[str, TensorFunction]:
         assert self._shape is not None
         compiled = parts.compiled_for(arguments) or parts.compiled()
         copied, kept = functions.copies(arguments)
         self._shape.compile_s = functions.warm_up(compiled, copied, kept)
         return {XLA: compiled}
 
-    def _run_trial(self, run_variant: Callable[[str], Any]) -> Any:
+    def _run_trial(self, run_variant: Callable[[str], object]) -> object:
         """Run the next variant of the trial. The order is the same on all ranks, also after rank 0 has decided."""
         assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
         trial = self._shape.trial
@@ -204,17 +224,25 @@ class SharedStep(TracedStep):
             self._ballot.choice, self._ballot.lost = trial.decision, trial.lost
         return result
 
-    def _run_plain(self, original: Any, concrete: Any, inputs: Sequence[Any], captured: Sequence[Any]) -> Any:
+    def _run_plain(
+        self,
+        original: Callable[..., object],
+        concrete: ConcreteFunction,
+        inputs: Sequence[tf.Tensor],
+        captured: Sequence[tf.Tensor],
+    ) -> object:
         if self._shape is not None:
             self._shape.calls += 1
             self._shape.count(PLAIN)
         return original(concrete, inputs, captured)
 
-    def _run_fast(self, variant: str, parts: Any, slots: list[Any], run_plain: Callable[[], Any]) -> Any:
+    def _run_fast(self, variant: str, parts: Parts, slots: list[tf.Tensor], run_plain: Callable[[], object]) -> object:
         """Run one step in a variant other than plain."""
         return self._run_parts(parts, slots, self._run_compiled)
 
-    def _run_parts(self, parts: Parts, slots: list[Any], run_step: Callable[[Parts, list[Any]], list[Any]]) -> Any:
+    def _run_parts(
+        self, parts: Parts, slots: list[tf.Tensor], run_step: Callable[[Parts, list[tf.Tensor]], list[tf.Tensor]]
+    ) -> object:
         slots.append(None)
         read_before, read_step, read_after = parts.reads
         try:
@@ -226,7 +254,7 @@ class SharedStep(TracedStep):
         slots += parts.after(*[slots[index] for index in read_after])
         return self._pack([slots[index] for index in parts.results])
 
-    def _run_compiled(self, parts: Parts, arguments: list[Any]) -> list[Any]:
+    def _run_compiled(self, parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
         shape = self._shape
         assert shape is not None
         if XLA not in shape.functions or parts.shapes_of(arguments) != shape.shapes:

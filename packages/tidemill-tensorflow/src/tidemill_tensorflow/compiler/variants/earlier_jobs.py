@@ -7,7 +7,7 @@ function at all, and whether the script's own function will be used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidemill_tensorflow.compiler.graphs.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.variants.shapes import AT_ONCE, MAX_STEP_S
@@ -15,6 +15,8 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
     from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
     from tidemill_tensorflow.compiler.variants.shapes import Shape
@@ -45,7 +47,7 @@ class DecidedStep(Protocol):
         ...
 
 
-def key_of(concrete: Any) -> str:
+def key_of(concrete: ConcreteFunction) -> str:
     """Return the key of a traced function in the store of decisions."""
     return f"function {fingerprint(concrete.graph.as_graph_def())}"
 

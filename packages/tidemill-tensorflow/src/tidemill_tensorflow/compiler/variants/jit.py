@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidemill_tensorflow.compiler.graphs.flat_graphs import KERAS_STEP
 from tidemill_tensorflow.imports import when_imported
+
+if TYPE_CHECKING:
+    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 __all__ = ["has_chosen_steps", "is_chosen_by_keras", "is_chosen_by_script", "watch_keras"]
 
@@ -18,7 +21,7 @@ _GIVEN = "_tidemill_jit_compile"
 _GIVEN_STEPS = "_tidemill_steps_per_execution"
 
 
-def is_chosen_by_script(concrete: Any) -> bool:
+def is_chosen_by_script(concrete: ConcreteFunction) -> bool:
     """Return whether the script passed ``jit_compile`` to a function, or to the Keras model that calls the function.
 
     For Keras models this is read from the call stack: Keras 3 replaces "auto" by False on a CPU, so the attribute of
@@ -32,7 +35,7 @@ def is_chosen_by_script(concrete: Any) -> bool:
     return KERAS_STEP not in concrete.graph.name
 
 
-def is_chosen_by_keras(concrete: Any) -> bool:
+def is_chosen_by_keras(concrete: ConcreteFunction) -> bool:
     """Return whether Keras 3 chose XLA for a step, as it does on GPUs. Its functions are those of the script otherwise.
 
     Args:
@@ -42,7 +45,7 @@ def is_chosen_by_keras(concrete: Any) -> bool:
     return any(KERAS_STEP in each.signature.name and each.attr[_ATTRIBUTE].b for each in own if _ATTRIBUTE in each.attr)
 
 
-def has_chosen_steps(model: Any) -> bool:
+def has_chosen_steps(model: object) -> bool:
     """Return whether the script passed ``steps_per_execution`` to a Keras model. For a loaded model this is False."""
     return bool(getattr(model, _GIVEN_STEPS, False))
 
@@ -63,12 +66,12 @@ def _given_to_keras() -> bool:
     return False
 
 
-def _note_choices(trainer: Any) -> None:
+def _note_choices(trainer: type) -> None:
     original = trainer.compile
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def compile(self: Any, *arguments: Any, **named: Any) -> Any:
+    def compile(self: object, *arguments: object, **named: object) -> object:
         bound = signature.bind_partial(self, *arguments, **named).arguments
         given = bound.get("jit_compile")
         result = original(self, *arguments, **named)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tidemill_tensorflow.compiler.variants.trials import PLAIN, Load, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import tensorflow as tf
+
+    from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
 __all__ = ["AT_ONCE", "FUSED", "MAX_STEP_S", "XLA", "Shape"]
 
@@ -54,7 +54,7 @@ class Shape:
     key: str
     calls: int = 0
     trial: Trial | None = None
-    functions: dict[str, Callable[..., list[tf.Tensor]]] = field(default_factory=dict)
+    functions: dict[str, TensorFunction] = field(default_factory=dict)
     compile_s: float | None = None
     first_s: dict[str, float] = field(default_factory=dict)
     last_s: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_LAST))
