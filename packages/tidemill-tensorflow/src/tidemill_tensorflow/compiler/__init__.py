@@ -73,16 +73,14 @@ def compile_training(
             f" framework_version={wanted!r}"
         )
     from tidemill_tensorflow.compiler import interception
-    from tidemill_tensorflow.compiler.session import Options, Session
+    from tidemill_tensorflow.compiler.session import Session
     from tidemill_tensorflow.compiler.variants import payback
 
     session = Session(
-        Options(
-            deterministic=deterministic,
-            report_dir=None if report_dir is None else Path(report_dir),
-            cache_dir=None if cache_dir is None else Path(cache_dir),
-            max_cost=payback.max_cost_of(max_cost),
-        )
+        deterministic=deterministic,
+        report_dir=None if report_dir is None else Path(report_dir),
+        cache_dir=None if cache_dir is None else Path(cache_dir),
+        max_cost=payback.max_cost_of(max_cost),
     )
     interception.install(session.step_of, restart=session.restart_random_ops, advise=session.advise)
     session.batches.watch()

@@ -9,7 +9,6 @@ import sys
 import threading
 import weakref
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from tidemill_tensorflow.compiler.several.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.variants import earlier_jobs, jit
 from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
-from tidemill_tensorflow.compiler.variants.payback import MAX_COST, Ledger
+from tidemill_tensorflow.compiler.variants.payback import Ledger
 from tidemill_tensorflow.compiler.variants.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
@@ -41,35 +40,28 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
-__all__ = ["Options", "Session"]
+__all__ = ["Session"]
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of the compiler.
+class Session:
+    """Find the training steps among the traced functions, and decide how each one runs.
 
-    Attributes:
+    Args:
         deterministic: Whether to use stored decisions or plain, and never decide by time.
         report_dir: Directory of the report; None writes no report.
         cache_dir: Directory of the decisions that later jobs reuse; None stores no decisions.
         max_cost: Share of the training's time that compiling may cost (see `Ledger`).
     """
 
-    deterministic: bool = False
-    report_dir: Path | None = None
-    cache_dir: Path | None = None
-    max_cost: float = MAX_COST
-
-
-class Session:
-    """Find the training steps among the traced functions, and decide how each one runs."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(
+        self, *, deterministic: bool, report_dir: Path | None, cache_dir: Path | None, max_cost: float
+    ) -> None:
         self.steps: list[TracedStep] = []
         self.advice: list[str] = []
-        self.ledger = Ledger(options.max_cost)
-        self._store = DecisionStore(options.cache_dir) if options.cache_dir is not None else None
+        self.ledger = Ledger(max_cost)
+        self._store = DecisionStore(cache_dir) if cache_dir is not None else None
+        self._deterministic = deterministic
+        self._report_dir = report_dir
         self._known: weakref.WeakKeyDictionary[ConcreteFunction, TracedStep | None] = weakref.WeakKeyDictionary()
         self._gone: deque[TracedStep] = deque()
         self._background = Background()
@@ -90,7 +82,7 @@ class Session:
     @property
     def is_deterministic(self) -> bool:
         """Whether the options or the script's TensorFlow settings require the same results in every run."""
-        return self.options.deterministic or config.is_op_determinism_enabled()
+        return self._deterministic or config.is_op_determinism_enabled()
 
     def step_of(self, concrete: ConcreteFunction) -> TracedStep | None:
         """Return the step of a traced function, or None if the function is not a training step."""
@@ -261,10 +253,10 @@ class Session:
             earlier_jobs.record(self._store, [step for step in self.steps if isinstance(step, Step)])
 
     def _write_report(self) -> None:
-        if self.options.report_dir is None or self._is_dropped():
+        if self._report_dir is None or self._is_dropped():
             return
         try:
-            report.write(self.as_dict(), self.options.report_dir)
+            report.write(self.as_dict(), self._report_dir)
         except OSError as error:
             self.note(f"the report cannot be written: {error}")
 
