@@ -22,7 +22,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.ops import handle_data_util
 
-from tidemill_tensorflow.compiler.graphs.nodes import full_name, node_of
+from tidemill_tensorflow.compiler.graphs.nodes import data_inputs, full_name, node_of, reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -209,13 +209,8 @@ def _constant(name: str, value: np.ndarray) -> NodeDef:
 
 def _kept(nodes: Mapping[str, NodeDef], replaced_by: Mapping[str, str]) -> dict[str, NodeDef]:
     """Return the nodes without the parts of replaced updates that no other node needs."""
-    names = {name for name, node in nodes.items() if name not in replaced_by or node.op == "ResourceApplyAdam"}
-    waiting = list(names)
-    while waiting:
-        needed = {node_of(each) for each in nodes[waiting.pop()].input if not each.startswith("^")}
-        new = (needed & nodes.keys()) - names
-        names |= new
-        waiting += new
+    wanted = [name for name, node in nodes.items() if name not in replaced_by or node.op == "ResourceApplyAdam"]
+    names = reach(wanted, {name: data_inputs(node) for name, node in nodes.items()})
     return {name: node for name, node in nodes.items() if name in names}
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMUNICATION",
-    "Cut",
     "FlatGraph",
     "NotCompilable",
     "Region",
+    "Regions",
     "communicates",
     "data_inputs",
     "full_name",
@@ -80,7 +80,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Regions:
     """The three regions of a graph: before, in and after the compiled part; the outer ones may have no nodes."""
 
     before: Region

@@ -12,7 +12,7 @@ from tidemill_tensorflow.compiler.graphs import functions
 from tidemill_tensorflow.compiler.graphs.fingerprints import fingerprint
 from tidemill_tensorflow.compiler.graphs.fused_updates import fuse_updates
 from tidemill_tensorflow.compiler.graphs.loop_sizes import loops_of, size_lists, sizes_of, with_sizes
-from tidemill_tensorflow.compiler.graphs.nodes import Cut, NotCompilable, Region, has_effect
+from tidemill_tensorflow.compiler.graphs.nodes import NotCompilable, Region, Regions, has_effect
 from tidemill_tensorflow.compiler.graphs.noise import separate
 from tidemill_tensorflow.compiler.graphs.random_numbers import SIZES
 from tidemill_tensorflow.compiler.graphs.regions import cut
@@ -275,7 +275,7 @@ def _only_checks(graph_def: GraphDef) -> bool:
     return True
 
 
-def _symbolic(whole: Unsplit, three: Cut) -> tuple[tf.Graph, dict[str, tf.Tensor]]:
+def _symbolic(whole: Unsplit, three: Regions) -> tuple[tf.Graph, dict[str, tf.Tensor]]:
     """Return a graph with all tensors of a flat graph, and the tensors that supply the types of the parts' inputs.
 
     All handles of variables have handle data.

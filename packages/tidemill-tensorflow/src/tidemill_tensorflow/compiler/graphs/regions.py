@@ -14,9 +14,9 @@ from tensorflow.python.framework import kernels
 from tidemill_tensorflow.compiler.background import first_compilation
 from tidemill_tensorflow.compiler.graphs.devices import INPUT_OPS, devices_of, exchanges, on_no_device, shared
 from tidemill_tensorflow.compiler.graphs.nodes import (
-    Cut,
     FlatGraph,
     NotCompilable,
+    Regions,
     communicates,
     data_inputs,
     has_effect,
@@ -47,7 +47,7 @@ _COPIES = frozenset({"ConcatV2", "ExpandDims", "Identity", "IdentityN", "Pack", 
 _FUNCTIONAL = ("then_branch", "else_branch", "cond", "body", "f", "branches")
 
 
-def cut(flat: FlatGraph) -> Cut:
+def cut(flat: FlatGraph) -> Regions:
     """Cut a flat graph.
 
     Raises:
@@ -83,7 +83,7 @@ def cut(flat: FlatGraph) -> Cut:
     for name, node in nodes.items():
         if name in step and communicates(node):
             raise NotCompilable(f"it communicates before the gradients ({node.op}, node {name})")
-    return Cut(
+    return Regions(
         before=region_of(
             flat, nodes, before - arguments, wanted_by=[nodes[name] for name in nodes if name not in before]
         ),

@@ -14,7 +14,7 @@ from tensorflow.core.framework import graph_pb2
 
 from tidemill_tensorflow.compiler.graphs import functions
 from tidemill_tensorflow.compiler.graphs.devices import by_device, devices_of
-from tidemill_tensorflow.compiler.graphs.nodes import Cut, NotCompilable, Region, has_effect, is_write, region_of
+from tidemill_tensorflow.compiler.graphs.nodes import NotCompilable, Region, Regions, has_effect, is_write, region_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +70,7 @@ class ReplicaStep:
         return functions.warm_up(self.gradients, copied, kept)
 
 
-def split(flat: FlatGraph, parts: Cut) -> Replicas | None:
+def split(flat: FlatGraph, parts: Regions) -> Replicas | None:
     """Split a step by device, or return None if it runs on one device.
 
     Raises:

@@ -23,6 +23,7 @@ from tidemill_tensorflow.compiler.graphs.nodes import (
     NotCompilable,
     Region,
     communicates,
+    data_inputs,
     full_name,
     is_of_gradient,
     is_write,
@@ -143,23 +144,14 @@ def _refuse_distribution(graph_def: GraphDef, *, may_communicate: bool, is_alone
 def _applies_gradients(graph_def: GraphDef) -> bool:
     """Return whether a flat graph writes values that depend on gradients into variables."""
     nodes = {node.name: node for node in graph_def.node}
-    waiting = [
-        node.name
-        for node in graph_def.node
-        if node.op.startswith("Assign") and node.op.endswith(("VariableOp", "Variable"))
-    ]
     if any(node.op.startswith("ResourceApply") for node in graph_def.node):
         return True
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if is_of_gradient(name):
-            return True
-        waiting += [node_of(reference) for reference in nodes[name].input if not reference.startswith("^")]
-    return False
+    writes = [
+        name
+        for name, node in nodes.items()
+        if node.op.startswith("Assign") and node.op.endswith(("VariableOp", "Variable"))
+    ]
+    return any(map(is_of_gradient, reach(writes, {name: data_inputs(node) for name, node in nodes.items()})))
 
 
 _TAKES = frozenset({"IteratorGetNext", "IteratorGetNextSync"})

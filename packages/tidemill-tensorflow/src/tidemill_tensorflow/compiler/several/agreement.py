@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
-    from tidemill_tensorflow.compiler.several.groups import Group
+    from tidemill_tensorflow.compiler.several.groups import ProcessGroup
 
 __all__ = ["Agreement", "Ballot"]
 
@@ -70,7 +70,7 @@ class Agreement:
         variants: Names of the variants to choose from, plain first.
     """
 
-    def __init__(self, group: Group, variants: tuple[str, ...]) -> None:
+    def __init__(self, group: ProcessGroup, variants: tuple[str, ...]) -> None:
         self.group = group
         self.meetings = 0
         self.variants = variants

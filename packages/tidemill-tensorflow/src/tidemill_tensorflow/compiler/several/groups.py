@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.several.job import Horovod, SmpGroup
 
-__all__ = ["Group", "group_of", "group_of_smp", "ranks_of_smp"]
+__all__ = ["ProcessGroup", "group_of", "group_of_smp", "ranks_of_smp"]
 
 _ELASTIC = "HOROVOD_ELASTIC"
 _GROUP_KEY = 0x71DE
 """Group key of the compiler's own collectives. The keys of strategies count from 1."""
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """All processes of the job.
 
     Attributes:
@@ -40,7 +40,7 @@ class Group(Protocol):
         ...
 
 
-def group_of(nodes: Sequence[NodeDef]) -> Group | None:
+def group_of(nodes: Sequence[NodeDef]) -> ProcessGroup | None:
     """Return the group whose processes all run these nodes, which communicate, or None.
 
     None means that there is no such group, that only a subset of the processes runs the nodes, or that processes may
@@ -73,7 +73,7 @@ def ranks_of_smp(*, averages: bool) -> tuple[int, ...]:
     return tuple(replica.ranks)
 
 
-def group_of_smp(ranks: Sequence[int]) -> Group:
+def group_of_smp(ranks: Sequence[int]) -> ProcessGroup:
     """Return the group of ranks from `ranks_of_smp`."""
     session = model_parallelism()
     assert session is not None

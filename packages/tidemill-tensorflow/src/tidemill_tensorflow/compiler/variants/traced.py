@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from tidemill_tensorflow.compiler.variants.payback import Account
@@ -56,7 +57,7 @@ class Coordinator(Protocol):
         """Log that a function runs plain, or `how` else it runs, and why."""
 
 
-class TracedStep:
+class TracedStep(ABC):
     """Traced training function. Every run trains, in any variant.
 
     Attributes:
@@ -85,10 +86,11 @@ class TracedStep:
         self._pack = concrete.function_type.pack_output
 
     @property
+    @abstractmethod
     def has_begun(self) -> bool:
         """Whether work on the function has begun, or an earlier job has shown that it need not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(
         self,
         original: Callable[..., object],
@@ -97,7 +99,6 @@ class TracedStep:
         captured: Sequence[tf.Tensor],
     ) -> object:
         """Run one step, and return the function's results."""
-        raise NotImplementedError
 
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls, or None before the first call."""
@@ -107,13 +108,13 @@ class TracedStep:
         """Return the prefix of the names of the functions that replace this one."""
         return "tidemill_" + "".join(letter if letter.isalnum() else "_" for letter in self.name)
 
+    @abstractmethod
     def give_up(self, reason: str) -> None:
         """Run the function plain from now on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> None:
         """Free graphs and compiled code when the script's function is gone. What the report needs stays."""
-        raise NotImplementedError
 
 
 def first_lines(error: Exception) -> str:
