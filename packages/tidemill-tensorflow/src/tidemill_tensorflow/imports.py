@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["when_imported"]
 
 
-def when_imported(name: str, action: Callable[[Any], None]) -> None:
+def when_imported(name: str, action: Callable[[Any], object]) -> None:
     """Call an action with a module: now if the module is imported, otherwise right after its import."""
     if name in sys.modules:
         action(sys.modules[name])
@@ -25,7 +25,7 @@ def when_imported(name: str, action: Callable[[Any], None]) -> None:
 class _Finder:
     """First import finder, which removes itself when its module is imported."""
 
-    def __init__(self, name: str, action: Callable[[Any], None]) -> None:
+    def __init__(self, name: str, action: Callable[[Any], object]) -> None:
         self._name = name
         self._action = action
 

@@ -116,7 +116,7 @@ def _build_from_local_batch(trainer: ModuleType, original: Callable[..., Any]) -
 
 def _reduce_scalars(trainer: ModuleType, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def reduce_per_replica(values: object, strategy: tf.distribute.Strategy | None, reduction: str) -> object:
+    def reduce_per_replica(values: object, strategy: tf.distribute.Strategy, reduction: str) -> object:
         if reduction not in ("auto", "mean", "sum") or not _has_several_workers(strategy):
             return original(values, strategy, reduction)
         operation = "SUM" if reduction == "sum" else "MEAN"
@@ -136,7 +136,7 @@ def _first_local(trainer: ModuleType, strategy: tf.distribute.Strategy, batch: o
     return trainer.tree.map_structure(first, batch)
 
 
-def _has_several_workers(strategy: tf.distribute.Strategy | None) -> bool:
+def _has_several_workers(strategy: tf.distribute.Strategy) -> bool:
     import tensorflow as tf
 
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 __all__ = ["Background", "first_compilation", "on_one_core", "xla_threads"]
 
@@ -87,7 +87,7 @@ def first_compilation(compile: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def on_one_core() -> Iterator[None]:
+def on_one_core() -> Generator[None]:
     """Let XLA generate code on one core only, at low priority."""
     threads, cores = xla_threads(), os.sched_getaffinity(0)
     for thread in threads:

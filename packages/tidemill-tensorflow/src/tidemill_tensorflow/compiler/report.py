@@ -40,7 +40,7 @@ def summary(steps: Sequence[TracedStep], *, advice: Sequence[str]) -> str:
         return "no function of the script is a training step" + "".join(f"; {each}" for each in advice)
     parts = []
     for step in steps:
-        chosen = [str(shape.decision) for shape in step.shapes.values() if shape.decision is not None]
+        chosen = [shape.decision for shape in step.shapes.values() if shape.decision is not None]
         text = "plain" if step.reason else ", ".join(chosen[:MAX_SHAPES]) or undecided(step)
         parts.append(f"{step.name} ({step.runs} steps): {text}")
     return "; ".join(parts)

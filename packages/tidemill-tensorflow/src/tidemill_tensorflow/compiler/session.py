@@ -23,7 +23,7 @@ from tidemill_tensorflow.compiler.several.groups import group_of, group_of_smp, 
 from tidemill_tensorflow.compiler.several.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.several.pipeline_steps import PipelineStep
 from tidemill_tensorflow.compiler.several.pipelines import averages, is_measurement, is_pipeline
-from tidemill_tensorflow.compiler.several.shared_steps import SharedStep
+from tidemill_tensorflow.compiler.several.shared_steps import ReducingStep
 from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.variants import earlier_jobs, jit
 from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
@@ -32,7 +32,7 @@ from tidemill_tensorflow.compiler.variants.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
@@ -122,7 +122,7 @@ class Session:
             group = self._agreement.group if self._agreement is not None else group_of(nodes)
             if group is not None and group_of(nodes) is not None:
                 self._agreement = self._agreement or Agreement(group, (PLAIN, XLA))
-                return SharedStep(concrete, self, self._agreement)
+                return ReducingStep(concrete, self, self._agreement)
         return Step(concrete, self, begins_with_xla=by_keras)
 
     def _new_part_of_pipeline(self, concrete: ConcreteFunction) -> TracedStep:
@@ -262,7 +262,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def _without_garbage_collection() -> Generator[None]:
     """Switch Python's cyclic garbage collection off.
 
     Graphs have so many Python objects that their creation starts full collections, which took a third of the time.

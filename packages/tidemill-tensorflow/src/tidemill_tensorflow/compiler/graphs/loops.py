@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
@@ -13,14 +13,20 @@ from tensorflow.python.ops import while_v2
 from tidemill_tensorflow.imports import when_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Sequence
 
     from tensorflow.python.framework.func_graph import FuncGraph
 
 __all__ = ["keep_sizes_known", "limit_loops_of_tf_keras"]
 
 _SIZES = frozenset({"Shape", "Size", "Rank", "TensorListElementShape", "TensorListLength"})
+
+
+class Backend(Protocol):
+    """The module ``tf_keras.src.backend``."""
+
+    rnn: Callable[..., object]
+    control_flow_util: object
 
 
 def keep_sizes_known() -> None:
@@ -56,7 +62,7 @@ def limit_loops_of_tf_keras() -> None:
     when_imported("tf_keras.src.backend", _limit_loops)
 
 
-def _limit_loops(backend: ModuleType) -> None:
+def _limit_loops(backend: Backend) -> None:
     original = backend.rnn
     signature = inspect.signature(original)
 

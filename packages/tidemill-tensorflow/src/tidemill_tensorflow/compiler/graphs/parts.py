@@ -77,7 +77,7 @@ class Parts:
     name: str
 
     @cached_property
-    def plain(self) -> functions.Part:
+    def plain(self) -> TensorFunction:
         """The step without XLA. It is built when it is first used: jobs with a stored decision may never use it."""
         return build_plain(self.step, self.sources, name=f"{self.name}_plain", inline=False)
 
@@ -196,6 +196,7 @@ def _without_noise(
     slots = [f"input_{index}:0" for index in range(len(arguments))]
     known = {slot: sources[tensor] for slot, tensor in zip(slots, step.inputs) if tensor in sources}  # noqa: B905
     noise = build_plain(separated.noise, known, name=f"{name}_noise")
+    assert isinstance(noise, functions.Part)  # the region is not empty
     known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
     rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
     links = [

@@ -81,10 +81,10 @@ def is_first() -> bool:
     """Return whether this process is rank 0 or the only process. Other ranks adopt the decisions of rank 0."""
     library = horovod()
     if library is not None:
-        return bool(library.rank() == 0)
+        return library.rank() == 0
     session = model_parallelism()
     if session is not None:
-        return bool(session.world_group.rank == 0)
+        return session.world_group.rank == 0
     ranks = [os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()]
     if ranks:
         return ranks[0] == "0"

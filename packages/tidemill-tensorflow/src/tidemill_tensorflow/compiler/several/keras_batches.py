@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from tidemill_tensorflow.compiler.several import job
 from tidemill_tensorflow.compiler.variants import jit
@@ -128,7 +128,7 @@ class KerasBatches:
 
         module.DataHandler.steps = steps
 
-    def _promise(self, fit: dict[str, Any] | None, steps_per_epoch: int | None) -> None:
+    def _promise(self, fit: dict[str, Any] | None, steps_per_epoch: SupportsInt | None) -> None:
         """Note how many steps `fit` will certainly run, at the start of an epoch; none if a callback may stop it."""
         if fit is None or "epoch" not in fit:
             return

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PipelineStep"]
 
 
-class PipelineStep(SharedStep):
+class PipelineStep(SharedStep[Pipeline]):
     """Traced training function that runs a pipeline of smp. Every run trains, in any variant."""
 
     _recording: Callable[..., tuple[list[tf.Tensor], dict[str, tf.Tensor]]] | None = None

@@ -9,13 +9,14 @@ not only XLA's part. The processes switch together (`agreement`), and the times 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import tensorflow as tf
 
 from tidemill_tensorflow.compiler.graphs import functions
 from tidemill_tensorflow.compiler.graphs.nodes import NotCompilable, nodes_of
-from tidemill_tensorflow.compiler.graphs.parts import take_apart
+from tidemill_tensorflow.compiler.graphs.parts import Parts, take_apart
 from tidemill_tensorflow.compiler.variants.earlier_jobs import key_of
 from tidemill_tensorflow.compiler.variants.shapes import XLA, Shape
 from tidemill_tensorflow.compiler.variants.traced import NOT_STORED, TracedStep, first_lines
@@ -27,18 +28,19 @@ if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
-    from tidemill_tensorflow.compiler.graphs.parts import Parts
     from tidemill_tensorflow.compiler.several.agreement import Agreement, Ballot
     from tidemill_tensorflow.compiler.variants.traced import Coordinator
 
-__all__ = ["SharedStep"]
+__all__ = ["ReducingStep", "SharedStep"]
 
 LATE = "the processes of the job had decided already when this function was first called"
 REFUSED = "another process of the job cannot compile it, or did not in time"
+_Split = TypeVar("_Split")
+"""What the variants are built of."""
 
 
-class SharedStep(TracedStep):
-    """Traced training function that communicates with other processes. It has at most one combination of shapes.
+class SharedStep(TracedStep, Generic[_Split]):
+    """Traced training function of which all processes run the same variant, for one combination of shapes.
 
     The account of rank 0 decides when all ranks begin. Functions with stateful random ops stay plain.
     """
@@ -49,7 +51,7 @@ class SharedStep(TracedStep):
         self._is_prepared = False
         self._agreement = agreement
         self._ballot = agreement.join()
-        self._parts: Parts = None
+        self._parts: _Split | None = None
         self._shape: Shape | None = None
         self._turns = 0
         self._has_adopted = False
@@ -142,25 +144,17 @@ class SharedStep(TracedStep):
             return
         self._parts = parts
 
-    def _split(self, concrete: ConcreteFunction, name: str) -> object:
+    @abstractmethod
+    def _split(self, concrete: ConcreteFunction, name: str) -> _Split:
         """Split a function for `_run_first` and `_run_fast`, and set the ballot's fingerprint."""
-        parts = take_apart(concrete, name=name, may_communicate=True)
-        if parts.random_ops > 0:
-            raise NotCompilable("it draws noise by a state, and communicates with other processes")
-        assert self._ballot is not None
-        self._ballot.fingerprint = parts.fingerprint
-        _ = parts.plain  # builds it here, in the background
-        return parts
 
-    def _run_first(self, parts: Parts, slots: list[tf.Tensor]) -> object:
+    @abstractmethod
+    def _run_first(self, parts: _Split, slots: list[tf.Tensor]) -> object:
         """Run one step plain, and start the compilation for its shapes."""
 
-        def run_step(parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
-            self.argument_names = parts.names_of(arguments)
-            self._ask(parts.shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
-            return parts.plain(*arguments)
-
-        return self._run_parts(parts, slots, run_step)
+    @abstractmethod
+    def _run_fast(self, variant: str, parts: _Split, slots: list[tf.Tensor], run_plain: Callable[[], object]) -> object:
+        """Run one step in a variant other than plain."""
 
     def _ask(
         self,
@@ -202,13 +196,6 @@ class SharedStep(TracedStep):
     def _new_trial(self) -> Trial:
         return Trial(self._agreement.variants, is_busy=Load().is_high)
 
-    def _build(self, parts: Parts, arguments: Sequence[tf.Tensor]) -> dict[str, TensorFunction]:
-        assert self._shape is not None
-        compiled = parts.compiled_for(arguments) or parts.compiled()
-        copied, kept = functions.copies(arguments)
-        self._shape.compile_s = functions.warm_up(compiled, copied, kept)
-        return {XLA: compiled}
-
     def _run_trial(self, run_variant: Callable[[str], object]) -> object:
         """Run the next variant of the trial. The order is the same on all ranks, also after rank 0 has decided."""
         assert self._shape is not None and self._shape.trial is not None and self._ballot is not None
@@ -236,8 +223,50 @@ class SharedStep(TracedStep):
             self._shape.count(PLAIN)
         return original(concrete, inputs, captured)
 
+    def _adopt(self, decision: str) -> None:
+        """Run the variant that all processes agreed on from now on."""
+        assert self._ballot is not None
+        self._has_adopted = True
+        shape = self._shape
+        if self._ballot.is_refused or shape is None or shape.trial is None:
+            if self.reason is None and (shape is None or shape.reason is None):
+                self._give_up(REFUSED)
+            elif shape is not None and shape.reason is not None:
+                self._session.note_fallback(self, shape.reason)
+            return
+        shape.trial.decision = decision
+        if not shape.stored and shape.reason is None:
+            self._session.note_decision(self, shape)
+
+
+class ReducingStep(SharedStep[Parts]):
+    """Traced training function that contains the reduction of the gradients over all processes."""
+
+    def _split(self, concrete: ConcreteFunction, name: str) -> Parts:
+        parts = take_apart(concrete, name=name, may_communicate=True)
+        if parts.random_ops > 0:
+            raise NotCompilable("it draws noise by a state, and communicates with other processes")
+        assert self._ballot is not None
+        self._ballot.fingerprint = parts.fingerprint
+        _ = parts.plain  # builds it here, in the background
+        return parts
+
+    def _build(self, parts: Parts, arguments: Sequence[tf.Tensor]) -> dict[str, TensorFunction]:
+        assert self._shape is not None
+        compiled = parts.compiled_for(arguments) or parts.compiled()
+        copied, kept = functions.copies(arguments)
+        self._shape.compile_s = functions.warm_up(compiled, copied, kept)
+        return {XLA: compiled}
+
+    def _run_first(self, parts: Parts, slots: list[tf.Tensor]) -> object:
+        def run_step(parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
+            self.argument_names = parts.names_of(arguments)
+            self._ask(parts.shapes_of(arguments), parts.fingerprint, lambda: self._build(parts, arguments))
+            return parts.plain(*arguments)
+
+        return self._run_parts(parts, slots, run_step)
+
     def _run_fast(self, variant: str, parts: Parts, slots: list[tf.Tensor], run_plain: Callable[[], object]) -> object:
-        """Run one step in a variant other than plain."""
         return self._run_parts(parts, slots, self._run_compiled)
 
     def _run_parts(
@@ -269,18 +298,3 @@ class SharedStep(TracedStep):
             return parts.plain(*arguments)
         shape.count(XLA)
         return list(outputs)
-
-    def _adopt(self, decision: str) -> None:
-        """Run the variant that all processes agreed on from now on."""
-        assert self._ballot is not None
-        self._has_adopted = True
-        shape = self._shape
-        if self._ballot.is_refused or shape is None or shape.trial is None:
-            if self.reason is None and (shape is None or shape.reason is None):
-                self._give_up(REFUSED)
-            elif shape is not None and shape.reason is not None:
-                self._session.note_fallback(self, shape.reason)
-            return
-        shape.trial.decision = decision
-        if not shape.stored and shape.reason is None:
-            self._session.note_decision(self, shape)
