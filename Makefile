@@ -130,8 +130,8 @@ test-bare-in-job: $(TF_ENV)/ready
 # --- the long matrix, fuzzing, sanitizers ---------------------------------------------------------------------
 matrix: setup ## every kill stage, and clusters of old TensorFlow versions (about half an hour)
 	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract -m matrix
-matrix-smp: $(TF_ENV)/ready .venvs/openmpi/ready ## model parallelism: every combination (about an hour)
-	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-smp/tests
+matrix-smp matrix-tensorflow: matrix-%: $(TF_ENV)/ready .venvs/openmpi/ready ## every combination: model parallelism (an hour), the compiler
+	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-$*/tests
 matrix-kills: setup ## kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)
 	$(BIN)/python $(PYTEST) packages/tidemill/tests/store -m matrix
 	$(BIN)/python $(PYTEST) tests/faults/test_takeover_kills.py -m matrix
