@@ -58,7 +58,7 @@ def split_list(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def is_iterable(value: Any) -> bool:
+def is_iterable(value: object) -> bool:
     """Return whether a value can be iterated.
 
     Args:
@@ -67,7 +67,7 @@ def is_iterable(value: Any) -> bool:
     return isinstance(value, Iterable)
 
 
-def get_average_backwards_compatibility_fun(reduce_ops: Any = None) -> Callable[[Any, bool | None], Any]:
+def get_average_backwards_compatibility_fun(reduce_ops: object = None) -> Callable[[Any, bool | None], Any]:
     """Return the function that chooses between `op` and the older argument `average`.
 
     Args:

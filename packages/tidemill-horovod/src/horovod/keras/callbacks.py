@@ -2,15 +2,7 @@
 
 import keras
 
-from horovod.tensorflow.callbacks import make_callbacks
-
-_made = make_callbacks(keras)
-
-BestModelCheckpoint = _made.BestModelCheckpoint
-BroadcastGlobalVariablesCallback = _made.BroadcastGlobalVariablesCallback
-LearningRateScheduleCallback = _made.LearningRateScheduleCallback
-LearningRateWarmupCallback = _made.LearningRateWarmupCallback
-MetricAverageCallback = _made.MetricAverageCallback
+from horovod.tensorflow.callbacks import callbacks_of
 
 __all__ = [
     "BestModelCheckpoint",
@@ -19,3 +11,11 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
 ]
+
+(
+    BestModelCheckpoint,
+    BroadcastGlobalVariablesCallback,
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+    MetricAverageCallback,
+) = callbacks_of(keras)

@@ -1,11 +1,4 @@
 """Elastic training, which is refused by name: see `horovod.tensorflow.elastic`."""
 
-from horovod.tensorflow.elastic import (
-    CommitStateCallback,
-    KerasState,
-    UpdateBatchStateCallback,
-    UpdateEpochStateCallback,
-    run,
-)
-
-__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+from horovod.tensorflow.keras.elastic import *  # noqa: F403 - listed there
+from horovod.tensorflow.keras.elastic import __all__ as __all__

@@ -6,18 +6,18 @@ their mean if they are equal. Ranks are combined in pairs, then in pairs of pair
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import Kind, run
 from horovod.tensorflow.process import size
 
 __all__ = ["adasum"]
 
 
-def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -> list[Any]:
+def adasum(tensors: Sequence[Tensor], *, label: str, ranks: Sequence[int] | None) -> list[Tensor]:
     """Combine tensors over the ranks. Each rank gathers the tensors of all other ranks.
 
     Args:
@@ -41,11 +41,11 @@ def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -
 
     @tf.autograph.experimental.do_not_convert  # it loses the variables of the function inside the function
     @tf.custom_gradient
-    def combine(*values: Any) -> Any:
+    def combine(*values: Tensor) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
         gathered = run(Kind.ALLGATHER, [value[tf.newaxis] for value in values], label=label, ranks=ranks)
         combined = [_combine_all(tf.unstack(tf.ensure_shape(all_, [count, *all_.shape[1:]]))) for all_ in gathered]
 
-        def backward(*upstream: Any) -> list[Any]:
+        def backward(*upstream: Tensor) -> list[Tensor]:
             return adasum(upstream, label="gradient", ranks=ranks)  # as in Horovod
 
         return combined, backward
@@ -53,7 +53,7 @@ def adasum(tensors: Sequence[Any], *, label: str, ranks: Sequence[int] | None) -
     return list(combine(*tensors))
 
 
-def _combine_all(values: list[Any]) -> Any:
+def _combine_all(values: list[Tensor]) -> Tensor:
     dtype = values[0].dtype
     wide = [tf.cast(value, tf.float64) for value in values]
     while len(wide) > 1:
@@ -61,7 +61,7 @@ def _combine_all(values: list[Any]) -> Any:
     return tf.cast(wide[0], dtype)
 
 
-def _combine(first: Any, second: Any) -> Any:
+def _combine(first: Tensor, second: Tensor) -> Tensor:
     dot = tf.reduce_sum(first * second)
     share_of = [tf.math.divide_no_nan(dot, 2 * tf.reduce_sum(one * one)) for one in (first, second)]
     return (1 - share_of[0]) * first + (1 - share_of[1]) * second

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Tensor, Variable
 from horovod.tensorflow.collectives import scaled
 
 __all__ = ["Aggregation"]
@@ -23,8 +24,8 @@ class Aggregation:
     def __init__(self, passes: int, *, average: bool) -> None:
         self._passes = passes
         self._average = average
-        self._count: Any = None
-        self._sums: list[Any] = []
+        self._count: Variable | None = None
+        self._sums: list[Variable] = []
 
     def add(
         self, gradients: Sequence[Any], use: Callable[[list[Any]], Any], skip: Callable[[], Any] = lambda: None
@@ -49,7 +50,7 @@ class Aggregation:
         has_gradient = [one is not None for one in dense]
         tf.cond(count >= self._passes, lambda: self._flush(has_gradient, use), lambda: [tf.constant(False), skip()][0])
 
-    def _flush(self, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Any:
+    def _flush(self, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Tensor:
         factor = 1.0 / self._passes if self._average else 1.0
         values = [
             scaled(sum_.read_value(), factor) if is_there else None

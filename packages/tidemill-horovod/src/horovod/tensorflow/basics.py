@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from horovod.tensorflow import process, starting, timeline
 from horovod.tensorflow.reductions import Adasum, Average, Max, Min, Product, Sum
 
@@ -24,7 +22,7 @@ class HorovodBasics:
     Max = Max
     Product = Product
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         del args
 
     init = staticmethod(starting.init)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import reduce
 from typing import Any
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor
 from horovod.tensorflow.errors import horovod_errors
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 
@@ -49,7 +50,7 @@ _calls: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
 
 def run(
     kind: Kind,
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     *,
     label: str,
     ranks: Sequence[int] | None = None,
@@ -57,7 +58,7 @@ def run(
     root: int = 0,
     scale: float = 1.0,
     in_order: bool = False,
-) -> list[Any]:
+) -> list[Tensor]:
     """Add the op of a collective, or run it eagerly.
 
     Args:
@@ -109,7 +110,7 @@ def run(
     return list(results)
 
 
-def scaled(tensor: Any, factor: float) -> Any:
+def scaled(tensor: Tensor, factor: float) -> Tensor:
     """Multiply a tensor by a number, in the precision of Horovod: integers in float64, truncated; half precision in
     float32, rounded once; booleans not at all.
 
@@ -129,7 +130,7 @@ def scaled(tensor: Any, factor: float) -> Any:
     )  # tf.cast would round the factor to float32
 
 
-def _send_to_self(tensor: Any, splits: Any) -> list[Any]:
+def _send_to_self(tensor: Tensor, splits: Tensor) -> list[Tensor]:
     """Run an alltoall of one rank: the native op does the same checks for several ranks."""
     rows = tf.shape(tensor, tf.int64)[:1]
     given = rows if splits.shape == [0] else splits
@@ -152,7 +153,7 @@ def _name_in_graph(label: str) -> str:
     return f"{place}.{label}.{counter[label]}".replace("\n", " ")
 
 
-def _run_when_ready(op: Any) -> None:
+def _run_when_ready(op: GraphOperation) -> None:
     """Keep a `tf.function` from running its collectives one after the other, in the order of their creation.
 
     TensorFlow orders all stateful ops that way. The gradient of the first layer, which is computed last, would then be
@@ -163,7 +164,7 @@ def _run_when_ready(op: Any) -> None:
         dependencies.run_independently(op)
 
 
-def _set_shapes(kind: Kind, tensors: Sequence[Any], results: Sequence[Any], members: Sequence[int]) -> None:
+def _set_shapes(kind: Kind, tensors: Sequence[Tensor], results: Sequence[Tensor], members: Sequence[int]) -> None:
     for tensor, result in zip(tensors, results, strict=True):
         if kind in (Kind.ALLREDUCE, Kind.BROADCAST, Kind.JOIN):
             result.set_shape(tensor.shape)
@@ -176,7 +177,7 @@ def _set_shapes(kind: Kind, tensors: Sequence[Any], results: Sequence[Any], memb
 
 
 @tf.RegisterGradient("HorovodCollective")
-def _gradient(op: Any, *upstream: Any) -> list[Any]:
+def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Tensor | None]:
     kind, members = Kind(op.get_attr("kind")), [int(one) for one in op.get_attr("members").split(b",")]
     if kind is Kind.ALLREDUCE:
         if op.get_attr("reduction") != Reduction.SUM:
@@ -203,12 +204,12 @@ def _gradient(op: Any, *upstream: Any) -> list[Any]:
     return [None for _ in upstream]
 
 
-def _means(upstream: Sequence[Any], members: Sequence[int]) -> list[Any]:
+def _means(upstream: Sequence[Tensor], members: Sequence[int]) -> list[Tensor]:
     """Return gradients averaged over the ranks: Horovod defines those of allgather and broadcast so, not as sums."""
     return run(Kind.ALLREDUCE, upstream, label="gradient", ranks=members, scale=1.0 / len(members))
 
 
-def _own_rows(tensor: Any, upstream: Any, members: Sequence[int]) -> Any:
+def _own_rows(tensor: Tensor, upstream: Tensor, members: Sequence[int]) -> Tensor:
     (mean,) = _means([upstream], members)
     rows = tf.shape(tensor, tf.int64)[:1]
     (counts,) = run(Kind.ALLGATHER, [rows], label="gradient.rows", ranks=members)
@@ -221,13 +222,13 @@ def _own_rows(tensor: Any, upstream: Any, members: Sequence[int]) -> Any:
 
 def _run_portably(
     kind: Kind,
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     label: str,
     ranks: Sequence[int] | None,
     reduction: Reduction,
     root: int,
     scale: float,
-) -> list[Any]:
+) -> list[Tensor]:
     if ranks is not None or kind in (Kind.ALLTOALL, Kind.JOIN):
         raise ValueError(
             f"the communicator that hvd.init was given exchanges arrays only: process sets, hvd.alltoall and hvd.join "
@@ -250,13 +251,13 @@ def _run_portably(
             result = reduce(combine[reduction], group.allgather(array))
         return np.asarray(result, array.dtype)
 
-    def forward(tensor: Any) -> Any:
+    def forward(tensor: Tensor) -> Tensor:
         result = tf.numpy_function(work, [tensor], tensor.dtype, name=label)
         _set_shapes(kind, [tensor], [result], range(group.size))
         return scaled(result, scale)
 
-    def with_gradient(tensor: Any) -> Any:
-        def backward(upstream: Any) -> Any:
+    def with_gradient(tensor: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        def backward(upstream: Tensor) -> Tensor:
             if kind is Kind.REDUCESCATTER:
                 (all_,) = _run_portably(Kind.ALLGATHER, [upstream], label, ranks, reduction, root, 1.0)
                 return scaled(all_, scale * group.size)

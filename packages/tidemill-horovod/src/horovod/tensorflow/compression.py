@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Tensor
+
 __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
@@ -13,12 +15,12 @@ class Compressor:
     """The interface of a compression: subclasses of scripts may be given as `compression`."""
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
+    def compress(tensor: Tensor) -> tuple[Any, Any]:
         """Return the tensor to send, and the context for `decompress`."""
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
+    def decompress(tensor: Tensor, context: Any) -> Tensor:
         """Return the received tensor in its original form."""
         raise NotImplementedError
 
@@ -27,12 +29,12 @@ class NoneCompressor(Compressor):
     """Tensors are sent unchanged."""
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
+    def compress(tensor: Tensor) -> tuple[Any, Any]:
         """Return the tensor to send, and the context for `decompress`."""
         return tensor, None
 
     @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
+    def decompress(tensor: Tensor, context: Any) -> Tensor:
         """Return the received tensor."""
         del context
         return tensor
@@ -42,12 +44,12 @@ class FP16Compressor(Compressor):
     """Floats are sent in half precision."""
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
+    def compress(tensor: Tensor) -> tuple[Any, Any]:
         """Return the tensor to send, and the context for `decompress`."""
         return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
 
     @staticmethod
-    def decompress(tensor: Any, context: Any) -> Any:
+    def decompress(tensor: Tensor, context: Any) -> Tensor:
         """Return the tensor in its original precision."""
         return tf.cast(tensor, context)
 

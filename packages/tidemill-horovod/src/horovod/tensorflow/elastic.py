@@ -5,7 +5,7 @@ The import works, because scripts of Horovod have it beside code that needs no e
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 __all__ = [
     "CommitStateCallback",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-def run(func: Any) -> NoReturn:
+def run(func: object) -> NoReturn:
     """Refuse `@hvd.elastic.run`.
 
     Args:
@@ -34,7 +34,7 @@ def run(func: Any) -> NoReturn:
 
 
 class _Refused:
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
         _refuse(type(self).__name__)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from horovod.tensorflow import mesh
+from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.native_library import load_native_library
 from horovod.tensorflow.rendezvous import Rendezvous
 
@@ -27,7 +29,7 @@ _DEFAULT_FUSION_BYTES = 64 << 20
 class Engine:
     """A started engine."""
 
-    collective: Any
+    collective: Callable[..., Sequence[Tensor]]
     """The native op."""
     hosts: tuple[str, ...]
     """By rank, the name of its machine."""
@@ -47,7 +49,7 @@ def start_engine(rendezvous: Rendezvous, *, address: str = "") -> Engine:
         RuntimeError: If a rank cannot load the native library, or does not connect in time.
     """
     library = load_native_library()
-    functions: Any = library.functions
+    functions: ctypes.CDLL = library.functions
     memory_bytes = 0 if functions is None else _memory_bytes(functions, rendezvous.size)
     made = mesh.connect(
         rendezvous,
@@ -81,11 +83,11 @@ def start_engine(rendezvous: Rendezvous, *, address: str = "") -> Engine:
 def stop_engine() -> None:
     """Stop the engine; collectives that wait in it fail."""
     atexit.unregister(stop_engine)
-    functions: Any = load_native_library().functions
+    functions: ctypes.CDLL = load_native_library().functions
     functions.tidemill_horovod_stop()
 
 
-def _memory_bytes(functions: Any, size: int) -> int:
+def _memory_bytes(functions: ctypes.CDLL, size: int) -> int:
     functions.tidemill_horovod_memory.restype = ctypes.c_size_t
     return int(functions.tidemill_horovod_memory(size))
 

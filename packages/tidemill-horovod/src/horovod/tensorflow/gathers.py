@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Tensor, TensorLike
 from horovod.tensorflow.collectives import Kind, run
 from horovod.tensorflow.process import communicator, current_engine, size
-from horovod.tensorflow.process_sets import members_of
+from horovod.tensorflow.process_sets import ProcessSet, members_of
 
 __all__ = [
     "allgather",
@@ -23,7 +23,9 @@ __all__ = [
 ]
 
 
-def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None) -> Any:
+def allgather(
+    tensor: TensorLike, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet | None = None
+) -> Tensor:
     """Concatenate the tensors of all ranks along axis 0. As in Horovod, the gradient is averaged over the ranks.
 
     Args:
@@ -47,8 +49,11 @@ def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = Fa
 
 
 def grouped_allgather(
-    tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, process_set: Any = None
-) -> list[Any]:
+    tensors: Sequence[TensorLike],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet | None = None,
+) -> list[Tensor]:
     """Concatenate several tensors of all ranks, each along axis 0. Gradients are averaged, as for `allgather`.
 
     Args:
@@ -74,12 +79,12 @@ def grouped_allgather(
 
 
 def alltoall(
-    tensor: Any,
-    splits: Any = None,
+    tensor: TensorLike,
+    splits: TensorLike | None = None,
     name: str | None = None,
     ignore_name_scope: bool = False,
-    process_set: Any = None,
-) -> Any:
+    process_set: ProcessSet | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Send rows (axis 0) of this rank's tensor to each rank, and concatenate the rows that all ranks send to this one.
 
     Args:
@@ -113,12 +118,12 @@ def alltoall(
 
 
 def broadcast(
-    tensor: Any,
+    tensor: TensorLike,
     root_rank: int,
     name: str | None = None,
     ignore_name_scope: bool = False,
-    process_set: Any = None,
-) -> Any:
+    process_set: ProcessSet | None = None,
+) -> Tensor:
     """Return the tensor of `root_rank` on all ranks. As in Horovod, the gradient is averaged over the ranks.
 
     Args:
@@ -143,7 +148,7 @@ def broadcast(
     return run(Kind.BROADCAST, [dense], label=name or "horovod_broadcast", ranks=ranks, root=root_rank)[0]
 
 
-def barrier(process_set: Any = None) -> None:
+def barrier(process_set: ProcessSet | None = None) -> None:
     """Wait until all ranks have called this function. Eagerly only.
 
     Args:
@@ -160,7 +165,7 @@ def barrier(process_set: Any = None) -> None:
         communicator().barrier()
 
 
-def join() -> Any:
+def join() -> Tensor:
     """Wait until all ranks have called `join`; meanwhile take part in allreduces (Sum and Average) with zeros.
 
     Call it on ranks that have fewer batches than others.
@@ -186,7 +191,7 @@ def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
         raise ValueError(f"root_rank is {root_rank!r}; allowed is one of {list(ranks)}, the ranks of the process set")
 
 
-def require_rows(function: str, tensors: Sequence[Any]) -> None:
+def require_rows(function: str, tensors: Sequence[Tensor]) -> None:
     """Check that no tensor is a scalar, as far as shapes are known.
 
     Raises:
@@ -199,6 +204,6 @@ def require_rows(function: str, tensors: Sequence[Any]) -> None:
     raise tf.errors.InvalidArgumentError(None, None, words) if tf.executing_eagerly() else ValueError(words)
 
 
-def _with_rows(tensor: Any) -> Any:
+def _with_rows(tensor: TensorLike) -> Tensor:
     dense = tf.convert_to_tensor(tensor)
     return tf.reshape(dense, [1]) if dense.shape.rank == 0 else dense

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = ["LocalGradientAggregationHelper"]
 
 
@@ -18,7 +16,7 @@ class LocalGradientAggregationHelper:
         NotImplementedError: Always.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
         raise NotImplementedError(
             f"{type(self).__name__} is a part of Horovod's own optimizers; use "

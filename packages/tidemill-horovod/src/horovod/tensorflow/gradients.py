@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Gradient
+from horovod.tensorflow.compression import Compressor
 from horovod.tensorflow.process import size
-from horovod.tensorflow.process_sets import members_of
+from horovod.tensorflow.process_sets import ProcessSet, members_of
 from horovod.tensorflow.reductions import Adasum, Average, ReduceOp, Sum, check_compression, reduce_all
 
 __all__ = ["GradientReduction", "check_reduction"]
@@ -21,14 +22,16 @@ class GradientReduction:
 
     function: str
     """The public function that was called, for messages."""
-    compression: Any
+    compression: Compressor | type[Compressor]
     sparse_as_dense: bool
     op: ReduceOp
     predivide_factor: float
-    process_set: Any
+    process_set: ProcessSet | None
     scale_local_gradients: bool = True
 
-    def reduce(self, gradients: Sequence[Any], *, local: frozenset[int] = frozenset()) -> list[Any]:
+    def reduce(
+        self, gradients: Sequence[Gradient | None], *, local: frozenset[int] = frozenset()
+    ) -> list[Gradient | None]:
         """Reduce gradients.
 
         Args:
@@ -57,7 +60,7 @@ class GradientReduction:
         return reduced
 
 
-def _divided(gradient: Any, count: int) -> Any:
+def _divided(gradient: Gradient | None, count: int) -> Gradient | None:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(_divided(gradient.values, count), gradient.indices, gradient.dense_shape)
     return None if gradient is None else gradient / tf.cast(count, gradient.dtype)

@@ -1,44 +1,127 @@
-"""The functions that `horovod.keras` and `horovod.tensorflow.keras` share."""
+"""The module that `horovod.keras` and `horovod.tensorflow.keras` share: all names that do not depend on the Keras."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 
 import tensorflow as tf
 
-from horovod.tensorflow import gathers, reductions
-from horovod.tensorflow.compression import Compression
+from horovod.tensorflow import (
+    Adasum,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    SyncBatchNormalization,
+    add_process_set,
+    allgather_object,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gathers,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    gpu_available,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    reductions,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.tensorflow._shared.tensorflow_types import KerasLayer, KerasModel, Optimizer, Tensor, TensorLike
+from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradients import GradientReduction
 from horovod.tensorflow.optimizers import distribute
 from horovod.tensorflow.reductions import Average, ReduceOp
 
 __all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
     "DistributedOptimizer",
+    "Max",
+    "Min",
     "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "SyncBatchNormalization",
+    "add_process_set",
     "allgather",
+    "allgather_object",
     "allreduce",
     "broadcast",
-    "load_with",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "gpu_available",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
     "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 
 def DistributedOptimizer(  # noqa: N802
-    optimizer: Any,
+    optimizer: Optimizer,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: ReduceOp = Average,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: Any = None,
-    process_set: Any = None,
+    groups: object = None,
+    process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Optimizer:
     """Make a Keras optimizer reduce gradients over all ranks before it clips and applies them.
 
     Args:
@@ -78,21 +161,21 @@ def DistributedOptimizer(  # noqa: N802
 
 
 def PartialDistributedOptimizer(  # noqa: N802
-    optimizer: Any,
+    optimizer: Optimizer,
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: ReduceOp = Average,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
-    groups: Any = None,
-    process_set: Any = None,
-    local_layers: Any = None,
+    groups: object = None,
+    process_set: ProcessSet | None = None,
+    local_layers: KerasLayer | Iterable[KerasLayer] | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Optimizer:
     """Return a `DistributedOptimizer` that does not reduce the gradients of some layers.
 
     Args:
@@ -129,39 +212,54 @@ def PartialDistributedOptimizer(  # noqa: N802
     return distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, local)
 
 
-def load_with(
-    keras: Any, filepath: Any, custom_optimizers: Any, custom_objects: Any, compression: Any, options: dict[str, Any]
-) -> Any:
-    """Load a model with its optimizer, including the optimizer's state, as a distributed optimizer.
+def load_model_of(keras: ModuleType) -> Callable[..., KerasModel]:
+    """Return the function `load_model` for a Keras.
 
     Args:
         keras: The module `keras`, `tf.keras` or `tf_keras`.
-        filepath: Path of the model.
-        custom_optimizers: Classes of optimizers that the model may have, found by their names.
-        custom_objects: Other classes and functions, by name.
-        compression: As for `DistributedOptimizer`.
-        options: Further arguments of `keras.models.load_model`.
-
-    Returns:
-        The model, with a distributed optimizer if it was saved with an optimizer.
     """
-    objects = {one.__name__: one for one in custom_optimizers or []} | dict(custom_objects or {})
-    model = keras.models.load_model(filepath, custom_objects=objects or None, **options)
-    if getattr(model, "optimizer", None) is not None:
-        DistributedOptimizer(model.optimizer, compression=compression)
-        model.jit_compile = False
-    return model
+
+    def load_model(
+        filepath: str | os.PathLike[str],
+        custom_optimizers: Iterable[type] | None = None,
+        custom_objects: Mapping[str, object] | None = None,
+        compression: Compressor | type[Compressor] = Compression.none,
+        legacy_opts: bool = False,
+        **options: object,
+    ) -> KerasModel:
+        """Load a model that Keras has saved, with its optimizer and the optimizer's state as a distributed optimizer.
+
+        Args:
+            filepath: As for `load_model` of Keras.
+            custom_optimizers: Optimizer classes of the script.
+            custom_objects: Other classes and functions of the script, by name.
+            compression: `Compression.none` (the default) or `Compression.fp16`, for gradients.
+            legacy_opts: Without effect: the file names the class of its optimizer.
+            options: Other arguments of `load_model` of Keras.
+
+        Returns:
+            The model. Its optimizer is changed in place, as by `DistributedOptimizer`.
+        """
+        del legacy_opts
+        objects = {one.__name__: one for one in custom_optimizers or []} | dict(custom_objects or {})
+        model: KerasModel = keras.models.load_model(filepath, custom_objects=objects or None, **options)
+        if getattr(model, "optimizer", None) is not None:
+            DistributedOptimizer(model.optimizer, compression=compression)
+            model.jit_compile = False
+        return model
+
+    return load_model
 
 
 def allreduce(
-    value: Any,
+    value: TensorLike,
     name: str | None = None,
     average: bool | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     op: ReduceOp | None = None,
-    compression: Any = Compression.none,
-) -> Any:
+    compression: Compressor | type[Compressor] = Compression.none,
+) -> Tensor:
     """Reduce a value over all ranks.
 
     Args:
@@ -187,7 +285,7 @@ def allreduce(
     )
 
 
-def allgather(value: Any, name: str | None = None) -> Any:
+def allgather(value: TensorLike, name: str | None = None) -> Tensor:
     """Concatenate the values of all ranks along axis 0.
 
     Args:
@@ -200,7 +298,7 @@ def allgather(value: Any, name: str | None = None) -> Any:
     return gathers.allgather(value, name=name)
 
 
-def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> Tensor:
     """Return the value of `root_rank` on all ranks.
 
     Args:
@@ -215,12 +313,12 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
 
 
 def reducescatter(
-    value: Any,
+    value: TensorLike,
     name: str | None = None,
     op: ReduceOp = Average,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Any:
+) -> Tensor:
     """Reduce a value over all ranks, and return this rank's rows of the result.
 
     Args:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
 
 __all__ = ["is_keras_3", "without_xla"]
 
 
-def is_keras_3(thing: Any) -> bool:
+def is_keras_3(thing: object) -> bool:
     """Return whether an object is an instance of a class of Keras 3."""
     return any(kind.__module__.partition(".")[0] == "keras" for kind in type(thing).__mro__)
 
@@ -25,7 +24,7 @@ def without_xla() -> None:
         return
 
     @functools.wraps(supports)
-    def model_supports_jit(model: Any) -> bool:
+    def model_supports_jit(model: object) -> bool:
         optimizer = getattr(model, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
         return not (hasattr(optimizer, "_horovod") or hasattr(inner, "_horovod")) and supports(model)

@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import Kind, run
 from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator, current_engine, rank, size
-from horovod.tensorflow.process_sets import members_of
+from horovod.tensorflow.process_sets import ProcessSet, members_of
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
+    obj: object,
+    root_rank: int = 0,
+    session: object = None,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Return the object of `root_rank` on all ranks.
 
@@ -59,7 +64,7 @@ def broadcast_object(
 
 
 def broadcast_object_fn(
-    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
+    root_rank: int = 0, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
 ) -> Callable[[Any], Any]:
     """Return a function of one object that calls `broadcast_object` with these arguments.
 
@@ -75,7 +80,9 @@ def broadcast_object_fn(
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
-def allgather_object(obj: Any, session: Any = None, name: str | None = None, process_set: Any = None) -> list[Any]:
+def allgather_object(
+    obj: object, session: object = None, name: str | None = None, process_set: ProcessSet | None = None
+) -> list[Any]:
     """Return the objects of all ranks, by rank.
 
     Args:
@@ -102,7 +109,7 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, pro
     return [_unpacked(part) for part in np.split(joined, np.cumsum(sizes)[:-1])]
 
 
-def _arrays(compute: Callable[[], Sequence[Any]]) -> list[np.ndarray]:
+def _arrays(compute: Callable[[], Sequence[Tensor]]) -> list[np.ndarray]:
     """Return the values of tensors, eagerly or in a session."""
     if tf.executing_eagerly():
         return [tensor.numpy() for tensor in compute()]
@@ -110,7 +117,7 @@ def _arrays(compute: Callable[[], Sequence[Any]]) -> list[np.ndarray]:
         return list(session.run(compute()))
 
 
-def _packed(obj: Any) -> np.ndarray:
+def _packed(obj: object) -> np.ndarray:
     return np.frombuffer(pickle.dumps(obj), np.uint8)
 
 

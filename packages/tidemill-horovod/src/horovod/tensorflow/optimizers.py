@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Variable
 from horovod.tensorflow.aggregation import Aggregation
-from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradients import GradientReduction, check_reduction
 from horovod.tensorflow.keras_versions import is_keras_3, without_xla
+from horovod.tensorflow.process_sets import ProcessSet
 from horovod.tensorflow.reductions import Average, ReduceOp
 from horovod.tensorflow.variables import tensorflow_variable
 
 __all__ = ["DistributedOptimizer", "distribute"]
+
+
+class _DistributedOptimizer(Optimizer, Protocol):
+    """An optimizer whose class `distribute` has made, with members of each Keras."""
+
+    _horovod: Distribution
+    _horovod_base: Any
+    _trainable_variables: Sequence[Variable]
+
+    def _create_all_weights(self, variables: Sequence[Variable]) -> None: ...
 
 
 @dataclass
@@ -25,17 +37,21 @@ class Distribution:
 
     reduction: GradientReduction
     aggregation: Aggregation | None
-    local: list[Any]
+    local: list[Variable]
     """Variables whose gradients are not reduced."""
 
-    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def reduce(self, gradients: Sequence[Gradient | None], variables: Sequence[Variable]) -> list[Gradient | None]:
         """Return the reduced gradients, in the order of `variables`; those of `local` variables are not reduced."""
         local = {id(tensorflow_variable(one)) for one in self.local}
         places = {place for place, variable in enumerate(variables) if id(tensorflow_variable(variable)) in local}
         return self.reduction.reduce(gradients, local=frozenset(places))
 
     def apply(
-        self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any], iterations: Any
+        self,
+        gradients: Sequence[Gradient | None],
+        variables: Sequence[Variable],
+        apply: Callable[[list[Any]], Any],
+        iterations: Variable,
     ) -> Any:
         """Call `apply` with the reduced gradients: immediately, or after every `passes` calls.
 
@@ -49,22 +65,22 @@ class Distribution:
 
 
 def DistributedOptimizer(  # noqa: N802
-    optimizer: Any,
+    optimizer: Optimizer,
     name: str | None = None,
     use_locking: bool = False,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: Any = None,
-    process_set: Any = None,
+    groups: object = None,
+    process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> Optimizer:
     """Make an optimizer reduce gradients over all ranks before it clips and applies them.
 
     Args:
@@ -106,8 +122,8 @@ def DistributedOptimizer(  # noqa: N802
 
 
 def distribute(
-    optimizer: Any, reduction: GradientReduction, passes: int, average_passes: bool, local: Sequence[Any]
-) -> Any:
+    optimizer: Optimizer, reduction: GradientReduction, passes: int, average_passes: bool, local: Sequence[Variable]
+) -> Optimizer:
     """Change an optimizer in place into a distributed one.
 
     Args:
@@ -149,7 +165,7 @@ def distribute(
     methods["register_local_var"] = _register_local_var
     base = type(optimizer)
 
-    def distribution(_self: Any) -> Distribution:
+    def distribution(_self: object) -> Distribution:
         """Return the state of one optimizer: `from_config` of this class makes others with the same options."""
         return Distribution(reduction, Aggregation(passes, average=average_passes) if passes > 1 else None, list(local))
 
@@ -162,13 +178,15 @@ def distribute(
 # --- methods of distributed optimizers --------------------------------------------------------------------------------
 
 
-def _register_local_var(self: Any, var: Any) -> None:
+def _register_local_var(self: _DistributedOptimizer, var: Variable) -> None:
     """Do not reduce the gradient of a variable; divide it by the number of ranks (unless `scale_local_gradients` is
     False). Call it before the first step."""
     self._horovod.local.append(var)
 
 
-def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+def _apply(
+    self: _DistributedOptimizer, grads: Iterable[Gradient | None], trainable_variables: Iterable[Variable] | None = None
+) -> Any:
     """`apply` of Keras 3."""
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     if not self.built:
@@ -176,13 +194,18 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
             self.build(variables)
         self.built = True
 
-    def apply(reduced: list[Any]) -> Any:
+    def apply(reduced: list[Gradient | None]) -> Any:
         return self._horovod_base.apply(self, reduced, variables)
 
     return self._horovod.apply(list(grads), variables, apply, self.iterations)
 
 
-def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_gradients(
+    self: _DistributedOptimizer,
+    grads_and_vars: Iterable[tuple[Gradient | None, Variable]],
+    *args: object,
+    **kwargs: object,
+) -> Variable:
     """`apply_gradients` of tf_keras."""
     pairs = list(grads_and_vars)
     if not pairs:
@@ -194,7 +217,7 @@ def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) 
         else:  # a legacy optimizer
             self._create_all_weights(variables)
 
-    def apply(reduced: list[Any]) -> Any:
+    def apply(reduced: list[Gradient | None]) -> Any:
         given = list(zip(reduced, variables, strict=True))
         return self._horovod_base.apply_gradients(self, given, *args, **kwargs)
 
@@ -202,7 +225,9 @@ def _apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) 
     return self.iterations
 
 
-def _compute_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _compute_gradients(
+    self: _DistributedOptimizer, *args: object, **kwargs: object
+) -> list[tuple[Gradient | None, Variable]]:
     """`compute_gradients` of `tf.compat.v1.train`."""
     pairs = self._horovod_base.compute_gradients(self, *args, **kwargs)
     gradients, variables = zip(*pairs, strict=True)

@@ -7,7 +7,6 @@ As in Horovod, `size`, `rank` and `included` of a set are None until the set is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -196,7 +195,7 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     return {0: list(global_process_set.ranks)} | {id_: list(one.ranks) for id_, one in _sets.items()}
 
 
-def members_of(function: str, process_set: Any) -> list[int] | None:
+def members_of(function: str, process_set: ProcessSet | None) -> list[int] | None:
     """Return the ranks of a set; None for all.
 
     Raises:

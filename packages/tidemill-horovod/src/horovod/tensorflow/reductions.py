@@ -8,12 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Gradient, IndexedSlices, Tensor, TensorLike
 from horovod.tensorflow.adasum import adasum
 from horovod.tensorflow.collectives import Kind, Reduction, run, scaled
-from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gathers import require_rows
 from horovod.tensorflow.process import size
-from horovod.tensorflow.process_sets import members_of
+from horovod.tensorflow.process_sets import ProcessSet, members_of
 
 __all__ = [
     "Adasum",
@@ -55,16 +56,16 @@ _NATIVE = {Min: Reduction.MIN, Max: Reduction.MAX, Product: Reduction.PRODUCT}
 
 
 def allreduce(
-    tensor: Any,
+    tensor: TensorLike | IndexedSlices | None,
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     name: str | None = None,
-    process_set: Any = None,
+    process_set: ProcessSet | None = None,
 ) -> Any:
     """Reduce a tensor over all ranks.
 
@@ -112,15 +113,15 @@ def allreduce(
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any],
+    tensors: Sequence[TensorLike | IndexedSlices | None],
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = None,
+    process_set: ProcessSet | None = None,
 ) -> list[Any]:
     """Reduce several tensors over all ranks, in one collective operation.
 
@@ -160,15 +161,15 @@ def grouped_allreduce(
 
 
 def reducescatter(
-    tensor: Any,
+    tensor: TensorLike,
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     op: ReduceOp = Average,
     name: str | None = None,
-    process_set: Any = None,
+    process_set: ProcessSet | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> Any:
+) -> Tensor:
     """Reduce a tensor over all ranks, and return this rank's rows of the result.
 
     The rows (axis 0) are divided evenly; if some are left over, the first ranks get one more each. The whole result is
@@ -201,14 +202,14 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    tensors: Sequence[Any],
+    tensors: Sequence[TensorLike | IndexedSlices | None],
     device_dense: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     op: ReduceOp = Average,
-    process_set: Any = None,
+    process_set: ProcessSet | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> list[Any]:
+) -> list[Tensor]:
     """Reduce several tensors over all ranks, and keep this rank's share of the rows of each.
 
     Args:
@@ -249,7 +250,7 @@ def handle_average_backwards_compatibility(op: ReduceOp | None, average: bool | 
     return _reduce_op("allreduce", average, op)
 
 
-def check_compression(compression: Any) -> None:
+def check_compression(compression: Compressor | type[Compressor]) -> None:
     """Check an argument `compression`.
 
     Raises:
@@ -263,10 +264,10 @@ def check_compression(compression: Any) -> None:
 
 
 def reduce_all(
-    tensors: Sequence[Any],
+    tensors: Sequence[TensorLike | IndexedSlices | None],
     *,
     op: ReduceOp,
-    compression: Any,
+    compression: Compressor | type[Compressor],
     prescale: float,
     postscale: float,
     label: str,
@@ -285,8 +286,8 @@ def reduce_all(
         ranks: The ranks that take part; None for all.
         separately: In a graph, send each tensor as soon as it is computed, instead of all when all are computed.
     """
-    results: list[Any] = [None] * len(tensors)
-    dense: list[tuple[int, Any]] = []
+    results: list[Gradient | None] = [None] * len(tensors)
+    dense: list[tuple[int, Tensor]] = []
     for place, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
             results[place] = _reduce_slices(tensor, op, prescale * postscale, compression, f"{label}.{place}", ranks)
@@ -303,7 +304,9 @@ def reduce_all(
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
-def _is_sent_unchanged(tensor: Any, op: ReduceOp, compression: Any) -> bool:
+def _is_sent_unchanged(
+    tensor: TensorLike | IndexedSlices | None, op: ReduceOp, compression: Compressor | type[Compressor]
+) -> bool:
     """Return whether a tensor needs no packing, gathering or scaling: half of the time of a small eager call."""
     return (
         compression is Compression.none
@@ -314,14 +317,14 @@ def _is_sent_unchanged(tensor: Any, op: ReduceOp, compression: Any) -> bool:
 
 
 def _reduce_dense(
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     op: ReduceOp,
-    compression: Any,
+    compression: Compressor | type[Compressor],
     prescale: float,
     postscale: float,
     label: str,
     ranks: Sequence[int] | None,
-) -> list[Any]:
+) -> list[Tensor]:
     packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in tensors), strict=True)
     if op is Adasum:
         reduced = [scaled(one, postscale) for one in adasum(packed, label=label, ranks=ranks)]
@@ -345,7 +348,9 @@ def _divisor(op: ReduceOp, ranks: Sequence[int] | None) -> float:
     return 1.0 / (size() if ranks is None else len(ranks)) if op is Average else 1.0
 
 
-def _refuse_scaled_slices(function: str, tensors: Sequence[Any], prescale: float, postscale: float) -> None:
+def _refuse_scaled_slices(
+    function: str, tensors: Sequence[TensorLike | IndexedSlices | None], prescale: float, postscale: float
+) -> None:
     if not prescale == postscale == 1.0 and any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         raise NotImplementedError(
             f"hvd.{function} of tf.IndexedSlices: prescale_factor is {prescale!r} and postscale_factor {postscale!r}; "
@@ -354,7 +359,12 @@ def _refuse_scaled_slices(function: str, tensors: Sequence[Any], prescale: float
 
 
 def _reduce_slices(
-    slices: tf.IndexedSlices, op: ReduceOp, factor: float, compression: Any, label: str, ranks: Sequence[int] | None
+    slices: tf.IndexedSlices,
+    op: ReduceOp,
+    factor: float,
+    compression: Compressor | type[Compressor],
+    label: str,
+    ranks: Sequence[int] | None,
 ) -> tf.IndexedSlices:
     if op not in (Sum, Average):
         raise NotImplementedError(
@@ -374,14 +384,14 @@ def _reduce_slices(
 
 def _scatter(
     function: str,
-    tensors: Sequence[Any],
+    tensors: Sequence[TensorLike | IndexedSlices | None],
     op: ReduceOp,
-    compression: Any,
+    compression: Compressor | type[Compressor],
     prescale: float,
     postscale: float,
     name: str | None,
-    process_set: Any,
-) -> list[Any]:
+    process_set: ProcessSet | None,
+) -> list[Tensor]:
     if op not in (Sum, Average):
         raise ValueError(f"hvd.{function}: op is {op!r}; allowed is hvd.Sum or hvd.Average")
     dense = [tf.convert_to_tensor(tensor) for tensor in tensors]

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import Kind, run
 from horovod.tensorflow.process import is_initialized, size
 
@@ -28,7 +29,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         ValueError: If `renorm`, `virtual_batch_size` or `synchronized` is given.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: bool | float | str | None) -> None:
         for name in ("renorm", "virtual_batch_size", "synchronized", "fused"):
             if kwargs.get(name):
                 raise ValueError(f"hvd.SyncBatchNormalization: {name} is {kwargs[name]!r}; leave it out")
@@ -39,7 +40,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.supports_jit = False
 
-    def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def _moments(self, inputs: Tensor, *args: object, **kwargs: bool | float | str | None) -> tuple[Tensor, Tensor]:
         """The method of Keras 3, which has the mask; in tf_keras the method calls `_calculate_mean_and_var`."""
         if not _has_others() or not issubclass(_Base, _keras_3_layer()):
             return super()._moments(inputs, *args, **kwargs)
@@ -47,8 +48,8 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         return _moments_of_all(inputs, self._reduction_axes, mask, keep_dims=False)
 
     def _calculate_mean_and_var(
-        self, inputs: Any, reduction_axes: Sequence[int], keep_dims: bool, mask: Any = None
-    ) -> tuple[Any, Any]:
+        self, inputs: Tensor, reduction_axes: Sequence[int], keep_dims: bool, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The method of tf_keras."""
         if not _has_others():
             return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
@@ -65,7 +66,9 @@ def _has_others() -> bool:
     return is_initialized() and size() > 1
 
 
-def _moments_of_all(inputs: Any, axes: Sequence[int], mask: Any, *, keep_dims: bool) -> tuple[Any, Any]:
+def _moments_of_all(
+    inputs: Tensor, axes: Sequence[int], mask: Tensor | None, *, keep_dims: bool
+) -> tuple[Tensor, Tensor]:
     wide = tf.cast(inputs, tf.float32) if inputs.dtype.size < 4 else inputs
     axes = list(axes)
     weights = tf.ones_like(wide) if mask is None else tf.cast(tf.expand_dims(mask, -1), wide.dtype) + 0 * wide

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow.compression import Compression
+from horovod.tensorflow._shared.tensorflow_types import KerasLayer, Tensor, Variable
+from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradients import GradientReduction, check_reduction
+from horovod.tensorflow.process_sets import ProcessSet
 from horovod.tensorflow.reductions import Average, ReduceOp
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
@@ -16,17 +19,19 @@ __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
     """Shares the state of the tape that it was created from."""
 
-    def __init__(self, tape: tf.GradientTape, reduction: GradientReduction, local: list[Any]) -> None:
+    def __init__(self, tape: tf.GradientTape, reduction: GradientReduction, local: list[Variable | Tensor]) -> None:
         # No super().__init__: the other tape records, or has recorded.
         self.__dict__ = tape.__dict__
         self._horovod = reduction, local
 
-    def register_local_source(self, source: Any) -> None:
+    def register_local_source(self, source: Variable | Tensor) -> None:
         """Do not reduce the gradient of a source; divide it by the number of ranks (unless `scale_local_gradients` is
         False)."""
         self._horovod[1].append(source)
 
-    def gradient(self, target: Any, sources: Any, *args: Any, use_generic_names: bool = False, **kwargs: Any) -> Any:
+    def gradient(
+        self, target: object, sources: object, *args: object, use_generic_names: bool = False, **kwargs: object
+    ) -> Any:
         """Return the gradients, reduced over the ranks.
 
         Args:
@@ -54,13 +59,13 @@ def DistributedGradientTape(  # noqa: N802
     gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     sparse_as_dense: bool = False,
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Any = None,
-    process_set: Any = None,
+    groups: object = None,
+    process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """Return a tape whose `gradient` reduces the gradients over all ranks.
@@ -102,14 +107,14 @@ def PartialDistributedGradientTape(  # noqa: N802
     gradtape: tf.GradientTape,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = Compression.none,
+    compression: Compressor | type[Compressor] = Compression.none,
     sparse_as_dense: bool = False,
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Any = None,
-    process_set: Any = None,
-    local_layers: Any = None,
+    groups: object = None,
+    process_set: ProcessSet | None = None,
+    local_layers: KerasLayer | Iterable[KerasLayer] | None = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """Return a `DistributedGradientTape` that does not reduce the gradients of some layers.

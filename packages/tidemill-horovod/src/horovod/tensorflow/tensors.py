@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from horovod.tensorflow import process
+from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.process_sets import ProcessSet, find_process_set
 
 __all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
 
 
-def rank_op(name: str | None = None) -> Any:
+def rank_op(name: str | None = None) -> Tensor:
     """Return `hvd.rank()` as a scalar int32 tensor.
 
     Args:
@@ -24,7 +23,7 @@ def rank_op(name: str | None = None) -> Any:
     return tf.constant(process.rank(), tf.int32, name=name or "horovod_rank")
 
 
-def local_rank_op(name: str | None = None) -> Any:
+def local_rank_op(name: str | None = None) -> Tensor:
     """Return `hvd.local_rank()` as a scalar int32 tensor.
 
     Args:
@@ -36,7 +35,7 @@ def local_rank_op(name: str | None = None) -> Any:
     return tf.constant(process.local_rank(), tf.int32, name=name or "horovod_local_rank")
 
 
-def local_size_op(name: str | None = None) -> Any:
+def local_size_op(name: str | None = None) -> Tensor:
     """Return `hvd.local_size()` as a scalar int32 tensor.
 
     Args:
@@ -48,7 +47,7 @@ def local_size_op(name: str | None = None) -> Any:
     return tf.constant(process.local_size(), tf.int32, name=name or "horovod_local_size")
 
 
-def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+def size_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
     """Return the number of ranks of a process set as a scalar int32 tensor.
 
     Args:
@@ -64,7 +63,7 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     return tf.constant(_found("size_op", process_set_id).size(), tf.int32, name=name or "horovod_size")
 
 
-def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
     """Return 1 if this process is in a process set, else 0, as a scalar int32 tensor.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Any
 
 from horovod.tensorflow.native_library import load_native_library
 from horovod.tensorflow.process import current_engine, rank, size
@@ -42,7 +41,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
             raise ValueError(f"hvd.start_timeline: {error}") from error
         return
     problem = ctypes.create_string_buffer(_TEXT_BYTES)
-    functions: Any = load_native_library().functions
+    functions: ctypes.CDLL = load_native_library().functions
     started = functions.tidemill_horovod_start_timeline(
         os.fspath(file_path).encode(), problem, ctypes.c_size_t(_TEXT_BYTES)
     )
@@ -53,7 +52,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 def stop_timeline() -> None:
     """Complete the file of `start_timeline`. Does nothing if there is none."""
     if current_engine() is not None:
-        functions: Any = load_native_library().functions
+        functions: ctypes.CDLL = load_native_library().functions
         functions.tidemill_horovod_stop_timeline()
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor, Variable
 from horovod.tensorflow.collectives import Kind, run
 from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator
-from horovod.tensorflow.process_sets import members_of
+from horovod.tensorflow.process_sets import ProcessSet, members_of
 
 __all__ = [
     "BroadcastGlobalVariablesHook",
@@ -22,8 +23,8 @@ __all__ = [
 
 
 def broadcast_variables(
-    variables: Iterable[Any], root_rank: int, process_set: Any = None, inplace: bool = False
-) -> Any:
+    variables: Iterable[Variable], root_rank: int, process_set: ProcessSet | None = None, inplace: bool = False
+) -> GraphOperation | None:
     """Assign to all variables their values on `root_rank`.
 
     Variables that this process does not hold, such as those of other partitions under `smp`, are skipped.
@@ -45,7 +46,9 @@ def broadcast_variables(
     return None if tf.executing_eagerly() else tf.group(*assigned)
 
 
-def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: Any = None) -> list[Any]:
+def broadcast_(
+    variables: Iterable[Variable], root_rank: int, name: str | None = None, process_set: ProcessSet | None = None
+) -> list[Tensor]:
     """Assign to all variables their values on `root_rank`, and return these values.
 
     Args:
@@ -62,7 +65,7 @@ def broadcast_(variables: Iterable[Any], root_rank: int, name: str | None = None
     return [tf.identity(variable) for variable in assigned]
 
 
-def broadcast_global_variables(root_rank: int) -> Any:
+def broadcast_global_variables(root_rank: int) -> GraphOperation:
     """Return the op that assigns to all global variables of a session's graph their values on `root_rank`.
 
     Args:
@@ -95,14 +98,14 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         del device
         check_root(root_rank)
         self._root_rank = root_rank
-        self._broadcast: Any = None
+        self._broadcast: GraphOperation | None = None
 
     def begin(self) -> None:
         """Add the op to the graph."""
         if self._broadcast is None or self._broadcast.graph is not tf.compat.v1.get_default_graph():
             self._broadcast = broadcast_global_variables(self._root_rank)
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: tf.compat.v1.Session, coord: object) -> None:
         """Run the op.
 
         Args:
@@ -113,7 +116,9 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         session.run(self._broadcast)
 
 
-def _assign(function: str, variables: Iterable[Any], root_rank: int, process_set: Any, name: str | None) -> list[Any]:
+def _assign(
+    function: str, variables: Iterable[Variable], root_rank: int, process_set: ProcessSet | None, name: str | None
+) -> list[Any]:
     ranks = members_of(function, process_set)
     check_root(root_rank, ranks)
     holds = getattr(communicator(), "holds", None)
@@ -125,7 +130,7 @@ def _assign(function: str, variables: Iterable[Any], root_rank: int, process_set
     return [variable.assign(value) for variable, value in zip(held, sent, strict=True)]
 
 
-def tensorflow_variable(variable: Any) -> Any:
+def tensorflow_variable(variable: Variable) -> Variable:
     """Return the `tf.Variable` that a variable of Keras 3 contains; other variables themselves."""
     inner = getattr(variable, "value", None)
     return variable if isinstance(variable, tf.Variable) or not isinstance(inner, tf.Variable) else inner
