@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.engine.batch_sums import is_known_ahead, sum_over_batch
 from smdistributed.modelparallel.tensorflow.marks import Tracer
 from smdistributed.modelparallel.tensorflow.session import Session
@@ -32,7 +32,7 @@ log = logging.getLogger("smdistributed.modelparallel")
 class BatchLoss:
     """The loss of the whole batch, while one microbatch is traced."""
 
-    def __init__(self, rows: Any, state: Tracer, session: Session, reported: set[str]) -> None:
+    def __init__(self, rows: Tensor, state: Tracer, session: Session, reported: set[str]) -> None:
         """Begin a microbatch.
 
         Args:
@@ -49,7 +49,7 @@ class BatchLoss:
         self._is_first_rank = session.placement.rank == 0
         self._reported = reported
 
-    def share(self, numerator: Any, divisor: Any = None) -> Any:
+    def share(self, numerator: Tensor, divisor: Tensor | None = None) -> Tensor:
         """Return the share of a microbatch in the loss of the whole batch, times the number of microbatches.
 
         Args:
@@ -64,20 +64,20 @@ class BatchLoss:
             scale = tf.math.divide_no_nan(scale, sum_over_batch(divisor, self._state))
         return numerator * tf.cast(scale, numerator.dtype)
 
-    def to_differentiate(self, loss: Any) -> Any:
+    def to_differentiate(self, loss: Tensor) -> Tensor:
         """Return a loss whose gradients' mean over microbatches and replicas is the gradient of the whole batch."""
         if loss.shape.rank:  # no reduction: Keras differentiates the sum
             return loss * tf.cast(self._microbatches * self._replicas, loss.dtype)
         return self.weighted(loss)
 
-    def weighted(self, mean: Any) -> Any:
+    def weighted(self, mean: Tensor) -> Tensor:
         """Weight the mean of a microbatch by the rows of its replica; 1 if all replicas have as many."""
         if self._replicas == 1:
             return mean
         weight = self._replicas * self._microbatches / self._microbatches_of_rows
         return mean * tf.cast(weight, mean.dtype)
 
-    def is_by_row(self, values: Any) -> bool:
+    def is_by_row(self, values: Tensor) -> bool:
         """Return whether a tensor has an entry per row, as far as its static shape tells."""
         return bool(values.shape.rank) and values.shape[0] == self._static_rows
 
@@ -104,7 +104,7 @@ class BatchLoss:
         return self._microbatches * self._replicas == 1
 
     @functools.cached_property
-    def _microbatches_of_rows(self) -> Any:
+    def _microbatches_of_rows(self) -> Tensor:
         """Rows of the whole batch / rows of the microbatch."""
         if self._replicas == 1:
             return tf.constant(self._microbatches, tf.float64)

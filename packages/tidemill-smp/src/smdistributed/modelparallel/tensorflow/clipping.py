@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients, marked_as_means
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
@@ -32,7 +33,9 @@ _MISSING = -1.0
 """Placeholder for the norm of a gradient on another rank; norms are never negative."""
 
 
-def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = None) -> tuple[list[Any], Any]:
+def clip_by_global_norm(
+    t_list: Sequence[Gradient | None], clip_norm: float | Tensor, use_norm: Tensor | None = None
+) -> tuple[list[Any], Any]:
     """Scale gradients so that their global norm, over all partitions, is at most `clip_norm`.
 
     Equivalent to `tf.clip_by_global_norm` in one process. Collective over the replica, outside the step; inside a step
@@ -62,7 +65,9 @@ def clip_by_global_norm(t_list: Sequence[Any], clip_norm: Any, use_norm: Any = N
     return (marked_as_means(clipped) if session.config.ddp else clipped), norm
 
 
-def _clip(gradients: list[Any], clip_norm: Any, use_norm: Any, session: Session) -> tuple[list[Any], Any]:
+def _clip(
+    gradients: list[Gradient | None], clip_norm: float | Tensor, use_norm: Tensor | None, session: Session
+) -> tuple[list[Any], Any]:
     if session.config.partitions == 1:
         return tf.clip_by_global_norm(gradients, clip_norm, use_norm)
     places = [place for place, gradient in enumerate(gradients) if gradient is not None]
@@ -73,7 +78,9 @@ def _clip(gradients: list[Any], clip_norm: Any, use_norm: Any, session: Session)
     return [None if gradient is None else next(scaled) for gradient in gradients], use_norm
 
 
-def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, groups: Sequence[TensorGroup]) -> Any:
+def global_norm_of(
+    gradients: Sequence[Gradient | None], places: Sequence[int], total: int, groups: Sequence[TensorGroup]
+) -> Tensor:
     """Return the global norm over all gradients of the groups; a gradient that several ranks have counts once.
 
     Args:
@@ -97,7 +104,7 @@ def global_norm_of(gradients: Sequence[Any], places: Sequence[int], total: int, 
     return tf.sqrt(tf.reduce_sum(norms) * tf.constant(2.0, dtype))
 
 
-def scaled_to(norm: Any, clip_norm: Any, gradients: Sequence[Any]) -> list[Any]:
+def scaled_to(norm: Tensor, clip_norm: float | Tensor, gradients: Sequence[Gradient | None]) -> list[Any]:
     """Return the gradients scaled from global norm `norm` to at most `clip_norm`; NaN if `norm` is not finite."""
     limit = tf.cast(clip_norm, norm.dtype)
     scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
@@ -116,7 +123,7 @@ def _warning_of_parts(original: Callable[..., Any]) -> Callable[..., Any]:
     warned: list[Session] = []
 
     @functools.wraps(original)
-    def global_norm(t_list: Any, *args: Any, **kwargs: Any) -> Any:
+    def global_norm(t_list: Sequence[Gradient | None], *args: object, **kwargs: object) -> Tensor:
         if is_initialized() and tracer() is None:
             session = current()
             is_part = isinstance(t_list, (list, tuple)) and any(gradient is None for gradient in t_list)
@@ -134,11 +141,11 @@ def _warning_of_parts(original: Callable[..., Any]) -> Callable[..., Any]:
     return global_norm
 
 
-def _values(gradient: Any) -> Any:
+def _values(gradient: Gradient) -> Tensor:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else tf.convert_to_tensor(gradient)
 
 
-def _scaled(gradient: Any, scale: Any) -> Any:
+def _scaled(gradient: Gradient, scale: Tensor) -> Gradient:
     scaled = _values(gradient) * tf.cast(scale, gradient.dtype)
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
@@ -39,7 +40,7 @@ class TensorGroup:
         """The number of ranks in the group."""
         return len(self.ranks)
 
-    def gather(self, tensors: Sequence[Any], what: str, *, same_shapes: bool = True) -> list[list[Any]]:
+    def gather(self, tensors: Sequence[Tensor], what: str, *, same_shapes: bool = True) -> list[list[Tensor]]:
         """Return the tensors of all members.
 
         Args:
@@ -50,7 +51,7 @@ class TensorGroup:
         Returns:
             For each tensor, a list of the members' tensors by rank.
         """
-        after: list[Any] = []
+        after: list[GraphOperation | None] = []
         for number, tensor in enumerate(tensors):
             for peer in self._others():
                 after.append(self._send(tensor, peer, f"{what} {number}", after))
@@ -67,7 +68,7 @@ class TensorGroup:
                 after.append(_op(received))
         return gathered
 
-    def exchange(self, tensors: Sequence[Any], dtypes: Sequence[Any], what: str) -> list[Any]:
+    def exchange(self, tensors: Sequence[Tensor | None], dtypes: Sequence[DType | None], what: str) -> list[Any]:
         """Send a different tensor to each member, and receive one from each (all-to-all).
 
         Args:
@@ -86,7 +87,7 @@ class TensorGroup:
                 after.append(_op(received[peer]))
         return received
 
-    def sum(self, vectors: Sequence[Any], what: str) -> list[Any]:
+    def sum(self, vectors: Sequence[Tensor], what: str) -> list[Tensor]:
         """Return the sums over the group of vectors of static size, bit-equal on all members (all-reduce)."""
         if self.size == 1:
             return list(vectors)
@@ -97,16 +98,16 @@ class TensorGroup:
             for number, vector in enumerate(vectors)
         ]
 
-    def _sends_whole(self, vector: Any) -> bool:
+    def _sends_whole(self, vector: Tensor) -> bool:
         # Between two ranks, the ring sends half of the vector twice: as many bytes as the whole vector once.
         return self.size == 2 or vector.shape[0] * vector.dtype.size <= _SMALL_BYTES
 
-    def _ring_sum(self, vector: Any, what: str) -> Any:
+    def _ring_sum(self, vector: Tensor, what: str) -> Tensor:
         """Reduce-scatter, then all-gather: each chunk is summed round the ring, then sent round once more."""
         share, rest = divmod(vector.shape[0], self.size)
         chunks = tf.split(vector, [share + (part < rest) for part in range(self.size)])
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        after: list[Any] = []
+        after: list[GraphOperation | None] = []
         for turn in range(2 * (self.size - 1)):
             out, into = (self.rank - turn) % self.size, (self.rank - turn - 1) % self.size
             after = [self._send(chunks[out], right, what, after)]
@@ -120,13 +121,13 @@ class TensorGroup:
         # Each rank starts with its successor, so that they do not all send to the same rank first.
         return [(self.rank + step) % self.size for step in range(1, self.size)]
 
-    def _send(self, tensor: Any, peer: int, what: str, after: Sequence[Any]) -> Any:
+    def _send(self, tensor: Tensor, peer: int, what: str, after: Sequence[GraphOperation | None]) -> GraphOperation:
         with tf.control_dependencies(_in_graph(after)):
             return self.transport.send(
                 tensor, peer=self.ranks[peer], channel=self._channel(what), label=f"{what}, {self.name} group"
             )
 
-    def _receive(self, dtype: Any, peer: int, what: str, after: Sequence[Any]) -> Any:
+    def _receive(self, dtype: DType, peer: int, what: str, after: Sequence[GraphOperation | None]) -> Tensor:
         with tf.control_dependencies(_in_graph(after)):
             return self.transport.receive(
                 dtype, peer=self.ranks[peer], channel=self._channel(what), label=f"{what}, {self.name} group"
@@ -149,9 +150,9 @@ def data_parallel_group(session: Session) -> TensorGroup:
     return TensorGroup(session.transport, group.ranks, group.rank, "data-parallel")
 
 
-def _op(tensor: Any) -> Any:
+def _op(tensor: Tensor) -> GraphOperation | None:
     return None if tf.executing_eagerly() else tensor.op
 
 
-def _in_graph(ops: Sequence[Any]) -> list[Any]:
+def _in_graph(ops: Sequence[GraphOperation | None]) -> list[GraphOperation]:
     return [] if tf.executing_eagerly() else [op for op in ops if op is not None]

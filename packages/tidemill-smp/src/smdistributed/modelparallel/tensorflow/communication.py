@@ -12,7 +12,7 @@ from smdistributed.modelparallel.tensorflow.world.groups import CommGroup, RankT
 __all__ = ["allgather", "barrier", "broadcast", "dp_barrier", "group_of", "mp_barrier", "recv_from", "send"]
 
 
-def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
+def send(obj: object, dest_rank: int, rank_type: RankType) -> None:
     """Send a Python object to one rank, and return when that rank has received it.
 
     Args:
@@ -49,7 +49,7 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
     return session.current().objects.receive(peer, doing=f"recv_from rank {peer}")
 
 
-def broadcast(obj: Any, group: CommGroup) -> None:
+def broadcast(obj: object, group: CommGroup) -> None:
     """Send an object to all other ranks of a group, and return when they have received it.
 
     Only the sender calls it; the other ranks of the group call `recv_from`.
@@ -68,7 +68,7 @@ def broadcast(obj: Any, group: CommGroup) -> None:
     session.current().objects.send(obj, others, doing=f"broadcast to the {members.name} group")
 
 
-def allgather(obj: Any, group: CommGroup) -> list[Any]:
+def allgather(obj: object, group: CommGroup) -> list[Any]:
     """Gather one object from each rank of a group. Collective: every rank of the group must call it.
 
     Args:

@@ -27,7 +27,7 @@ class _OneOf:
 
     choices: tuple[str, ...]
 
-    def __call__(self, name: str, value: Any) -> str:
+    def __call__(self, name: str, value: object) -> str:
         if value not in self.choices:
             raise _refused(f"'{name}'", value, "one of " + ", ".join(map(repr, self.choices)))
         return value
@@ -39,7 +39,7 @@ class _AtLeast:
 
     least: int
 
-    def __call__(self, name: str, value: Any) -> int:
+    def __call__(self, name: str, value: object) -> int:
         allowed = f"an int >= {self.least}"
         if isinstance(value, bool):
             raise _refused(f"'{name}'", value, allowed)
@@ -60,20 +60,20 @@ class _Between:
     most: float
     allowed: str
 
-    def __call__(self, name: str, value: Any) -> float:
+    def __call__(self, name: str, value: object) -> float:
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not is_number or not self.least <= float(value) <= self.most:
             raise _refused(f"'{name}'", value, self.allowed)
         return float(value)
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, value: object) -> bool:
     if not isinstance(value, numbers.Number) or value not in (0, 1):
         raise _refused(f"'{name}'", value, "True or False (or 1 or 0)")
     return bool(value)
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     try:
         return str(os.fspath(value))
     except TypeError as error:
@@ -221,7 +221,7 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
     return found
 
 
-def _partitions_to_recompute(value: Any, partitions: int) -> tuple[int, ...]:
+def _partitions_to_recompute(value: object, partitions: int) -> tuple[int, ...]:
     allowed = f"True, False, or a list of partitions from 0 to {partitions - 1}"
     if isinstance(value, numbers.Number) and value in (0, 1):
         return tuple(range(partitions)) if value else ()

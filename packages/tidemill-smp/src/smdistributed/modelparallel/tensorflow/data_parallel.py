@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group
 from smdistributed.modelparallel.tensorflow.graph_names import AVERAGING, mark
 from smdistributed.modelparallel.tensorflow.session import Session
@@ -30,7 +31,7 @@ _SEEDS = "seed_generator_state"
 """Part of the names of Keras's generator-state variables, which differ between replicas: each draws its own masks."""
 
 
-def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
+def average_gradients(gradients: Sequence[Gradient | None], session: Session) -> list[Any]:
     """Return the mean gradients over the replicas, bit-equal on all; None stays None, `tf.IndexedSlices` stay sparse.
 
     Gradients that are already means (see `marked_as_means`) are returned unchanged.
@@ -61,7 +62,7 @@ def average_gradients(gradients: Sequence[Any], session: Session) -> list[Any]:
     return marked_as_means(means)
 
 
-def average_owned(gradients: Sequence[Any], owners: Sequence[int | None], session: Session) -> list[Any]:
+def average_owned(gradients: Sequence[Gradient | None], owners: Sequence[int | None], session: Session) -> list[Any]:
     """Return the means over the replicas for variables that this replica owns, and the other gradients unchanged.
 
     Args:
@@ -93,7 +94,7 @@ def average_owned(gradients: Sequence[Any], owners: Sequence[int | None], sessio
     return means
 
 
-def all_gather(variables: Sequence[Any], owners: Sequence[int], session: Session) -> None:
+def all_gather(variables: Sequence[Variable], owners: Sequence[int], session: Session) -> None:
     """Assign to each variable its value on the replica that owns it; collective over the replicas.
 
     Args:
@@ -120,7 +121,7 @@ def all_gather(variables: Sequence[Any], owners: Sequence[int], session: Session
         after = [] if tf.executing_eagerly() else changes
 
 
-def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
+def marked_as_means(gradients: Sequence[Gradient | None]) -> list[Any]:
     """Mark gradients as equal in all replicas, so that `average_gradients` returns them unchanged."""
     for gradient in gradients:
         if gradient is not None:
@@ -128,7 +129,7 @@ def marked_as_means(gradients: Sequence[Any]) -> list[Any]:
     return list(gradients)
 
 
-def make_equal(variables: Sequence[Any], group: Group) -> None:
+def make_equal(variables: Sequence[Variable], group: Group) -> None:
     """Assign to the variables their values on rank 0 of a group; collective over the group, eager only."""
     for variable in variables:
         if group.size > 1 and _SEEDS not in variable.name:
@@ -138,7 +139,7 @@ def make_equal(variables: Sequence[Any], group: Group) -> None:
                 variable.assign(value)
 
 
-def _buckets(tensors: Sequence[Any], places: Sequence[int]) -> list[list[int]]:
+def _buckets(tensors: Sequence[Tensor], places: Sequence[int]) -> list[list[int]]:
     """Group the places of tensors into messages of one dtype and about `_BUCKET_BYTES`."""
     buckets: list[list[int]] = []
     room: dict[Any, int] = {}
@@ -154,19 +155,19 @@ def _buckets(tensors: Sequence[Any], places: Sequence[int]) -> list[list[int]]:
     return buckets
 
 
-def _rounds(tensors: Sequence[Any], owned: Sequence[Sequence[int]]) -> Iterator[list[list[int]]]:
+def _rounds(tensors: Sequence[Tensor], owned: Sequence[Sequence[int]]) -> Iterator[list[list[int]]]:
     """Yield the places in the first message of each owner, then those in the second message of each, and so on."""
     buckets = [_buckets(tensors, places) for places in owned]
     for messages in itertools.zip_longest(*buckets, fillvalue=()):
         yield [list(bucket) for bucket in messages]
 
 
-def _flat(tensors: Sequence[Any]) -> Any:
+def _flat(tensors: Sequence[Tensor]) -> Tensor | None:
     """Flatten and concatenate tensors into one vector; None without tensors."""
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else None
 
 
-def _unpacked(vector: Any, tensors: Sequence[Any], places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+def _unpacked(vector: Tensor, tensors: Sequence[Tensor], places: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """Yield each place with its part of the vector, reshaped like the tensor at that place."""
     parts = tf.split(vector, [tensors[place].shape.num_elements() for place in places])
     for place, part in zip(places, parts, strict=True):

@@ -13,7 +13,7 @@ __all__ = ["gpu_of", "take_gpu"]
 _log = logging.getLogger("smdistributed.modelparallel")
 
 
-def take_gpu(local_rank: int, local_size: int) -> Any:
+def take_gpu(local_rank: int, local_size: int) -> tf.config.PhysicalDevice | None:
     """Make one of this process's GPUs the only one visible to TensorFlow.
 
     Args:
@@ -43,6 +43,6 @@ def take_gpu(local_rank: int, local_size: int) -> Any:
     return gpu
 
 
-def gpu_of(local_rank: int, gpus: Sequence[Any]) -> Any:
+def gpu_of(local_rank: int, gpus: Sequence[Any]) -> tf.config.PhysicalDevice | None:
     """Return the GPU of one rank among those that its process sees; None if none. Surplus ranks share GPUs."""
     return gpus[local_rank % len(gpus)] if gpus else None

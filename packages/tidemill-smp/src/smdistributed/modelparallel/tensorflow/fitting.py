@@ -11,6 +11,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, KerasModel, Logs, Tensor
 from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
 from smdistributed.modelparallel.tensorflow.keras_api import (
     hears_training,
@@ -37,13 +38,13 @@ log = logging.getLogger("smdistributed.modelparallel")
 class Steps:
     """The training, evaluation and prediction steps of one model."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: KerasModel) -> None:
         self._model = model
         self._training = self._undecorated(self._train_microbatch)
         self._evaluation = self._undecorated(self._evaluate_microbatch)
         self._prediction = self._undecorated(self._predict_microbatch)
 
-    def train(self, data: Any) -> Any:
+    def train(self, data: object) -> Logs:
         """Run one training step on a batch, and return the metrics."""
         model = self._model
         x, y, sample_weight = unpack(data)
@@ -54,21 +55,23 @@ class Steps:
             model.optimizer.apply_gradients(zip(unscaled(model.optimizer, means), variables, strict=True))
         return metrics_after(model, _whole(loss), x, y, _noted(y_pred, notes), sample_weight)
 
-    def evaluate(self, data: Any) -> Any:
+    def evaluate(self, data: object) -> Logs:
         """Evaluate one batch, and return the metrics."""
         model = self._model
         x, y, sample_weight = unpack(data)
         loss, y_pred, notes = self._evaluation(x, y, sample_weight)
         return metrics_after(model, _whole(loss), x, y, _noted(y_pred, notes), sample_weight)
 
-    def predict(self, data: Any) -> Any:
+    def predict(self, data: object) -> object:
         """Predict one batch of any size: pad it to equal microbatches, and drop the padding from the result."""
         x, _, _ = unpack(data)
         size = _size(x)
         y_pred = _merged(self._prediction(tf.nest.map_structure(_filled, x)))
         return tf.nest.map_structure(operator.itemgetter(slice(size)), y_pred)
 
-    def _train_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
+    def _train_microbatch(
+        self, x: object, y: object, sample_weight: object
+    ) -> tuple[list[Gradient | None], Tensor, object, list[dict[str, Any]]]:
         model = self._model
         with tf.GradientTape() as tape:
             y_pred = self._call(x, training=True)
@@ -78,21 +81,23 @@ class Steps:
             scaled = scaled_loss(model.optimizer, batch.to_differentiate(loss))
         return tape.gradient(scaled, model.trainable_variables), loss, y_pred, _notes(y_pred)
 
-    def _evaluate_microbatch(self, x: Any, y: Any, sample_weight: Any) -> Any:
+    def _evaluate_microbatch(
+        self, x: object, y: object, sample_weight: object
+    ) -> tuple[Tensor, object, list[dict[str, Any]]]:
         y_pred = self._call(x, training=False)
         with dividing(self._model, self._batch(x)):
             loss = loss_of(self._model, x, y, y_pred, sample_weight, training=False)
         return loss, y_pred, _notes(y_pred)
 
-    def _predict_microbatch(self, x: Any) -> Any:
+    def _predict_microbatch(self, x: object) -> object:
         return self._call(x, training=False)
 
-    def _batch(self, x: Any) -> BatchLoss:
+    def _batch(self, x: object) -> BatchLoss:
         state = tracer()
         assert state is not None, "called inside a step"
         return BatchLoss(_first(x), state, current(), _reported(self._model))
 
-    def _call(self, x: Any, *, training: bool) -> Any:
+    def _call(self, x: object, *, training: bool) -> Any:
         model = self._model
         return model(x, training=training) if hears_training(model._smp_plain()) else model(x)
 
@@ -110,7 +115,7 @@ def agree_on_shuffling() -> None:
         set_random_seed(seeds[0])
 
 
-def refuse_backups(callbacks: Any) -> None:
+def refuse_backups(callbacks: object) -> None:
     """Refuse `BackupAndRestore`, which would save on each rank separately.
 
     Raises:
@@ -125,7 +130,7 @@ def refuse_backups(callbacks: Any) -> None:
         )
 
 
-def report_own_step(model: Any, name: str, own: Any) -> None:
+def report_own_step(model: KerasModel, name: str, own: object) -> None:
     """Log once that a script has replaced `train_step` or `test_step`, in which the library divides the losses.
 
     Args:
@@ -151,26 +156,26 @@ def is_quiet() -> bool:
     return current().placement.rank != 0
 
 
-def _reported(model: Any) -> set[str]:
+def _reported(model: KerasModel) -> set[str]:
     """Return what has been logged once of a model."""
     reported: set[str] = model.__dict__.setdefault("_smp_reported", set())
     return reported
 
 
-def _first(x: Any) -> Any:
+def _first(x: object) -> Tensor:
     return next(part for part in tf.nest.flatten(x) if part is not None)
 
 
-def _size(x: Any) -> Any:
+def _size(x: object) -> Tensor:
     return tf.shape(_first(x))[0]
 
 
-def _whole(loss: StepOutput) -> Any:
+def _whole(loss: StepOutput) -> Tensor:
     """Return the loss of the whole batch, as Keras logs it: one value per row if it has no reduction."""
     return loss.merge() if loss.outputs[0].shape.rank else loss.reduce_mean()
 
 
-def _filled(tensor: Any) -> Any:
+def _filled(tensor: Tensor | None) -> Tensor | None:
     if tensor is None:
         return None
     size, pieces = tf.shape(tensor)[0], current().config.microbatches
@@ -178,15 +183,15 @@ def _filled(tensor: Any) -> Any:
     return tf.gather(tensor, tf.minimum(tf.range(whole), size - 1))
 
 
-def _merged(outputs: Any) -> Any:
+def _merged(outputs: object) -> Any:
     return tf.nest.map_structure(operator.methodcaller("merge"), outputs)
 
 
-def _notes(y_pred: Any) -> list[dict[str, Any]]:
+def _notes(y_pred: object) -> list[dict[str, Any]]:
     return [notes_of(output) for output in tf.nest.flatten(y_pred)]
 
 
-def _noted(y_pred: Any, notes: list[dict[str, Any]]) -> Any:
+def _noted(y_pred: object, notes: list[dict[str, Any]]) -> object:
     """Return the predictions of the whole batch, with their Keras notes, for the metrics."""
     merged = [with_notes(*pair) for pair in zip(tf.nest.flatten(_merged(y_pred)), _merged(notes), strict=True)]
     return tf.nest.pack_sequence_as(y_pred, merged)

@@ -15,12 +15,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, GraphOperation, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
@@ -30,6 +31,17 @@ from smdistributed.modelparallel.tensorflow.world.communicator import Group
 __all__ = ["HorovodGroup", "add_shared_rows", "pass_over_remote", "require_horovod", "start_horovod"]
 
 _local = threading.local()
+
+
+class _Horovod(Protocol):
+    """The functions of a `horovod.tensorflow` that are called and wrapped here."""
+
+    allreduce: Callable[..., Any]
+    broadcast_variables: Callable[..., Any]
+    grouped_allreduce: Callable[..., Any]
+
+    def allgather(self, tensor: Tensor) -> Tensor: ...
+    def size(self) -> int: ...
 
 
 class HorovodGroup:
@@ -59,7 +71,7 @@ class HorovodGroup:
         """Return when all replicas have called `barrier`."""
         self._group.barrier()
 
-    def holds(self, variable: Any) -> bool:
+    def holds(self, variable: Variable) -> bool:
         """Return whether this rank, and not another partition, holds the value of the variable."""
         return not is_remote(variable)
 
@@ -101,7 +113,7 @@ def _is_installed() -> bool:
     return importlib.util.find_spec("horovod") is not None
 
 
-def pass_over_remote(horovod: Any) -> None:
+def pass_over_remote(horovod: _Horovod) -> None:
     """Wrap the functions of a `horovod.tensorflow` to skip variables and gradients of other partitions."""
     if not hasattr(horovod.allreduce, "__wrapped__"):
         horovod.allreduce = _passing_none(horovod.allreduce)
@@ -110,7 +122,7 @@ def pass_over_remote(horovod: Any) -> None:
             horovod.grouped_allreduce = _passing_nones(horovod.grouped_allreduce)
 
 
-def add_shared_rows(horovod: Any) -> None:
+def add_shared_rows(horovod: _Horovod) -> None:
     """Wrap the functions of a `horovod.tensorflow` to sum the rows of sparse gradients that all replicas share.
 
     Horovod concatenates all rows. Gradients that do not come from a step are still concatenated.
@@ -121,9 +133,9 @@ def add_shared_rows(horovod: Any) -> None:
             horovod.grouped_allreduce = _adding_several(horovod.grouped_allreduce, horovod)
 
 
-def _adding(allreduce: Callable[..., Any], horovod: Any) -> Callable[..., Any]:
+def _adding(allreduce: Callable[..., Any], horovod: _Horovod) -> Callable[..., Any]:
     @functools.wraps(allreduce)
-    def allreduce_and_add(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def allreduce_and_add(tensor: Gradient, *args: object, **kwargs: object) -> Gradient:
         if getattr(_local, "is_reducing", False):
             return allreduce(tensor, *args, **kwargs)
         with _reducing():
@@ -134,9 +146,9 @@ def _adding(allreduce: Callable[..., Any], horovod: Any) -> Callable[..., Any]:
     return allreduce_and_add
 
 
-def _adding_several(grouped_allreduce: Callable[..., Any], horovod: Any) -> Callable[..., Any]:
+def _adding_several(grouped_allreduce: Callable[..., Any], horovod: _Horovod) -> Callable[..., Any]:
     @functools.wraps(grouped_allreduce)
-    def allreduce_and_add(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
+    def allreduce_and_add(tensors: Iterable[Any], *args: object, **kwargs: object) -> list[Any]:
         given = list(tensors)
         with _reducing():
             reduced = grouped_allreduce(given, *args, **kwargs)
@@ -155,7 +167,7 @@ def _reducing() -> Iterator[None]:
         _local.is_reducing = False
 
 
-def _added(tensor: Any, reduced: Any, horovod: Any) -> Any:
+def _added(tensor: Gradient, reduced: Gradient, horovod: _Horovod) -> Gradient:
     """Sum the shared rows in the sparse gradient that Horovod concatenated from all replicas."""
     if not (isinstance(tensor, tf.IndexedSlices) and isinstance(reduced, tf.IndexedSlices)):
         return reduced
@@ -173,7 +185,7 @@ def _added(tensor: Any, reduced: Any, horovod: Any) -> Any:
 
 def _passing_none(allreduce: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(allreduce)
-    def allreduce_or_none(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def allreduce_or_none(tensor: Gradient | None, *args: object, **kwargs: object) -> Gradient | None:
         return None if tensor is None else allreduce(tensor, *args, **kwargs)
 
     return allreduce_or_none
@@ -181,7 +193,7 @@ def _passing_none(allreduce: Callable[..., Any]) -> Callable[..., Any]:
 
 def _passing_nones(grouped_allreduce: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(grouped_allreduce)
-    def allreduce_held(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
+    def allreduce_held(tensors: Iterable[Any], *args: object, **kwargs: object) -> list[Any]:
         given = list(tensors)
         held = [tensor for tensor in given if tensor is not None]
         reduced = iter(grouped_allreduce(held, *args, **kwargs) if held else [])
@@ -192,7 +204,9 @@ def _passing_nones(grouped_allreduce: Callable[..., Any]) -> Callable[..., Any]:
 
 def _passing_remote(broadcast_variables: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(broadcast_variables)
-    def broadcast_held_variables(variables: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    def broadcast_held_variables(
+        variables: Iterable[Variable], *args: object, **kwargs: object
+    ) -> GraphOperation | None:
         # Horovod accepts tf.Variables only, which the variables of Keras 3 contain.
         held = [tensorflow_variable(variable) for variable in variables if not is_remote(variable)]
         if held:

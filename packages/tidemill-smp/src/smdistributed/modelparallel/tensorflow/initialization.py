@@ -14,6 +14,7 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import legacy_keras, session
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
 from smdistributed.modelparallel.tensorflow.arguments import IDLE_PARAMETERS
 from smdistributed.modelparallel.tensorflow.clipping import install_warning
@@ -109,7 +110,7 @@ def _warn_of_idle_parameters(joined: Session) -> None:
         log.warning("smp: '%s' is not a parameter of this library and has no effect%s", name, hint)
 
 
-def _is_distributed(variable: Any) -> bool:
+def _is_distributed(variable: Variable) -> bool:
     return id(tensorflow_variable(variable)) in engine().owners
 
 

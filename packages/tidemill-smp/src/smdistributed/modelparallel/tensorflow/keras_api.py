@@ -14,6 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
+    DType,
+    Gradient,
+    KerasLayer,
+    Logs,
+    Tensor,
+    TensorShape,
+    Variable,
+)
 from smdistributed.modelparallel.tensorflow.marks import plain_scope
 from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import ops
@@ -56,7 +65,7 @@ _optimizers: tuple[Any, ...] = (
 )
 
 
-def is_keras_variable(variable: Any) -> bool:
+def is_keras_variable(variable: object) -> bool:
     """Return whether `variable` is of the class that a layer's `add_weight` returns."""
     return isinstance(variable, tf.Variable if IS_TF_KERAS else tf.keras.Variable)
 
@@ -71,7 +80,7 @@ def tensorflow_variable(variable: Any) -> Any:
     return variable
 
 
-def layers_of(layer: Any) -> list[Any]:
+def layers_of(layer: KerasLayer) -> list[KerasLayer]:
     """Return all sublayers of `layer`, at any depth, without `layer` itself."""
     return list(layer._flatten_layers(include_self=False))
 
@@ -89,7 +98,7 @@ def containers_of(layer: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, (list, tuple, dict, set))}
 
 
-def seeds_of(layer: Any) -> list[Any]:
+def seeds_of(layer: Any) -> list[Variable]:
     """Return the generator-state variables of a random layer such as dropout; TensorFlow's checkpoints omit them.
 
     A tf_keras layer has one only if `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
@@ -100,7 +109,7 @@ def seeds_of(layer: Any) -> list[Any]:
     return [] if generator is None else [generator.state]
 
 
-def tracked_variables(model: Any) -> list[Any]:
+def tracked_variables(model: Any) -> list[Variable]:
     """Return all tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
 
     The others are variables that Keras 3 does not list (in a layer's attributes, in lists and dictionaries, or in a
@@ -147,13 +156,13 @@ def set_random_seed(seed: int) -> None:
     tf.keras.utils.set_random_seed(seed)
 
 
-def unpack(data: Any) -> tuple[Any, Any, Any]:
+def unpack(data: object) -> tuple[object, object, object]:
     """Split the data of a step of `fit` into inputs, targets and sample weights; the latter two may be None."""
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(data)
     return x, y, sample_weight
 
 
-def loss_of(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any, *, training: bool) -> Any:
+def loss_of(model: Any, x: object, y: object, y_pred: object, sample_weight: object, *, training: bool) -> Tensor:
     """Return the loss of a microbatch, as the model was compiled or as its `compute_loss` defines it."""
     if not IS_TF_KERAS:
         return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
@@ -163,7 +172,7 @@ def loss_of(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any, *, trai
     return loss
 
 
-def metrics_after(model: Any, loss: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+def metrics_after(model: Any, loss: Tensor, x: object, y: object, y_pred: object, sample_weight: object) -> Logs:
     """Update the metrics with a whole batch, and return their results."""
     if not IS_TF_KERAS:
         size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
@@ -171,7 +180,7 @@ def metrics_after(model: Any, loss: Any, x: Any, y: Any, y_pred: Any, sample_wei
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
 
-def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> Any:
+def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> float | list[float]:
     """Return logs as Keras's `train_on_batch` does by default: a list in the order of the metrics, or a number."""
     if not IS_TF_KERAS:
         return model._flatten_metrics_in_order(logs)
@@ -179,21 +188,21 @@ def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> Any:
     return training.flatten_metrics_in_order(logs, model.metrics_names)
 
 
-def scaled_loss(optimizer: Any, loss: Any) -> Any:
+def scaled_loss(optimizer: Any, loss: Tensor) -> Tensor:
     """Return the loss to differentiate, scaled if the optimizer scales losses for mixed precision."""
     if IS_TF_KERAS:
         return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
     return optimizer.scale_loss(loss)
 
 
-def unscaled(optimizer: Any, gradients: list[Any]) -> list[Any]:
+def unscaled(optimizer: Any, gradients: list[Gradient | None]) -> list[Gradient | None]:
     """Convert the gradients of `scaled_loss` to those that `apply_gradients` expects."""
     if IS_TF_KERAS and hasattr(optimizer, "get_unscaled_gradients"):
         return list(optimizer.get_unscaled_gradients(gradients))
     return gradients  # Keras 3 unscales in apply_gradients
 
 
-def without_memory(shape: Any, dtype: Any, name: str, *, trainable: bool, **options: Any) -> Any:
+def without_memory(shape: TensorShape, dtype: DType, name: str, *, trainable: bool, **options: Any) -> Variable:
     """Create a variable without a value, which takes no memory."""
     with tf.init_scope():
         return resource_variable_ops.UninitializedVariable(
@@ -245,7 +254,9 @@ def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) ->
     module: Any = importlib.import_module("tf_keras.src.engine.base_layer_utils")
     original = module.make_variable
 
-    def make(name: str, shape: Any = None, dtype: Any = tf.float32, initializer: Any = None, **options: Any) -> Any:
+    def make(
+        name: str, shape: Any = None, dtype: Any = tf.float32, initializer: Any = None, **options: Any
+    ) -> Variable:
         initializer = initializer() if isinstance(initializer, type) else initializer
         if not callable(initializer) or not tf.TensorShape(shape).is_fully_defined() or options.get("layout"):
             return original(name, shape, dtype, initializer, **options)
@@ -270,18 +281,18 @@ def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) ->
         module.make_variable = original
 
 
-def _created_eagerly(_: Callable[..., Any], **options: Any) -> Any:
+def _created_eagerly(_: Callable[..., Any], **options: Any) -> Variable:
     initial = options.pop("initial_value", None)
     value = _lifted(initial) if isinstance(initial, tf.Tensor) and not hasattr(initial, "numpy") else initial
     with tf.init_scope():
         return resource_variable_ops.default_variable_creator_v2(None, initial_value=value, **options)
 
 
-def _lifted(tensor: Any) -> Any:
+def _lifted(tensor: Tensor) -> Tensor:
     """Return the value of a tensor of the graph under construction; it must not depend on the graph's inputs."""
 
     @tf.function(autograph=False)
-    def value() -> Any:
+    def value() -> Tensor:
         return lift_to_graph.lift_to_graph([tensor], ops.get_default_graph())[tensor]
 
     with tf.init_scope():

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, Tensor, TensorLike
 from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model, layers_of
 
@@ -49,9 +50,13 @@ def _patched_reduction(batch: BatchLoss) -> Iterator[None]:
     original = module.reduce_weighted_values
 
     def divided(
-        values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = _MEANS[0], dtype: Any = None
-    ) -> Any:
-        def weighted(reduction: Any) -> Any:
+        values: TensorLike,
+        sample_weight: TensorLike | None = None,
+        mask: Tensor | None = None,
+        reduction: str = _MEANS[0],
+        dtype: DType | None = None,
+    ) -> Tensor:
+        def weighted(reduction: str) -> Tensor:
             return original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
 
         values = tf.convert_to_tensor(values)
@@ -82,7 +87,7 @@ def _patched_sums(model: Any, batch: BatchLoss) -> Iterator[None]:
     name = "_aggregate_additional_loss"
     original = getattr(model, name)
 
-    def added(loss: Any) -> Any:
+    def added(loss: Tensor) -> Tensor:
         total = original(loss)
         return batch.share(total) if batch.is_by_row(loss) else total
 
@@ -99,7 +104,7 @@ def _patched_means(model: Any, batch: BatchLoss) -> Iterator[None]:
     kind: Any = tf.keras.metrics.Mean
     original = kind.update_state
 
-    def update(metric: Any, values: Any, sample_weight: Any = None) -> Any:
+    def update(metric: Any, values: Tensor, sample_weight: TensorLike | None = None) -> object:
         is_loss = model._compile_loss is not None and any(metric is one for one in model._compile_loss.metrics)
         if is_loss and sample_weight is None and values.shape.rank == 0:
             values = batch.weighted(values)
@@ -117,16 +122,18 @@ def _patched_tf_keras(model: Any, batch: BatchLoss) -> Iterator[None]:
     del model
     module: Any = importlib.import_module("tf_keras.src.utils.losses_utils")
     apply_valid_mask, compute_weighted_loss = module.apply_valid_mask, module.compute_weighted_loss
-    masks: list[Any] = []
+    masks: list[Tensor | None] = []
 
-    def masked(losses: Any, weights: Any, mask: Any, reduction: Any) -> Any:
+    def masked(losses: Tensor, weights: TensorLike | None, mask: Tensor | None, reduction: str) -> Tensor:
         # A loss object calls this function and then the next one. With another reduction, weights are not scaled by
         # the share of entries that the mask leaves.
         masks[:] = [mask]
         return apply_valid_mask(losses, weights, mask, "sum" if mask is not None else reduction)
 
-    def divided(losses: Any, sample_weight: Any = None, reduction: Any = _MEANS[0], name: Any = None) -> Any:
-        def weighted(reduction: Any) -> Any:
+    def divided(
+        losses: Tensor, sample_weight: TensorLike | None = None, reduction: str = _MEANS[0], name: str | None = None
+    ) -> Tensor:
+        def weighted(reduction: str) -> Tensor:
             return compute_weighted_loss(losses, sample_weight, reduction=reduction, name=name)
 
         mask = masks.pop() if masks else None
@@ -146,7 +153,7 @@ def _patched_tf_keras(model: Any, batch: BatchLoss) -> Iterator[None]:
         module.apply_valid_mask, module.compute_weighted_loss = apply_valid_mask, compute_weighted_loss
 
 
-def _num_left(mask: Any, values: Any) -> Any:
+def _num_left(mask: Tensor, values: Tensor) -> Tensor:
     """Return the number of entries of a loss that a mask leaves, as Keras counts them."""
     left = tf.reduce_sum(tf.cast(mask, tf.float64))
     if mask.shape.rank == values.shape.rank and mask.shape.is_compatible_with(values.shape):
@@ -155,7 +162,7 @@ def _num_left(mask: Any, values: Any) -> Any:
     return left * sizes[0] / sizes[1]
 
 
-def _converted(weights: Any, dtype: Any) -> Any:
+def _converted(weights: TensorLike | None, dtype: DType | None) -> Tensor | None:
     return None if weights is None else tf.cast(weights, dtype)
 
 

@@ -15,6 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
+    GraphOperation,
+    KerasLayer,
+    KerasModel,
+    Tensor,
+)
 from tensorflow.python.framework import func_graph
 
 __all__ = ["REPLICATED", "MarkingGraph", "Tracer", "plain_scope", "tracer", "tracing"]
@@ -36,9 +42,9 @@ class Tracer:
     """Unit of ops that are created now; None outside the model."""
     units: dict[str, str] = field(default_factory=dict)
     """Op name -> unit."""
-    gradients: dict[str, Any] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
     """Name of the op that outputs a component of a variable's gradient -> the variable's handle in the graph."""
-    models: list[Any] = field(default_factory=list)
+    models: list[KerasModel] = field(default_factory=list)
     """The distributed models called in this trace, each once."""
     automatic: bool = False
     """Whether layers are the units (automatic partitioning), and not the partitions of `smp.partition`."""
@@ -53,7 +59,7 @@ class Tracer:
     """Names of the tensors that the models return."""
     scopes: list[str] = field(default_factory=list)
     """Units, indexed by the number in their name scope."""
-    sums: list[tuple[Any, Any]] = field(default_factory=list)
+    sums: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """A number of this microbatch, and the placeholder of its sum over the whole batch (see `batch_sums`)."""
 
     @contextmanager
@@ -75,7 +81,7 @@ class Tracer:
         kept = _LAST_SCOPE.sub("", graph._name_stack)
         graph._name_stack = f"{kept}/{self._scope(unit)}" if kept else self._scope(unit)
 
-    def path_of(self, layer: Any, parent: str) -> str:
+    def path_of(self, layer: KerasLayer, parent: str) -> str:
         """Return the path of a layer, unique in this trace and the same for each call of the layer."""
         if id(layer) not in self.paths:
             name, number = f"{parent}/{layer.name}", 1
@@ -123,11 +129,11 @@ class MarkingGraph(func_graph.FuncGraph):
     placed as a whole.
     """
 
-    def __init__(self, name: str, *, tracer: Tracer, **options: Any) -> None:
+    def __init__(self, name: str, *, tracer: Tracer, **options: object) -> None:
         super().__init__(name, **options)
         self._tracer = tracer
 
-    def _create_op_internal(self, *args: Any, **kwargs: Any) -> Any:
+    def _create_op_internal(self, *args: object, **kwargs: Any) -> GraphOperation:
         op = super()._create_op_internal(*args, **kwargs)
         # tf.gradients sets `_default_original_op` to the forward op whose gradient it is creating.
         forward = self._default_original_op

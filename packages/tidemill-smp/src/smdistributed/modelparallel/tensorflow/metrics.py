@@ -8,7 +8,7 @@ variables of metrics are combined over all ranks at the end of an epoch, as in `
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,14 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
+    KerasMetric,
+    KerasModel,
+    Logs,
+    Tensor,
+    TensorLike,
+    Variable,
+)
 from smdistributed.modelparallel.tensorflow.keras_api import in_order_of_metrics
 from smdistributed.modelparallel.tensorflow.session import Session, current
 from smdistributed.modelparallel.tensorflow.variables import (
@@ -30,12 +38,12 @@ __all__ = ["on_batch", "results_here", "results_of_all"]
 _WHAT = "metrics of fit or evaluate"
 
 
-def results_here(model: Any) -> dict[str, Any]:
+def results_here(model: KerasModel) -> dict[str, Any]:
     """Return the results of the metrics that this rank holds, for the data of this replica."""
     return _results(metric for metric in model.metrics if not any(map(is_remote, metric.variables)))
 
 
-def results_of_all(model: Any, logs: Any) -> Any:
+def results_of_all(model: KerasModel, logs: Logs) -> Logs:
     """Return the logs that callbacks receive at the end of an epoch.
 
     Collective over the replica, and with `ddp` over all replicas.
@@ -69,7 +77,9 @@ def results_of_all(model: Any, logs: Any) -> Any:
         return tf.nest.map_structure(_plain, _results(model.metrics))
 
 
-def on_batch(model: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def on_batch(
+    model: KerasModel, function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> float | list[float] | Logs:
     """Return what Keras's `train_on_batch` or `test_on_batch` returns, for the data of all replicas.
 
     Args:
@@ -88,11 +98,11 @@ def on_batch(model: Any, function: Callable[..., Any], args: Sequence[Any], kwar
 class _Values:
     """Provides the values of metric variables of other ranks."""
 
-    def __init__(self, values: Mapping[int, Any]) -> None:
+    def __init__(self, values: Mapping[int, np.ndarray]) -> None:
         self._values = values
         """Values by id of the variable."""
 
-    def value(self, variable: RemoteVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> Tensor:
         """Return the value as a tensor."""
         return tf.constant(self._values[id(variable)], variable.dtype)
 
@@ -102,7 +112,7 @@ class _Values:
 
 
 @contextmanager
-def _holding_values(variables: Sequence[Any], values: Mapping[int, Any]) -> Iterator[None]:
+def _holding_values(variables: Sequence[Variable], values: Mapping[int, np.ndarray]) -> Iterator[None]:
     """Replace the values of variables inside this context, including those of other ranks."""
     before = {place: variable.numpy() for place, variable in enumerate(variables) if not is_remote(variable)}
     try:
@@ -115,7 +125,7 @@ def _holding_values(variables: Sequence[Any], values: Mapping[int, Any]) -> Iter
             variables[place].assign(value)
 
 
-def _results(metrics: Any) -> dict[str, Any]:
+def _results(metrics: Iterable[KerasMetric]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for metric in metrics:
         result = metric.result()
@@ -123,7 +133,7 @@ def _results(metrics: Any) -> dict[str, Any]:
     return results
 
 
-def _combined(values: Sequence[Any], variable: Any) -> Any:
+def _combined(values: Sequence[np.ndarray], variable: Variable) -> np.ndarray:
     """Combine the replicas' values of a metric variable: their sum, unless its `aggregation` says otherwise."""
     aggregation = variable.aggregation
     if aggregation == tf.VariableAggregation.SUM:
@@ -133,7 +143,7 @@ def _combined(values: Sequence[Any], variable: Any) -> Any:
     return values[0]
 
 
-def _mean_of_logs(logs: Any, session: Session) -> Any:
+def _mean_of_logs(logs: Logs, session: Session) -> Logs:
     if not isinstance(logs, dict) or not _is_data_parallel(session):
         return logs
     replicas = session.dp_group.allgather_objects(tf.nest.map_structure(_plain, logs), what=_WHAT)
@@ -145,7 +155,7 @@ def _mean_of_logs(logs: Any, session: Session) -> Any:
     return tf.nest.map_structure(_mean, *replicas)
 
 
-def _mean(*values: Any) -> Any:
+def _mean(*values: TensorLike) -> float | np.ndarray:
     return _plain(np.mean(values, 0))
 
 
@@ -153,6 +163,6 @@ def _is_data_parallel(session: Session) -> bool:
     return session.config.ddp and session.dp_group.size > 1
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: TensorLike) -> float | np.ndarray:
     array = np.asarray(value)
     return array.item() if array.ndim == 0 else array

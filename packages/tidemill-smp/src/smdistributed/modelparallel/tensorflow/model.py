@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting, metrics, planning, stopping
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import History, KerasLayer, KerasModel, Logs
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model
 from smdistributed.modelparallel.tensorflow.keras_notes import replicated
@@ -39,7 +40,7 @@ class DistributedModel(Model):  # type: ignore[misc]
     _smp_rules: Mapping[str, int] | None = None
     """Partition by name or path of a layer, for wrapped models."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the model inside an `smp.step`.
 
         Raises:
@@ -83,7 +84,7 @@ class DistributedModel(Model):  # type: ignore[misc]
             raise SMPUsageError(f"DistributedModel.wrap takes a plain Keras model, and this is {what}: {model!r:.80}")
         return _WrappedModel(model, partitions)
 
-    def compile(self, *args: Any, jit_compile: Any = "auto", **kwargs: Any) -> None:
+    def compile(self, *args: object, jit_compile: bool | str = "auto", **kwargs: object) -> None:
         """Configure the model for `fit`, as in Keras.
 
         XLA cannot compile a step that exchanges tensors between ranks as a whole; `tf.config.optimizer.set_jit(True)`
@@ -110,15 +111,15 @@ class DistributedModel(Model):  # type: ignore[misc]
 
     def fit(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: object = None,
+        y: object = None,
         batch_size: int | None = None,
         epochs: int = 1,
-        verbose: Any = "auto",
-        callbacks: Any = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
+        verbose: int | str = "auto",
+        callbacks: object = None,
+        *args: object,
+        **kwargs: object,
+    ) -> History:
         """Train, as in Keras. Collective; the ranks of a replica pass the same data.
 
         Each batch is split into the microbatches. At the end of an epoch, callbacks receive the same logs on all ranks;
@@ -148,12 +149,12 @@ class DistributedModel(Model):  # type: ignore[misc]
 
     def evaluate(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: object = None,
+        y: object = None,
         batch_size: int | None = None,
-        verbose: Any = "auto",
-        *args: Any,
-        **kwargs: Any,
+        verbose: int | str = "auto",
+        *args: object,
+        **kwargs: object,
     ) -> Any:
         """Evaluate, as in Keras. Collective; the ranks of a replica pass the same data.
 
@@ -171,7 +172,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         fitting.report_own_step(self, "test_step", DistributedModel.test_step)
         return super().evaluate(x, y, batch_size, _verbosity(verbose), *args, **kwargs)
 
-    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+    def train_on_batch(self, *args: object, **kwargs: object) -> Any:
         """Run one training step, as in Keras. Collective; the ranks of a replica pass the same batch.
 
         Args:
@@ -184,7 +185,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         fitting.report_own_step(self, "train_step", DistributedModel.train_step)
         return metrics.on_batch(self, super().train_on_batch, args, kwargs)
 
-    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+    def test_on_batch(self, *args: object, **kwargs: object) -> Any:
         """Evaluate one batch, as in Keras. Collective; the ranks of a replica pass the same batch.
 
         Args:
@@ -197,7 +198,9 @@ class DistributedModel(Model):  # type: ignore[misc]
         fitting.report_own_step(self, "test_step", DistributedModel.test_step)
         return metrics.on_batch(self, super().test_on_batch, args, kwargs)
 
-    def predict(self, x: Any, batch_size: int | None = None, verbose: Any = "auto", *args: Any, **kwargs: Any) -> Any:
+    def predict(
+        self, x: object, batch_size: int | None = None, verbose: int | str = "auto", *args: object, **kwargs: object
+    ) -> Any:
         """Predict, as in Keras. Collective over the replica, whose ranks pass the same data.
 
         Args:
@@ -225,7 +228,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         with dropping_remote_values():
             super().reset_metrics()
 
-    def profile(self, *batch: Any, **kwargs: Any) -> None:
+    def profile(self, *batch: object, **kwargs: object) -> None:
         """Measure the time of each layer, so that automatic partitioning need not estimate it.
 
         Collective; call it before the first step. Several calls keep the shortest times. Rank 0 runs the model and then
@@ -262,9 +265,9 @@ class DistributedModel(Model):  # type: ignore[misc]
         self,
         filepath: str | os.PathLike[str],
         format: str = "tf_saved_model",
-        verbose: Any = None,
-        input_signature: Any = None,
-        **options: Any,
+        verbose: object = None,
+        input_signature: object = None,
+        **options: object,
     ) -> None:
         """Write a SavedModel, as `save_model` does, under the name of Keras 3's `Model.export`. Collective.
 
@@ -288,7 +291,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         refuse_options("model.export", {"input_signature": input_signature, **options})
         self.save_model(filepath)
 
-    def save_keras(self, path: str | os.PathLike[str], overwrite: bool = True, **options: Any) -> None:
+    def save_keras(self, path: str | os.PathLike[str], overwrite: bool = True, **options: object) -> None:
         """Write the whole model as a `.keras` file. Collective.
 
         For a wrapped model, the file contains the original model, and loading it does not need this library.
@@ -305,7 +308,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         keras_file.save_keras(self._smp_plain(), path, overwrite=overwrite, **options)
 
-    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **options: Any) -> None:
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **options: object) -> None:
         """Write a `.keras` file if `filepath` ends in `.keras`, else a SavedModel. Collective.
 
         Args:
@@ -332,8 +335,8 @@ class DistributedModel(Model):  # type: ignore[misc]
         self,
         filepath: str | os.PathLike[str],
         overwrite: bool = True,
-        max_shard_size: Any = None,
-        **options: Any,
+        max_shard_size: object = None,
+        **options: object,
     ) -> None:
         """Write the weights of all ranks as one `.weights.h5` file. Collective.
 
@@ -351,7 +354,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         refuse_options("model.save_weights", {"max_shard_size": max_shard_size})
         keras_file.save_weights(self._smp_plain(), filepath, overwrite=overwrite, **options)
 
-    def load_weights(self, filepath: str | os.PathLike[str], **options: Any) -> None:
+    def load_weights(self, filepath: str | os.PathLike[str], **options: object) -> None:
         """Load weights that `save_weights` wrote under any partitioning, or that the unpartitioned model wrote.
 
         Each rank loads the weights that it holds. If the model has no variables before its first step, load the weights
@@ -393,16 +396,16 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         return variable_specs(self)
 
-    def _smp_plain(self) -> Any:
+    def _smp_plain(self) -> KerasModel:
         """Return the model to save. Not a property: Keras would save the value of a property as a layer."""
         return self
 
     @property
-    def _smp_call(self) -> Any:
+    def _smp_call(self) -> Callable[..., Any]:
         """The function whose parameter names are the names of the model's inputs."""
         return self.call
 
-    def train_step(self, data: Any) -> Any:
+    def train_step(self, data: object) -> Logs:
         """Run one pipelined training step on a batch, and return the metrics.
 
         Args:
@@ -413,7 +416,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         return self._steps().train(data)
 
-    def test_step(self, data: Any) -> Any:
+    def test_step(self, data: object) -> Logs:
         """Run one pipelined evaluation step on a batch, and return the metrics.
 
         Args:
@@ -424,7 +427,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         return self._steps().evaluate(data)
 
-    def predict_step(self, data: Any) -> Any:
+    def predict_step(self, data: object) -> object:
         """Run one pipelined prediction step on a batch, and return the predictions.
 
         Args:
@@ -435,7 +438,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         """
         return self._steps().predict(data)
 
-    def _get_metrics_result_or_logs(self, logs: Any) -> Any:
+    def _get_metrics_result_or_logs(self, logs: Logs) -> Logs:
         """Return the logs of an epoch; Keras 3 calls this at its end."""
         return metrics.results_of_all(self, logs)
 
@@ -465,19 +468,19 @@ class _WrappedModel(DistributedModel):
         self.model = model
         self._smp_rules = dict(rules) if rules is not None else None
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: object, **kwargs: object) -> None:
         """Configure the model for `fit`; see `DistributedModel.compile`."""
         names = getattr(self.model, "output_names", None)
         if names is not None:
             self.output_names = names  # Keras matches dictionaries of losses, metrics and targets by them
         super().compile(*args, **kwargs)
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, *args: object, **kwargs: object) -> Any:
         """Call the model."""
         return self.model(*args, **kwargs)
 
     @property
-    def layers(self) -> list[Any]:
+    def layers(self) -> list[KerasLayer]:
         """The layers of the model."""
         return list(self.model.layers)
 
@@ -491,7 +494,7 @@ class _WrappedModel(DistributedModel):
         """The shape of the model's output, or the shapes of its outputs."""
         return self.model.output_shape
 
-    def get_layer(self, *args: Any, **kwargs: Any) -> Any:
+    def get_layer(self, *args: object, **kwargs: object) -> KerasLayer:
         """Return a layer of the model by its name or index."""
         return self.model.get_layer(*args, **kwargs)
 
@@ -499,17 +502,17 @@ class _WrappedModel(DistributedModel):
         """Return the number of parameters of the whole model, on all ranks."""
         return int(self.model.count_params())
 
-    def summary(self, *args: Any, **kwargs: Any) -> None:
+    def summary(self, *args: object, **kwargs: object) -> None:
         """Print the layers of the model."""
         self.model.summary(*args, **kwargs)
 
-    def _smp_plain(self) -> Any:
+    def _smp_plain(self) -> KerasModel:
         return self.model
 
     @property
-    def _smp_call(self) -> Any:
+    def _smp_call(self) -> Callable[..., Any]:
         return self.model.call
 
 
-def _verbosity(verbose: Any) -> Any:
+def _verbosity(verbose: int | str) -> int | str:
     return 0 if fitting.is_quiet() else verbose

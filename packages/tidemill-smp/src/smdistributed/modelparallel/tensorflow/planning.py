@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, KerasModel, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
 from smdistributed.modelparallel.tensorflow.engine.profile import Times, measure
 from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of
@@ -23,14 +24,14 @@ __all__ = ["plan", "profile", "trace_model"]
 
 
 def plan(
-    model: Any,
-    *batch: Any,
+    model: KerasModel,
+    *batch: object,
     partitions: int | None = None,
     microbatches: int | None = None,
     optimize: str | None = None,
     loss: Callable[[Any], Any] | None = None,
     measured: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> PartitionReport:
     """Return how the library would partition a model, without starting ranks.
 
@@ -68,7 +69,7 @@ def plan(
     return report(graph, cut(graph, options).assignment, options)
 
 
-def profile(model: Any, *batch: Any, loss: Callable[[Any], Any] | None = None, **kwargs: Any) -> None:
+def profile(model: KerasModel, *batch: object, loss: Callable[[Any], Any] | None = None, **kwargs: object) -> None:
     """See `DistributedModel.profile`."""
     from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
@@ -86,13 +87,13 @@ def profile(model: Any, *batch: Any, loss: Callable[[Any], Any] | None = None, *
 
 
 def trace_model(
-    model: Any,
-    batch: Any,
+    model: KerasModel,
+    batch: Sequence[object],
     microbatches: int,
     *,
     loss: Callable[[Any], Any] | None = None,
     deferred: Deferred | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Trace:
     """Trace a model for one microbatch, forward and backward, with layers as units.
 
@@ -106,12 +107,12 @@ def trace_model(
     """
     specs = [_piece(part, microbatches) for part in tf.nest.flatten(list(batch))]
 
-    def body(*parts: Any) -> Any:
+    def body(*parts: Tensor) -> tuple[Tensor, list[Gradient | None]]:
         outputs = model(*tf.nest.pack_sequence_as(list(batch), list(parts)), **kwargs)
         scalar = loss(outputs) if loss is not None else _mean_of_squares(outputs)
         return scalar, tf.gradients(scalar, [_value(variable) for variable in model.trainable_variables])
 
-    def call(converted: Callable[..., Any], leaves: list[Any]) -> Any:
+    def call(converted: Callable[..., Any], leaves: list[Tensor]) -> object:
         return converted(*leaves)
 
     # `save_model` uses the inputs of the last step; the inputs of this trace must not replace them.
@@ -162,7 +163,7 @@ def _piece(part: Any, microbatches: int) -> tf.TensorSpec:
     return tf.TensorSpec(shape, spec.dtype)
 
 
-def _microbatch(batch: Any, microbatches: int) -> list[Any]:
+def _microbatch(batch: Sequence[object], microbatches: int) -> list[Any]:
     """Return the values of the first microbatch, in the order of the trace's inputs."""
     leaves = tf.nest.flatten(list(batch))
     if any(isinstance(leaf, tf.TensorSpec) for leaf in leaves):
@@ -174,10 +175,10 @@ def _microbatch(batch: Any, microbatches: int) -> list[Any]:
     return [tensor[: max(1, tensor.shape[0] // microbatches)] if tensor.shape.rank else tensor for tensor in tensors]
 
 
-def _mean_of_squares(outputs: Any) -> Any:
+def _mean_of_squares(outputs: object) -> Tensor:
     parts = [tf.reduce_mean(tf.square(part)) for part in tf.nest.flatten(outputs) if part.dtype.is_floating]
     return tf.add_n([tf.cast(part, tf.float32) for part in parts])
 
 
-def _value(variable: Any) -> Any:
+def _value(variable: Variable) -> Tensor:
     return tensorflow_variable(variable).handle

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 
 __all__ = ["ALL_ROWS", "join_replicas", "mark_shared_rows", "num_shared_rows", "split_rows", "warn_of_unknown_rows"]
 
@@ -23,7 +23,7 @@ ALL_ROWS = -1
 _MARK = "_smp_shared_rows"
 
 
-def mark_shared_rows(slices: tf.IndexedSlices, rows: Any) -> tf.IndexedSlices:
+def mark_shared_rows(slices: tf.IndexedSlices, rows: int | Tensor) -> tf.IndexedSlices:
     """Record on a gradient how many of its leading rows are shared.
 
     Args:
@@ -38,19 +38,19 @@ def mark_shared_rows(slices: tf.IndexedSlices, rows: Any) -> tf.IndexedSlices:
     return tf.IndexedSlices(slices.values, indices, slices.dense_shape)
 
 
-def num_shared_rows(slices: tf.IndexedSlices) -> Any:
+def num_shared_rows(slices: tf.IndexedSlices) -> int | Tensor | None:
     """Return the number of shared rows as an int or a scalar tensor; None if it is unknown."""
     rows = getattr(slices.indices, _MARK, None)
     return tf.shape(slices.indices)[0] if isinstance(rows, int) and rows == ALL_ROWS else rows
 
 
-def split_rows(tensor: Any, rows: Any) -> tuple[Any, Any]:
+def split_rows(tensor: Tensor, rows: int | Tensor) -> tuple[Tensor, Tensor]:
     """Split values or indices into the shared rows and the others."""
     return tensor[:rows], tensor[rows:]
 
 
 def join_replicas(
-    values: Sequence[Any], indices: Sequence[Any], rows: Sequence[Any], dense_shape: Any
+    values: Sequence[Tensor], indices: Sequence[Tensor], rows: Sequence[Tensor], dense_shape: Tensor | None
 ) -> tf.IndexedSlices:
     """Combine the gradients of all replicas: sum shared rows, and concatenate the others.
 
@@ -70,11 +70,11 @@ def join_replicas(
     common = tf.reduce_max(padded, axis=0)
     is_common = tf.reduce_all((padded == common) | (padded == -1))
 
-    def added() -> tuple[Any, Any]:
+    def added() -> tuple[Tensor, Tensor]:
         total = reduce(tf.add, [_padded(part, longest, 0) for part in heads])
         return tf.concat([total, *tails], 0), tf.concat([common, *others], 0)
 
-    def concatenated() -> tuple[Any, Any]:
+    def concatenated() -> tuple[Tensor, Tensor]:
         return tf.concat(list(values), 0), tf.concat(list(indices), 0)
 
     joined, looked_up = tf.cond(is_common, added, concatenated)
@@ -99,7 +99,7 @@ def warn_of_unknown_rows() -> None:
 _has_warned = False
 
 
-def _padded(part: Any, length: Any, value: int) -> Any:
+def _padded(part: Tensor, length: Tensor, value: int) -> Tensor:
     missing = length - tf.shape(part)[0]
     ends = tf.concat([[[0, missing]], tf.zeros([tf.rank(part) - 1, 2], tf.int32)], 0)
     return tf.pad(part, ends, constant_values=tf.cast(value, part.dtype))

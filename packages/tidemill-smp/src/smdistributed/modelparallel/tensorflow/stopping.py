@@ -12,13 +12,14 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Logs
 from smdistributed.modelparallel.tensorflow.session import Session, current
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
 __all__ = ["stopping_together"]
 
 
-def stopping_together(model: Any, callbacks: Any) -> Any:
+def stopping_together(model: KerasModel, callbacks: Any) -> object:
     """Append a callback to those of `fit` that stops all ranks when one of them stops.
 
     Args:
@@ -50,12 +51,12 @@ class _Epochwise(tf.keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._group = group
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Stop if any rank stops."""
         del epoch, logs
         self._agree()
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Logs | None = None) -> None:
         """Raise `SMPUsageError` if the numbers of batches are known and differ between ranks."""
         del logs
         steps = self._group.allgather_objects((self.params or {}).get("steps"), what="how many batches fit has")
@@ -74,7 +75,7 @@ class _Epochwise(tf.keras.callbacks.Callback):  # type: ignore[misc]
 class _Batchwise(_Epochwise):
     """Also agrees on stopping after each batch."""
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Stop if any rank stops."""
         del batch, logs
         self._agree()
@@ -85,7 +86,7 @@ def _group(session: Session) -> Group:
     return session.world_group if session.config.ddp else session.mp_group
 
 
-def _acts_on_batches(callback: Any) -> bool:
+def _acts_on_batches(callback: object) -> bool:
     plain = tf.keras.callbacks.Callback
     for name in ("on_train_batch_end", "on_batch_end"):
         method = getattr(callback, name, None)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Protocol
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import GraphOperation, KerasModel, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.keras_api import (
     creating_without_memory,
     layers_of,
@@ -58,7 +59,7 @@ class RemoteVariable(resource_variable_ops.BaseResourceVariable):
     def _can_be_traced(self) -> bool:
         return tracer() is not None or is_traced_whole()
 
-    def _read_variable_op(self, *args: Any, **kwargs: Any) -> Any:
+    def _read_variable_op(self, *args: object, **kwargs: object) -> Tensor:
         if self._can_be_traced():
             return super()._read_variable_op(*args, **kwargs)
         values = _remote_values()
@@ -66,23 +67,23 @@ class RemoteVariable(resource_variable_ops.BaseResourceVariable):
             self._refuse("read")
         return values.value(self)
 
-    def sparse_read(self, *args: Any, **kwargs: Any) -> Any:
+    def sparse_read(self, *args: object, **kwargs: object) -> Tensor:
         if not self._can_be_traced():
             self._refuse("read")
         return super().sparse_read(*args, **kwargs)
 
-    def gather_nd(self, *args: Any, **kwargs: Any) -> Any:
+    def gather_nd(self, *args: object, **kwargs: object) -> Tensor:
         if not self._can_be_traced():
             self._refuse("read")
         return super().gather_nd(*args, **kwargs)
 
-    def _serialize_to_tensors(self) -> Any:
+    def _serialize_to_tensors(self) -> dict[str, Tensor]:
         values = _remote_values()
         if values is None:
             self._refuse("save")
         return values.tensors(self)
 
-    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+    def _restore_from_tensors(self, restored_tensors: object) -> GraphOperation:
         if not _is_dropping():
             self._refuse("restore")
         return tf.no_op()
@@ -94,7 +95,7 @@ class RemoteVariable(resource_variable_ops.BaseResourceVariable):
 def _refusing(name: str) -> Callable[..., Any]:
     original = getattr(resource_variable_ops.BaseResourceVariable, name)
 
-    def method(self: RemoteVariable, *args: Any, **kwargs: Any) -> Any:
+    def method(self: RemoteVariable, *args: object, **kwargs: object) -> Any:
         if _is_dropping():
             return None
         if not self._can_be_traced():
@@ -131,11 +132,11 @@ def _is_dropping() -> bool:
 class RemoteValues(Protocol):
     """Provides values of remote variables while a whole model is saved."""
 
-    def value(self, variable: RemoteVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> Tensor:
         """Return the value as a tensor."""
         ...
 
-    def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
+    def tensors(self, variable: RemoteVariable) -> dict[str, Tensor]:
         """Return the tensors to write to a checkpoint."""
         ...
 
@@ -160,7 +161,7 @@ def _remote_values() -> RemoteValues | None:
     return getattr(_local, "remote_values", None)
 
 
-def is_remote(variable: Any) -> bool:
+def is_remote(variable: object) -> bool:
     """Return whether another rank holds `variable`, a tf.Variable or a Keras variable."""
     return isinstance(tensorflow_variable(variable), RemoteVariable)
 
@@ -227,7 +228,7 @@ class Deferred:
                     inner.assign(tf.cast(initial(), inner.dtype))
 
 
-def variables_of(models: Iterable[Any]) -> list[Any]:
+def variables_of(models: Iterable[KerasModel]) -> list[Variable]:
     """Return all variables that the models track, each once, as tf.Variables."""
     found: dict[int, Any] = {}
     for model in models:
@@ -236,7 +237,7 @@ def variables_of(models: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
-def seeds_among(models: Iterable[Any]) -> set[int]:
+def seeds_among(models: Iterable[KerasModel]) -> set[int]:
     """Return the ids of the generator-state tf.Variables of random layers in the models."""
     layers = (layer for model in models for layer in (model, *layers_of(model)))
     return {id(tensorflow_variable(seed)) for layer in layers for seed in seeds_of(layer)}

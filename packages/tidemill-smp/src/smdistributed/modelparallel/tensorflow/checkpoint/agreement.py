@@ -89,7 +89,7 @@ class Agreement:
         """
         _refuse_different("save at different steps", "count step_counter alike on all", self._exchanged(step))
 
-    def _exchanged(self, value: Any) -> list[Any]:
+    def _exchanged(self, value: object) -> list[Any]:
         answers: list[Any] = self._session.world_group.allgather_objects(value, what="checkpoint")
         return answers
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 __all__ = ["OBJECT_GRAPH", "Bundle", "BundleWriter", "data_files", "exists"]
@@ -42,7 +43,7 @@ class Bundle:
         }
         """Key -> dtype and shape."""
 
-    def read(self, key: str) -> Any:
+    def read(self, key: str) -> Tensor:
         """Read one tensor.
 
         Raises:
@@ -81,7 +82,7 @@ class BundleWriter:
         self._waiting_bytes = 0
         self._pieces: list[str] = []
 
-    def add(self, key: str, tensor: Any) -> None:
+    def add(self, key: str, tensor: Tensor) -> None:
         """Add a tensor."""
         self._waiting[key] = tf.convert_to_tensor(tensor)
         self._waiting_bytes += tensor.dtype.size * tensor.shape.num_elements()

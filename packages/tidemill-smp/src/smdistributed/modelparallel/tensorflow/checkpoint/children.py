@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasLayer, Variable
 from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import slots_among
 from smdistributed.modelparallel.tensorflow.keras_api import (
     Layer,
@@ -35,7 +37,7 @@ def all_listed(*, seeds: bool = True) -> Iterator[None]:
     original = Layer._trackable_children
     containers: dict[int, _Container] = {}
 
-    def children(layer: Any, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
+    def children(layer: KerasLayer, save_type: str = "checkpoint", **options: object) -> dict[str, Any]:
         listed: dict[str, Any] = dict(original(layer, save_type, **options))
         if save_type != "checkpoint":
             return listed
@@ -54,12 +56,12 @@ def all_listed(*, seeds: bool = True) -> Iterator[None]:
         Layer._trackable_children = original
 
 
-def graph_of(checkpoint: Any) -> Any:
+def graph_of(checkpoint: tf.train.Checkpoint) -> Any:
     """Return TensorFlow's view of the objects of a tf.train.Checkpoint, whose root may be an object of the script."""
     return checkpoint._saver._graph_view
 
 
-def objects_below(checkpoint: Any) -> Iterator[Any]:
+def objects_below(checkpoint: tf.train.Checkpoint) -> Iterator[Any]:
     """Yield all objects of a tf.train.Checkpoint, each once, in breadth-first order."""
     view = graph_of(checkpoint)
     seen: dict[int, Any] = {id(view.root): view.root}
@@ -74,7 +76,7 @@ def objects_below(checkpoint: Any) -> Iterator[Any]:
     yield from slots_among(seen.values())
 
 
-def lost_variables(checkpoint: Any) -> list[Any]:
+def lost_variables(checkpoint: tf.train.Checkpoint) -> list[Variable]:
     """Return model variables that a tf.train.Checkpoint would not save. Call it inside `all_listed`."""
     found = list(objects_below(checkpoint))
     saved = {id(tensorflow_variable(live)) for live in found}
@@ -90,11 +92,11 @@ def lost_variables(checkpoint: Any) -> list[Any]:
 class _Container(base.Trackable):
     """A list, tuple, dictionary or set as a trackable, with numbers or keys as names, as in TensorFlow."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
         self.children: dict[str, Any] = {}
 
-    def _trackable_children(self, save_type: str = "checkpoint", **_: Any) -> dict[str, Any]:
+    def _trackable_children(self, save_type: str = "checkpoint", **_: object) -> dict[str, Any]:
         return self.children
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
@@ -42,7 +41,7 @@ class CheckpointManager(tf.train.CheckpointManager):
         directory: str | os.PathLike[str] = "/opt/ml/checkpoints",
         max_to_keep: int | None = None,
         checkpoint_name: str = "ckpt",
-        **options: Any,
+        **options: object,
     ) -> None:
         """Manage the checkpoints in `directory`.
 
@@ -80,7 +79,7 @@ class CheckpointManager(tf.train.CheckpointManager):
 
     def save(
         self,
-        checkpoint_number: Any = None,
+        checkpoint_number: int | None = None,
         check_interval: bool = True,
         options: tf.train.CheckpointOptions | None = None,
     ) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 
 __all__ = ["after_build", "awaits_slots", "prepare", "slot_of", "slots_among"]
@@ -38,7 +39,7 @@ def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
     name = "_create_all_weights" if _is_legacy(optimizer) else "build"
     make = getattr(optimizer, name)
 
-    def make_and_restore(var_list: Any, *args: Any, **kwargs: Any) -> None:
+    def make_and_restore(var_list: Iterable[Variable], *args: object, **kwargs: object) -> None:
         variables = list(var_list)
         if not _is_legacy(optimizer):
             optimizer.__dict__.pop(name, None)
@@ -50,7 +51,7 @@ def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
     optimizer.__dict__[name] = make_and_restore
 
 
-def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
+def slot_of(optimizer: Any, variable: Variable | None, name: str) -> Variable | None:
     """Return the slot of that name of a legacy optimizer; None if it does not exist."""
     try:
         return optimizer.get_slot(variable, name)

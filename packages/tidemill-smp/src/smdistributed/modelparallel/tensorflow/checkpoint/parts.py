@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
@@ -52,7 +52,12 @@ def help_to_write(checkpoint: tf.train.Checkpoint, *, seeds: bool = True) -> Non
 
 
 def _write(
-    checkpoint: tf.train.Checkpoint, prefix: Path, options: Any, remote_values: RemoteValues, *, seeds: bool
+    checkpoint: tf.train.Checkpoint,
+    prefix: Path,
+    options: tf.train.CheckpointOptions | None,
+    remote_values: RemoteValues,
+    *,
+    seeds: bool,
 ) -> None:
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with reading_remote(_LeftOut()), all_listed():
@@ -73,7 +78,7 @@ def _write(
 class _LeftOut:
     """Writes remote variables as objects without a value into a rank's files."""
 
-    def value(self, variable: RemoteVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> NoReturn:
         variable._refuse("read")
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, graph_of, objects_below
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 class Restoration:
     """The restoration of one checkpoint into live objects."""
 
-    def __init__(self, root: Any, saved: Saved, ranks: Agreement) -> None:
+    def __init__(self, root: tf.train.Checkpoint, saved: Saved, ranks: Agreement) -> None:
         """Prepare to restore the objects reachable from `root`.
 
         Args:
@@ -161,7 +162,7 @@ class Restoration:
                 self._awaited[id(live)] = live
                 after_build(live, self._complete)
 
-    def _complete(self, variables: Sequence[Any]) -> None:
+    def _complete(self, variables: Sequence[Variable]) -> None:
         if tracer() is not None:  # inside a step the slots are restored once they are assigned to ranks
             return
         if engine().holds_any(variables):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.checkpoint.children import objects_below
 from smdistributed.modelparallel.tensorflow.keras_api import is_keras_variable
@@ -34,7 +35,7 @@ class ShardedSlots:
         self._numbers = {id(variable): number for number, variable in enumerate(self._variables)}
         self._num_marks = 0
 
-    def value(self, variable: RemoteVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> NoReturn:
         """Refuse: checkpoints are written from `tensors`."""
         variable._refuse("read")
 
@@ -83,7 +84,7 @@ class ShardedSlots:
 def serve(session: Session, checkpoint: tf.train.Checkpoint) -> None:
     """Answer the first replica until it has all slots. Other replicas call it, inside `all_listed`."""
     writer, doing = session.dp_group.ranks[0], "give slots to a checkpoint"
-    variables: list[Any] = []
+    variables: list[Variable] = []
     while (asked := session.objects.receive(writer, doing=doing)) is not None:
         try:
             variables = variables or _variables_below(checkpoint)
@@ -93,7 +94,7 @@ def serve(session: Session, checkpoint: tf.train.Checkpoint) -> None:
         session.objects.send(answer, (writer,), doing=doing)
 
 
-def _value(variables: Sequence[Any], number: int, form: tuple[str, list[int]]) -> Any:
+def _value(variables: Sequence[Variable], number: int, form: tuple[str, list[int]]) -> Any:
     variable = variables[number] if number < len(variables) else None
     if variable is None or _form(variable) != form or is_remote(variable):
         raise SMPCheckpointError(
@@ -113,11 +114,11 @@ def _variables_below(checkpoint: tf.train.Checkpoint) -> list[Any]:
     return list(found.values())
 
 
-def _form(variable: Any) -> tuple[str, list[int]]:
+def _form(variable: Variable) -> tuple[str, list[int]]:
     return variable.dtype.name, variable.shape.as_list()
 
 
-def _described(variable: Any) -> str:
+def _described(variable: Variable | None) -> str:
     if variable is None:
         return "nothing"
     where = f", held by {variable._smp_owner}" if is_remote(variable) else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import TypeSpec
 from smdistributed.modelparallel.tensorflow.engine.invariance import Feed
 
 __all__ = ["Batch"]
@@ -24,18 +24,18 @@ class Batch:
     num_pieces: int
     """Number of microbatches on all replicas together."""
 
-    def specs_of_whole(self, specs: Sequence[Any]) -> list[Any]:
+    def specs_of_whole(self, specs: Sequence[TypeSpec | None]) -> list[TypeSpec | None]:
         """Return the specs of the whole batch of all replicas; specs without a static size are unchanged."""
         return [_larger(spec, feed, self.num_pieces) for spec, feed in zip(specs, self.feeds, strict=True)]
 
-    def sizes(self, specs: Sequence[Any]) -> frozenset[int]:
+    def sizes(self, specs: Sequence[TypeSpec | None]) -> frozenset[int]:
         """Return the static batch sizes of a microbatch."""
         pairs = zip(specs, self.feeds, strict=True)
         shapes = [(spec.shape, feed) for spec, feed in pairs if isinstance(spec, tf.TensorSpec)]
         found = {shape[feed] for shape, feed in shapes if shape.rank and isinstance(feed, int)}
         return frozenset(size for size in found if size is not None)
 
-    def feeds_of_components(self, specs: Sequence[Any]) -> Iterator[Feed]:
+    def feeds_of_components(self, specs: Sequence[TypeSpec | None]) -> Iterator[Feed]:
         """Yield how each component tensor was split: pieces of ragged and sparse tensors differ in length."""
         for spec, feed in zip(specs, self.feeds, strict=True):
             if spec is None:
@@ -45,7 +45,7 @@ class Batch:
                 yield feed if is_as_leaf else "varying sizes"
 
 
-def _larger(spec: Any, feed: Feed, times: int) -> Any:
+def _larger(spec: TypeSpec | None, feed: Feed, times: int) -> TypeSpec | None:
     if spec is None or feed == "whole" or not hasattr(spec, "shape") or not spec.shape.rank:
         return spec
     shape, axis = spec.shape.as_list(), feed if isinstance(feed, int) else 0

@@ -9,9 +9,9 @@ such as a mask.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.collectives import data_parallel_group
 from smdistributed.modelparallel.tensorflow.engine.emission import emit
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
@@ -23,7 +23,7 @@ __all__ = ["emit_sums", "is_known_ahead", "sum_over_batch"]
 _READS = ("ReadVariableOp", "ResourceGather")
 
 
-def sum_over_batch(part: Any, state: Tracer) -> Any:
+def sum_over_batch(part: Tensor, state: Tracer) -> Tensor:
     """Return the sum of a scalar over the whole batch: in float64, as a placeholder that `emit_sums` fills.
 
     Args:
@@ -35,7 +35,7 @@ def sum_over_batch(part: Any, state: Tracer) -> Any:
     return total
 
 
-def is_known_ahead(part: Any) -> bool:
+def is_known_ahead(part: Tensor) -> bool:
     """Return whether a tensor of a step can be computed before the step proper: it depends on no stateful op.
 
     Reads of variables are allowed: a step does not change weights. A tensor in a loop or branch is not known.
@@ -54,7 +54,7 @@ def is_known_ahead(part: Any) -> bool:
     return True
 
 
-def emit_sums(plans: Sequence[Plan], groups: Sequence[Sequence[Sequence[Any]]], session: Session) -> list[Any]:
+def emit_sums(plans: Sequence[Plan], groups: Sequence[Sequence[Sequence[Tensor]]], session: Session) -> list[Tensor]:
     """Compute the sums that a step uses, in the order in which its body asked for them.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.extract import SegmentFunction
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
@@ -27,12 +28,12 @@ _STAMPS = _MAX_MESSAGES - 1
 
 def emit(
     plan: Plan,
-    pieces: Sequence[Sequence[Any]],
+    pieces: Sequence[Sequence[Tensor]],
     *,
     transport: Transport,
     ranks: Sequence[int],
     timeline: Timeline | None,
-    sums: Sequence[Any] = (),
+    sums: Sequence[Tensor] = (),
 ) -> list[list[tuple[Any, ...] | None]]:
     """Add this rank's ops to the graph under construction.
 
@@ -56,18 +57,18 @@ class _Emission:
     def __init__(
         self,
         plan: Plan,
-        pieces: Sequence[Sequence[Any]],
+        pieces: Sequence[Sequence[Tensor]],
         transport: Transport,
         ranks: Sequence[int],
         timeline: Timeline | None,
-        sums: Sequence[Any],
+        sums: Sequence[Tensor],
     ) -> None:
         self.plan = plan
         self.sums = sums
         self.transport = transport
         self.ranks = ranks
         self.timeline = timeline
-        self.values: list[dict[Output, Any]] = [self._given(piece) for piece in pieces]
+        self.values: list[dict[Output, Tensor]] = [self._given(piece) for piece in pieces]
         self.after: list[Any] = []
         """Control inputs of the next op: the last op of this rank's schedule so far."""
         self.finished: list[Any] = []
@@ -75,7 +76,7 @@ class _Emission:
         earlier."""
         self.stamps: list[Any] = []
 
-    def _given(self, piece: Sequence[Any]) -> dict[Output, Any]:
+    def _given(self, piece: Sequence[Tensor]) -> dict[Output, Any]:
         trace = self.plan.trace
         given = {output: piece[place] for output, place in trace.inputs.items()}
         given |= {total: tensor for (_, total), tensor in zip(trace.sums, self.sums, strict=True)}

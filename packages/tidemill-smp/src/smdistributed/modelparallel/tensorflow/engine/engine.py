@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, TypeSpec, Variable
 from smdistributed.modelparallel.tensorflow.data_parallel import make_equal
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
@@ -87,11 +88,11 @@ class Engine:
         if and_later:
             self._later_hooks.append(hook)
 
-    def holds_any(self, variables: Iterable[Any]) -> bool:
+    def holds_any(self, variables: Iterable[Variable]) -> bool:
         """Return whether one of the variables is known to belong to a distributed model."""
         return any(id(tensorflow_variable(variable)) in self.owners for variable in variables)
 
-    def what_lacks_values(self, variables: Iterable[Any]) -> str:
+    def what_lacks_values(self, variables: Iterable[Variable]) -> str:
         """Describe the variables that were created symbolically and have no value until a step; empty if none."""
         asked = {id(tensorflow_variable(variable)) for variable in variables}
         waiting = [variable for variable, _ in self.deferred.waiting if id(tensorflow_variable(variable)) in asked]
@@ -106,12 +107,12 @@ class Engine:
     def plan(
         self,
         body: Callable[..., Any],
-        specs: Sequence[Any],
+        specs: Sequence[TypeSpec | None],
         call: Callable[[Callable[..., Any], list[Any]], Any],
         *,
         num_microbatches: int,
         batch: Batch,
-        leaves: Sequence[Any],
+        leaves: Sequence[Tensor],
     ) -> Plan:
         """Trace a step and plan it; collective over the replica.
 
@@ -168,7 +169,7 @@ class Engine:
         with tf.init_scope(), dropping_remote_values():
             hook()
 
-    def _assign(self, traced: Trace, variables: Sequence[Any], leaves: Sequence[Any]) -> Assignment:
+    def _assign(self, traced: Trace, variables: Sequence[Variable], leaves: Sequence[Tensor]) -> Assignment:
         by_handle = {id(variable.handle): variable for variable in variables}
         placed = {
             output: self.owners[id(by_handle[id(external)])]
@@ -183,7 +184,7 @@ class Engine:
             placed=placed,
         )
 
-    def _warn_of_shared(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
+    def _warn_of_shared(self, traced: Trace, assignment: Assignment, variables: Sequence[Variable]) -> None:
         by_handle = {id(variable.handle): variable for variable in variables}
         for output, users in assignment.users.items():
             variable = by_handle.get(id(traced.captures.get(output)))
@@ -198,7 +199,7 @@ class Engine:
                     assignment.handles[output],
                 )
 
-    def _partitions(self, traced: Trace, variables: Sequence[Any], leaves: Sequence[Any]) -> Mapping[str, int]:
+    def _partitions(self, traced: Trace, variables: Sequence[Variable], leaves: Sequence[Tensor]) -> Mapping[str, int]:
         config = self.session.config
         manual = {unit: partition_of(unit) for unit in traced.tracer.scopes if unit.startswith("partition:")}
         for model in traced.tracer.models:
@@ -213,7 +214,7 @@ class Engine:
         return manual | self.decisions
 
     def _decide(
-        self, traced: Trace, variables: Sequence[Any], graph: UnitGraph, leaves: Sequence[Any]
+        self, traced: Trace, variables: Sequence[Variable], graph: UnitGraph, leaves: Sequence[Tensor]
     ) -> dict[str, int]:
         """Place units by what rank 0 knows (a checkpoint's placement, or measured times), so that replicas agree."""
         config, rank = self.session.config, self.session.placement.rank
@@ -231,7 +232,7 @@ class Engine:
         return {unit.name: part for unit, part in zip(graph.units, decision.assignment, strict=True)}
 
     def _kept_cut_and_times(
-        self, traced: Trace, graph: UnitGraph, leaves: Sequence[Any]
+        self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor]
     ) -> tuple[Decision | None, dict[str, Times]]:
         options = cut_options(self.session.config)
         kept = next((one for one in self.kept_cuts if one.fits(graph, options)), None)
@@ -240,7 +241,7 @@ class Engine:
             return kept, {}
         return None, self._measured(traced, graph, leaves)
 
-    def _measured(self, traced: Trace, graph: UnitGraph, leaves: Sequence[Any]) -> dict[str, Times]:
+    def _measured(self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor]) -> dict[str, Times]:
         """Measure the layers on the library's own initiative, so that a failure must not end the job."""
         try:
             values = values_of(leaves)
@@ -262,7 +263,7 @@ class Engine:
             return {}
 
     def measure(
-        self, traced: Trace, graph: UnitGraph, leaves: Sequence[Any], *, budget_s: float = math.inf
+        self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor], *, budget_s: float = math.inf
     ) -> dict[str, Times]:
         """Measure the units of a trace on a microbatch and copies of the variables, if this process can hold both.
 
@@ -295,7 +296,7 @@ class Engine:
             prints = self.session.mp_group.allgather_objects(plan.fingerprint())
         raise SMPPlanMismatchError(_first_difference(prints))
 
-    def _place(self, traced: Trace, assignment: Assignment, variables: Sequence[Any]) -> None:
+    def _place(self, traced: Trace, assignment: Assignment, variables: Sequence[Variable]) -> None:
         """Assign each variable of the models to its owner, and initialize the variables that this rank holds.
 
         A variable that no op of the trace uses, such as the seed of dropout in an evaluation step, is on all ranks
@@ -352,7 +353,7 @@ def engine() -> Engine:
 _engine: Engine | None = None
 
 
-def _output(traced: Trace, tensor: Any) -> Output:
+def _output(traced: Trace, tensor: Tensor) -> Output:
     for output, external in traced.captures.items():
         if tensor is external or traced.nodes[output[0]].name == tensor.op.name:
             return output

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, Tensor
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.random_ops import draws_numbers, vary_seeds
 from smdistributed.modelparallel.tensorflow.engine.segments import Segment
@@ -25,13 +26,15 @@ _FORGOTTEN = ("_class", "_gradient_op_type")
 class SegmentFunction:
     """A segment as a function, callable in a graph or eagerly."""
 
-    def __init__(self, function: Any, inputs: Sequence[Output], outputs: Sequence[Output]) -> None:
+    def __init__(
+        self, function: Callable[..., Sequence[Tensor]], inputs: Sequence[Output], outputs: Sequence[Output]
+    ) -> None:
         self._function = function
         self.inputs = tuple(inputs)
         """Its inputs: outputs of other segments, leaves of the microbatch, tensors of the caller's graph."""
         self.outputs = tuple(outputs)
 
-    def __call__(self, tensors: Sequence[Any]) -> tuple[list[Any], Any]:
+    def __call__(self, tensors: Sequence[Tensor]) -> tuple[list[Any], Any]:
         """Run the segment on the tensors of `inputs`.
 
         Returns:
@@ -44,7 +47,7 @@ class SegmentFunction:
 class WholeGraph:
     """A graph from which parts are copied."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.definition = graph.as_graph_def()
         self._nodes = {node.name: node for node in self.definition.node}
 
@@ -96,7 +99,7 @@ class Extractor:
         given = [output for output in segment.inputs if output not in captured]
         effects = [trace.nodes[index].name for index in trace.effects if index in set(segment.nodes)]
 
-        def body(*tensors: Any) -> list[Any]:
+        def body(*tensors: Tensor) -> list[Tensor]:
             graph = ops.get_default_graph()
             known = {self._name(output): tensor for output, tensor in zip(given, tensors, strict=True)}
             known |= {self._name(output): graph.capture(tensor) for output, tensor in captured.items()}
@@ -122,7 +125,7 @@ class Extractor:
         tensor = self.tensor(output)
         return tf.TensorSpec(tensor.shape, tensor.dtype)
 
-    def tensor(self, output: Output) -> Any:
+    def tensor(self, output: Output) -> Tensor:
         """Return the tensor of the traced graph, for its dtype and static shape."""
         return self._trace.graph.get_operation_by_name(self._trace.nodes[output[0]].name).outputs[output[1]]
 

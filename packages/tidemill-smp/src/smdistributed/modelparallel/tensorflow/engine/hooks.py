@@ -8,11 +8,12 @@ tape's result. `tf.gradients` needs no hook: its ops refer to their forward op (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.marks import Tracer, tracer
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, record
@@ -37,7 +38,7 @@ def gradient_hooks() -> Iterator[None]:
         backprop.GradientTape.gradient = gradient
 
 
-def tag_gradient(gradient: Any, variable: Any) -> Any:
+def tag_gradient(gradient: Gradient | None, variable: Variable) -> Gradient | None:
     """Mark `gradient`, a tensor or IndexedSlices, as the gradient of `variable`, to be placed with the variable."""
     state = tracer()
     if state is None or gradient is None:
@@ -53,14 +54,14 @@ def tag_gradient(gradient: Any, variable: Any) -> Any:
     return tagged
 
 
-def _tagged(gradient: Any, handle: Any, state: Tracer) -> Any:
+def _tagged(gradient: Tensor, handle: Tensor, state: Tracer) -> Tensor:
     tagged = tf.identity(gradient, name="gradient_of_variable")
     state.units.pop(tagged.op.name, None)
     state.gradients[tagged.op.name] = tf.compat.v1.get_default_graph().capture(handle)
     return tagged
 
 
-def _components(slices: tf.IndexedSlices) -> tuple[Any, ...]:
+def _components(slices: tf.IndexedSlices) -> tuple[Tensor, ...]:
     return slices.values, slices.indices, slices.dense_shape
 
 
@@ -93,13 +94,17 @@ def _unit_of(state: Tracer, outputs: list[Any] | None, name_scope: str | None) -
 
 def _marked_recording(record_operation: Callable[..., Any]) -> Callable[..., Any]:
     def record_marked(
-        op_type: str, output_tensors: Any, input_tensors: Any, backward_function: Any, forward_function: Any = None
-    ) -> Any:
+        op_type: str,
+        output_tensors: Sequence[Tensor],
+        input_tensors: Sequence[Tensor],
+        backward_function: Callable[..., Any] | None,
+        forward_function: object = None,
+    ) -> object:
         state = tracer()
         if state is not None and backward_function is not None:
             unit, original = state.unit, backward_function
 
-            def backward_function(*gradients: Any) -> Any:
+            def backward_function(*gradients: Tensor) -> Any:
                 with state.marking(unit):
                     return original(*gradients)
 
@@ -109,7 +114,9 @@ def _marked_recording(record_operation: Callable[..., Any]) -> Callable[..., Any
 
 
 def _tagged_gradient(gradient: Callable[..., Any]) -> Callable[..., Any]:
-    def gradient_with_tags(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+    def gradient_with_tags(
+        self: tf.GradientTape, target: object, sources: object, *args: object, **kwargs: object
+    ) -> Any:
         gradients = gradient(self, target, sources, *args, **kwargs)
         if tracer() is None:
             return gradients
@@ -122,9 +129,9 @@ def _tagged_gradient(gradient: Callable[..., Any]) -> Callable[..., Any]:
     return gradient_with_tags
 
 
-def _flatten(structure: Any) -> list[Any]:
+def _flatten(structure: object) -> list[Any]:
     return tf.nest.flatten(structure)
 
 
-def _is_variable(source: Any) -> bool:
+def _is_variable(source: object) -> bool:
     return resource_variable_ops.is_resource_variable(source)

@@ -26,7 +26,7 @@ def inlining() -> Iterator[None]:
     original = kind.__call__
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: object, **kwargs: object) -> Any:
         here = isinstance(tf.compat.v1.get_default_graph(), MarkingGraph)
         # A function with a signature is not inlined: the signature converts and checks its arguments.
         if tracer() is None or not here or self._jit_compile or self.input_signature is not None:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 
 __all__ = ["Feed", "Invariance", "invariance_of", "written_handles"]
@@ -77,7 +78,7 @@ def written_handles(nodes: Sequence[Node]) -> frozenset[Output]:
     )
 
 
-def invariance_of(graph: Any, nodes: Sequence[Node], feeds: Mapping[Output, Feed]) -> Invariance:
+def invariance_of(graph: Graph, nodes: Sequence[Node], feeds: Mapping[Output, Feed]) -> Invariance:
     """Propagate the states of a step's inputs through its graph.
 
     Args:
@@ -97,7 +98,7 @@ def invariance_of(graph: Any, nodes: Sequence[Node], feeds: Mapping[Output, Feed
 
 @dataclass
 class _Reader:
-    graph: Any
+    graph: Graph
     nodes: Sequence[Node]
     feeds: Mapping[Output, Feed]
     states: dict[Output, _State] = field(default_factory=dict)
@@ -118,7 +119,7 @@ class _Reader:
 
     # Values
 
-    def _states(self, node: Node, op: Any) -> list[_State]:
+    def _states(self, node: Node, op: GraphOperation) -> list[_State]:
         if node.type == "Placeholder":
             is_same = self.feeds.get((node.index, 0), "whole") == "whole" and op.outputs[0].dtype != tf.resource
             return [_INDEPENDENT if is_same else "varying"]
@@ -148,7 +149,7 @@ class _Reader:
 
     # Sizes
 
-    def _read_sizes(self, node: Node, op: Any) -> None:
+    def _read_sizes(self, node: Node, op: GraphOperation) -> None:
         feed = self.feeds.get((node.index, 0))
         if node.type == "Placeholder":
             if isinstance(feed, int):
@@ -161,7 +162,7 @@ class _Reader:
         if may_differ and not all(tensor.shape.is_fully_defined() for tensor in op.outputs):
             self.varying_sizes.add(node.index)
 
-    def _depends_on_data(self, node: Node, op: Any) -> bool:
+    def _depends_on_data(self, node: Node, op: GraphOperation) -> bool:
         if any(source in self.varying_sizes for source, _ in node.inputs) or node.type.startswith(_SIZES_FROM_DATA):
             return True
         if node.type in _SIZES_FROM_SIZES:
@@ -174,7 +175,7 @@ class _Reader:
             for output, tensor in inputs
         )
 
-    def _follow_batch_axis(self, node: Node, op: Any) -> None:
+    def _follow_batch_axis(self, node: Node, op: GraphOperation) -> None:
         for output, tensor in zip(node.inputs, op.inputs, strict=True):
             axis = self.batch_axes.get(output, 0)
             if node.type == "Transpose":
@@ -191,25 +192,25 @@ class _Reader:
 # --- vectors of sizes -------------------------------------------------------------------------------------------------
 
 
-def _same(op: Any, given: list[_State]) -> list[_State]:
+def _same(op: GraphOperation, given: list[_State]) -> list[_State]:
     del op
     return [given[0]]
 
 
-def _packed(op: Any, given: list[_State]) -> list[_State] | None:
+def _packed(op: GraphOperation, given: list[_State]) -> list[_State] | None:
     if op.inputs[0].shape.rank != 0:
         return None
     return [frozenset(place for place, state in enumerate(given) if state != _INDEPENDENT)]
 
 
-def _unpacked(op: Any, given: list[_State]) -> list[_State] | None:
+def _unpacked(op: GraphOperation, given: list[_State]) -> list[_State] | None:
     (dependent,) = given
     if isinstance(dependent, str) or op.inputs[0].shape.rank != 1:
         return None
     return ["equal" if place in dependent else _INDEPENDENT for place in range(len(op.outputs))]
 
 
-def _concatenated(op: Any, given: list[_State]) -> list[_State] | None:
+def _concatenated(op: GraphOperation, given: list[_State]) -> list[_State] | None:
     *vectors, _ = list(op.inputs)
     dependent: set[int] = set()
     length = 0
@@ -222,12 +223,12 @@ def _concatenated(op: Any, given: list[_State]) -> list[_State] | None:
     return [frozenset(dependent)]
 
 
-def _taken(op: Any, given: list[_State]) -> list[_State] | None:
+def _taken(op: GraphOperation, given: list[_State]) -> list[_State] | None:
     """Return the states of the results of `tf.gather`."""
     return _chosen(op.inputs[0], given[0], tf.get_static_value(op.inputs[1]))
 
 
-def _sliced(op: Any, given: list[_State]) -> list[_State] | None:
+def _sliced(op: GraphOperation, given: list[_State]) -> list[_State] | None:
     """Return the states of `sizes[begin:end:stride]` or `sizes[place]`."""
     masks = {name: op.get_attr(name) for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask")}
     begin, end, stride = (tf.get_static_value(tensor) for tensor in list(op.inputs)[1:])
@@ -242,7 +243,7 @@ def _sliced(op: Any, given: list[_State]) -> list[_State] | None:
     return _chosen(op.inputs[0], given[0], list(range(length))[slice(*ends, int(stride[0]))])
 
 
-def _chosen(vector: Any, state: _State, places: Any) -> list[_State] | None:
+def _chosen(vector: Tensor, state: _State, places: Any) -> list[_State] | None:
     if isinstance(state, str) or places is None or vector.shape.rank != 1:
         return None
     places, length = np.asarray(places), vector.shape[0]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasLayer
 from smdistributed.modelparallel.tensorflow.keras_api import Layer, Model, layers_of, library_modules
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer
 
@@ -41,7 +42,7 @@ def layer_hooks() -> Iterator[None]:
     original = kind.__call__
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: KerasLayer, *args: object, **kwargs: object) -> Any:
         state = tracer()
         if state is None or not state.layers or not isinstance(tf.compat.v1.get_default_graph(), MarkingGraph):
             return original(self, *args, **kwargs)
@@ -65,7 +66,7 @@ def entering(state: Tracer, container: Container) -> Iterator[None]:
         state.layers.pop()
 
 
-def _call_layer(state: Tracer, layer: Any, call: Callable[[], Any]) -> Any:
+def _call_layer(state: Tracer, layer: KerasLayer, call: Callable[[], Any]) -> Any:
     around: Container = state.layers[-1]
     path = state.path_of(layer, around.path)
     if _is_whole(layer):
@@ -85,7 +86,7 @@ def _call_layer(state: Tracer, layer: Any, call: Callable[[], Any]) -> Any:
     return result
 
 
-def _is_whole(layer: Any) -> bool:
+def _is_whole(layer: KerasLayer) -> bool:
     if isinstance(layer, Model):
         return False
     return not layers_of(layer) or type(layer).__module__.split(".")[0] in library_modules

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, TensorLike
 from smdistributed.modelparallel.tensorflow.engine.origins import Origins
 from smdistributed.modelparallel.tensorflow.marks import Tracer
 
@@ -36,7 +37,7 @@ class SharedRows:
     """A sparse gradient with its shared rows first, and their number."""
 
     slices: tf.IndexedSlices
-    count: Any
+    count: Tensor | None
     """An int, a scalar tensor of the graph, or None if all rows are shared."""
     origin: str
     """Hash of the computation of the shared indices: equal for equal computations."""
@@ -44,7 +45,7 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class _Lookup:
-    indices: Any
+    indices: Tensor
     """The looked-up indices, of any shape."""
     origin: str | None
     """Hash of the computation of the indices; None if they depend on the batch."""
@@ -102,7 +103,7 @@ def _lookups(slices: tf.IndexedSlices, origins: Origins) -> list[_Lookup]:
     return [_Lookup(tensor, origins.of(tensor)) for tensor in _parts(slices.indices)]
 
 
-def _parts(indices: Any) -> list[Any]:
+def _parts(indices: Tensor) -> list[Tensor]:
     op = indices.op
     if op.type in _HANDING_ON:
         return _parts(op.inputs[0])
@@ -179,7 +180,7 @@ def _sorted(parts: Sequence[Any], lookups: Sequence[_Lookup]) -> list[Any]:
     return [part for part, one in pairs if one.origin] + [part for part, one in pairs if not one.origin]
 
 
-def _tensor(size: Any) -> Any:
+def _tensor(size: TensorLike) -> Tensor:
     return tf.convert_to_tensor(size, tf.int32)
 
 
@@ -194,7 +195,7 @@ def _next_to(slices: tf.IndexedSlices, state: Tracer) -> Iterator[None]:
         state.gradients |= {op.name: handle for op in graph.get_operations()[before:]}
 
 
-def _handle_of(indices: Any, state: Tracer) -> Any:
+def _handle_of(indices: Tensor, state: Tracer) -> Tensor | None:
     while indices.op.name not in state.gradients:
         if indices.op.type not in _HANDING_ON:
             return None

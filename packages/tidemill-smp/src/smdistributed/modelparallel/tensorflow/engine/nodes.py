@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, GraphOperation, Tensor
 
 __all__ = ["Node", "Output", "read_nodes"]
 
@@ -33,7 +33,7 @@ class Node:
     stateful: bool
 
 
-def read_nodes(graph: Any) -> list[Node]:
+def read_nodes(graph: Graph) -> list[Node]:
     """Return the ops of `graph` in topological order.
 
     Creation order is not topological: the gradient of a loop adds inputs to the loop's op.
@@ -57,7 +57,7 @@ def read_nodes(graph: Any) -> list[Node]:
     ]
 
 
-def _sorted(ops: list[Any]) -> list[Any]:
+def _sorted(ops: list[GraphOperation]) -> list[GraphOperation]:
     created = {op.name: number for number, op in enumerate(ops)}
     waiting: dict[int, int] = {}
     users: dict[int, list[int]] = {}
@@ -82,7 +82,7 @@ def _sorted(ops: list[Any]) -> list[Any]:
 _FREE = frozenset({"Const", "Placeholder", "Identity", "NoOp", "ReadVariableOp", "Shape", "StopGradient"})
 
 
-def _work(op: Any) -> float:
+def _work(op: GraphOperation) -> float:
     if op.type in _FREE:
         return 0.0
     elements = sum(_elements(tensor) for tensor in op.outputs)
@@ -95,17 +95,17 @@ def _work(op: Any) -> float:
     return 1.0 + elements / 1_000
 
 
-def _elements(tensor: Any) -> int:
+def _elements(tensor: Tensor) -> int:
     return math.prod(size or 1 for size in tensor.shape.as_list()) if tensor.shape.rank is not None else 1
 
 
-def _contracted(op: Any) -> float:
+def _contracted(op: GraphOperation) -> float:
     # |A| |B| / |C| is the square of the contracted size for matrices, up to batch dimensions.
     left, right = (_elements(tensor) for tensor in list(op.inputs)[:2]) if len(op.inputs) > 1 else (1, 1)
     return math.sqrt(max(1.0, left * right / max(1, _elements(op.outputs[0]))))
 
 
-def _products_of_convolution(op: Any) -> float:
+def _products_of_convolution(op: GraphOperation) -> float:
     """Return the multiplications of a convolution or its gradients: per result, as many as the filter per channel."""
     inputs = list(op.inputs)
     if not op.type.endswith(("BackpropInput", "BackpropFilter", "BackpropInputV2", "BackpropFilterV2")):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from tensorflow.python.framework import tensor_util
 
@@ -25,10 +26,10 @@ class Origins:
 
     def __init__(
         self,
-        graph: Any,
+        graph: Graph,
         nodes: Sequence[Node],
         independent: Set[Output],
-        captures: Mapping[str, Any],
+        captures: Mapping[str, Tensor],
         inputs: Mapping[str, int],
     ) -> None:
         """Prepare to hash tensors of a graph.
@@ -47,19 +48,19 @@ class Origins:
         self._inputs = inputs
         self._known: dict[str, bytes] = {}
 
-    def of(self, tensor: Any) -> str | None:
+    def of(self, tensor: Tensor) -> str | None:
         """Return the hash of a tensor's computation; None if the tensor depends on the batch."""
         if (self._index[tensor.op.name], tensor.value_index) not in self._independent:
             return None
         return self._hash(tensor).hex()
 
-    def _hash(self, tensor: Any) -> bytes:
+    def _hash(self, tensor: Tensor) -> bytes:
         found = self._known.get(tensor.name)
         if found is None:
             found = self._known[tensor.name] = _digest(*self._parts(tensor))
         return found
 
-    def _parts(self, tensor: Any) -> list[bytes]:
+    def _parts(self, tensor: Tensor) -> list[bytes]:
         op = tensor.op
         # Equal values may be computed differently, such as an element of constant shapes: hash known values as such.
         folded = tensor_util.constant_value(tensor)
@@ -75,7 +76,7 @@ class Origins:
         head += [self._attribute(name, attributes[name]) for name in sorted(attributes) if not name.startswith("_")]
         return head + [self._hash(part) for part in op.inputs]
 
-    def _parts_of_placeholder(self, op: Any) -> list[bytes]:
+    def _parts_of_placeholder(self, op: GraphOperation) -> list[bytes]:
         external = self._captures.get(op.name)
         if external is None:
             return [b"input", str(self._inputs[op.name]).encode()]

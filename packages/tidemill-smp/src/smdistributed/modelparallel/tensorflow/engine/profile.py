@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import NodeDef, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
@@ -65,7 +66,7 @@ class Times:
         return Times(min(self.forward_us, other.forward_us), min(backward, default=None))
 
 
-def measure(trace: Trace, given: Mapping[Output, Any], *, budget_s: float = math.inf) -> dict[str, Times]:
+def measure(trace: Trace, given: Mapping[Output, Tensor | Variable], *, budget_s: float = math.inf) -> dict[str, Times]:
     """Measure the units of a trace, and the ops outside all units as `LOSS`.
 
     Units with stateful ops, and units whose inputs depend on such ops or on unknown values, are omitted. If only the
@@ -97,7 +98,7 @@ def measure(trace: Trace, given: Mapping[Output, Any], *, budget_s: float = math
 
 
 class _Probe:
-    def __init__(self, trace: Trace, given: Mapping[Output, Any]) -> None:
+    def __init__(self, trace: Trace, given: Mapping[Output, Tensor | Variable]) -> None:
         self.trace = trace
         self._variables = [value for value in given.values() if isinstance(value, tf.Variable)]
         """Keeps the variables of the handles in `_values` alive."""
@@ -172,13 +173,17 @@ class _Probe:
                     kinds[kind] = max(_least_us(call) - call_us, 0.0) if call is not None else 0.0
                 found[node.index] = kinds[kind]
                 self._values |= {(node.index, n): v for n, v in enumerate(results) if (node.index, n) in users}
-                users.subtract(node.inputs)
-                for output in set(node.inputs):
-                    if users[output] == 0:
-                        del self._values[output]
+                self._forget_inputs(node, users)
         return found
 
-    def _run(self, node: Node, inputs: list[Any]) -> tuple[list[Any], Callable[[], Any] | None]:
+    def _forget_inputs(self, node: Node, users: Counter[Output]) -> None:
+        """Count down the users of a node's inputs, and delete the values that no other node uses."""
+        users.subtract(node.inputs)
+        for output in set(node.inputs):
+            if users[output] == 0:
+                del self._values[output]
+
+    def _run(self, node: Node, inputs: list[Tensor]) -> tuple[list[Any], Callable[[], Any] | None]:
         """Run a node; return its results, and a function that repeats it without changing a variable."""
         definition = self._definitions[node.name]
         if node.type == "NoOp":
@@ -238,7 +243,7 @@ def _functions_with(library: Any, has: Callable[[Any, set[str]], bool]) -> set[s
         found |= more
 
 
-def _is_forbidden(node: Any, functions: set[str]) -> bool:
+def _is_forbidden(node: NodeDef, functions: set[str]) -> bool:
     """Return whether a node has a state or an effect beyond its variables, or calls one of `functions`."""
     called = _called(node)
     if node.op.startswith(_REACHING_OUT) or not called.isdisjoint(functions):
@@ -249,7 +254,7 @@ def _is_forbidden(node: Any, functions: set[str]) -> bool:
     return definition.is_stateful and not called and not _has_resource(definition)
 
 
-def _writes(node: Any, functions: set[str]) -> bool:
+def _writes(node: NodeDef, functions: set[str]) -> bool:
     """Return whether a node may change a variable, or calls one of `functions`."""
     called = _called(node)
     if called:
@@ -258,12 +263,12 @@ def _writes(node: Any, functions: set[str]) -> bool:
     return definition is None or (_has_resource(definition) and node.op not in _READS | _PASSED_ON)
 
 
-def _loops(node: Any, functions: set[str]) -> bool:
+def _loops(node: NodeDef, functions: set[str]) -> bool:
     """Return whether a node is a loop, or calls one of `functions`."""
     return node.op in _LOOPS or not _called(node).isdisjoint(functions)
 
 
-def _called(node: Any) -> set[str]:
+def _called(node: NodeDef) -> set[str]:
     """Return the functions that a node calls."""
     called = set()
     for value in node.attr.values():
@@ -275,11 +280,11 @@ def _has_resource(definition: Any) -> bool:
     return any(argument.type == tf.resource.as_datatype_enum for argument in definition.input_arg)
 
 
-def _call(op: str, inputs: list[Any], attributes: Sequence[Any], count: int) -> Callable[[], list[Any]]:
+def _call(op: str, inputs: list[Tensor], attributes: Sequence[Any], count: int) -> Callable[[], list[Any]]:
     return lambda: execute.execute(op, count, inputs, tuple(attributes), context.context())
 
 
-def _attributes(definition: Any) -> list[Any]:
+def _attributes(definition: NodeDef) -> list[Any]:
     """Return the attributes of a node as names and values in turn."""
     return [
         part
@@ -304,7 +309,7 @@ def _single(kind: str, value: Any) -> Any:
     return value.name if kind == "func" else value
 
 
-def _form(value: Any) -> Hashable:
+def _form(value: Tensor) -> Hashable:
     """Return what the time of an op depends on: the shape of a large input, the value of a small one (axes, sizes)."""
     data = handle_data_util.get_handle_data(value) if value.dtype == tf.resource else None
     if data is not None:
@@ -315,7 +320,7 @@ def _form(value: Any) -> Hashable:
     return value.dtype.name, shape
 
 
-def _scratch(handle: Any) -> Any:
+def _scratch(handle: Tensor) -> Tensor | Variable:
     """Return a copy of a variable; the handle itself if it is not known to be a variable."""
     data = handle_data_util.get_handle_data(handle)
     if data is None or len(data.shape_and_type) != 1:

@@ -8,9 +8,10 @@ get other seeds. Ops without a seed, and the stateless ops of Keras's layers, ne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import NodeDef
 from tensorflow.core.framework import graph_pb2
 
 __all__ = ["draws_numbers", "vary_seeds"]
@@ -62,14 +63,13 @@ def vary_seeds(definition: graph_pb2.GraphDef, microbatch: int) -> list[Any]:
     return made
 
 
-def _vary(nodes: Iterable[Any], names: dict[str, str], microbatch: int) -> None:
+def _vary(nodes: Iterable[NodeDef], names: dict[str, str], microbatch: int) -> None:
     for node in nodes:
         if _has_seed(node):
             node.attr["seed2"].i = (node.attr["seed2"].i + microbatch * _STEP) % (1 << 31) or 1
-        for value in node.attr.values():
-            for called in [value.func, *value.list.func]:
-                if called.name in names:
-                    called.name = names[called.name]
+    for called in _called(nodes):
+        if called.name in names:
+            called.name = names[called.name]
 
 
 def _drawing_functions(definition: graph_pb2.GraphDef) -> frozenset[str]:
@@ -81,19 +81,20 @@ def _drawing_functions(definition: graph_pb2.GraphDef) -> frozenset[str]:
     return frozenset(found)
 
 
-def _calls(nodes: Iterable[Any]) -> set[str]:
-    return {
-        called.name
-        for node in nodes
-        for value in node.attr.values()
-        for called in [value.func, *value.list.func]
-        if called.name
-    }
+def _calls(nodes: Iterable[NodeDef]) -> set[str]:
+    return {called.name for called in _called(nodes) if called.name}
 
 
-def _is_seeded(nodes: Iterable[Any]) -> bool:
+def _called(nodes: Iterable[NodeDef]) -> Iterator[Any]:
+    """Yield the references of nodes to functions; their names can be set."""
+    for node in nodes:
+        for value in node.attr.values():
+            yield from (value.func, *value.list.func)
+
+
+def _is_seeded(nodes: Iterable[NodeDef]) -> bool:
     return any(_has_seed(node) for node in nodes)
 
 
-def _has_seed(node: Any) -> bool:
+def _has_seed(node: NodeDef) -> bool:
     return node.op in _SEEDED and bool(node.attr["seed"].i or node.attr["seed2"].i)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
@@ -36,12 +37,14 @@ def install() -> None:
     trace_function, placeholders = tracing_compilation.trace_function, function_type.FunctionType.placeholder_arguments
 
     @functools.wraps(trace_function)
-    def trace(args: Any = None, kwargs: Any = None, tracing_options: Any = None) -> Any:
+    def trace(
+        args: Sequence[object] | None = None, kwargs: Mapping[str, object] | None = None, tracing_options: object = None
+    ) -> object:
         with _calling(args or (), kwargs or {}):
             return trace_function(args, kwargs, tracing_options)
 
     @functools.wraps(placeholders)
-    def recording(self: Any, placeholder_context: Any) -> Any:
+    def recording(self: Any, placeholder_context: object) -> object:
         bound = placeholders(self, placeholder_context)
         _record(self, bound)
         return bound
@@ -91,7 +94,7 @@ def _record(kind: Any, placeholders: Any) -> None:
         calls[-1].values = {id(own): (own, tensor) for own, tensor in pairs if tf.is_tensor(tensor)}
 
 
-def inputs_of(trace: Trace, leaves: Sequence[Any] | None, initial: Mapping[int, Any]) -> dict[Output, Any]:
+def inputs_of(trace: Trace, leaves: Sequence[Tensor] | None, initial: Mapping[int, Any]) -> dict[Output, Any]:
     """Return the values of the placeholders of a trace as far as they are known, with copies of variables.
 
     Args:
@@ -117,7 +120,7 @@ def inputs_of(trace: Trace, leaves: Sequence[Any] | None, initial: Mapping[int, 
     return found | {total: tf.ones([], tf.float64) for _, total in trace.sums}
 
 
-def _read(handle: Any) -> Any:
+def _read(handle: Tensor) -> Tensor | None:
     """Return the value of a variable; None if the resource is not a variable, or a variable of another rank."""
     data = handle_data_util.get_handle_data(handle) if isinstance(handle, ops.EagerTensor) else None
     if data is None or len(data.shape_and_type) != 1:
@@ -128,7 +131,7 @@ def _read(handle: Any) -> Any:
         return None
 
 
-def values_of(tensors: Sequence[Any]) -> list[Any] | None:
+def values_of(tensors: Sequence[Tensor]) -> list[Any] | None:
     """Return the values of tensors; None if one depends on anything but arguments of the calls being traced.
 
     Nothing stateful runs: no iterator is asked for an element, and no random numbers are drawn.
@@ -138,7 +141,7 @@ def values_of(tensors: Sequence[Any]) -> list[Any] | None:
     return None if any(value is None for value in found) else found
 
 
-def _value(tensor: Any, depth: int) -> Any:
+def _value(tensor: Tensor, depth: int) -> Tensor | None:
     """Compute a tensor of a graph that is being traced, by the innermost `depth` calls and those around them."""
     if isinstance(tensor, ops.EagerTensor):
         return None if tensor.dtype in (tf.resource, tf.variant) else tensor
@@ -146,7 +149,7 @@ def _value(tensor: Any, depth: int) -> Any:
     if needed is None:
         return None
     outer = {internal.name: external for external, internal in tensor.graph.captures}
-    given: dict[str, Any] = {}
+    given: dict[str, Tensor] = {}
     for op in needed:
         if op.type != "Placeholder":
             continue
@@ -162,7 +165,7 @@ def _value(tensor: Any, depth: int) -> Any:
     return given[tensor.name] if tensor.name in given else _computed(tensor, needed, given)
 
 
-def _slice(op: Any) -> list[Any] | None:
+def _slice(op: GraphOperation) -> list[Any] | None:
     """Return the ops on which an op depends, itself included; None if one is stateful."""
     found: dict[str, Any] = {}
     work = [op]
@@ -177,10 +180,10 @@ def _slice(op: Any) -> list[Any] | None:
     return list(found.values())
 
 
-def _computed(tensor: Any, needed: Sequence[Any], given: Mapping[str, Any]) -> Any:
+def _computed(tensor: Tensor, needed: Sequence[Any], given: Mapping[str, Tensor]) -> Tensor:
     part = WholeGraph(tensor.graph).part([op.name for op in needed if op.type != "Placeholder"])
 
-    def body(*values: Any) -> Any:
+    def body(*values: Tensor) -> Tensor:
         known = dict(zip(given, values, strict=True))
         return importer.import_graph_def(part, input_map=known, return_elements=[tensor.name], name="")[0]
 

@@ -26,6 +26,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.session import current
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Timeline:
             _active = None
         self.save()
 
-    def record(self, plan: Plan, ranks: Sequence[int], stamps: Sequence[Any]) -> None:
+    def record(self, plan: Plan, ranks: Sequence[int], stamps: Sequence[Tensor]) -> None:
         """Add an op that records the time stamps of a step.
 
         Args:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, KerasModel, Tensor, TypeSpec
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.hooks import gradient_hooks
 from smdistributed.modelparallel.tensorflow.engine.inlining import inlining
@@ -35,7 +36,7 @@ class Result:
     """The type of a tensor; None for a Python value."""
     outputs: tuple[Output, ...]
     """The tensor's components in the graph, and `shared_rows` if it is an output."""
-    value: Any = None
+    value: object = None
     """The Python value."""
     shared_rows: int | Output = 0
     """For `tf.IndexedSlices`: number of leading rows whose lookups all microbatches share, as an int, `ALL_ROWS`, or
@@ -48,15 +49,15 @@ class Result:
 class Trace:
     """The step of one microbatch as a graph."""
 
-    graph: Any
+    graph: Graph
     nodes: Sequence[Node]
     tracer: Tracer
     inputs: dict[Output, int]
     """Placeholder -> its index among the flat leaves of the microbatch."""
-    captures: dict[Output, Any]
+    captures: dict[Output, Tensor]
     """Placeholder -> the captured tensor: a variable's handle, an eager tensor, or a tensor of the caller's graph."""
     results: Sequence[Result]
-    structure: Any
+    structure: object
     """The structure that the body returned, for `tf.nest.pack_sequence_as` with one leaf per result."""
     effects: Sequence[int]
     """Nodes that must run for their side effects."""
@@ -79,7 +80,7 @@ class Trace:
 
 def trace(
     body: Callable[..., Any],
-    specs: Sequence[Any],
+    specs: Sequence[TypeSpec | None],
     *,
     call: Callable[[Callable[..., Any], list[Any]], Any],
     automatic: bool,
@@ -124,20 +125,20 @@ def trace(
 class _Traced:
     """A traced graph, and the structure that the body returned."""
 
-    graph: Any
+    graph: Graph
     state: Tracer
-    structure: Any
+    structure: object
 
     def captures(self) -> dict[str, Any]:
         """Return name of a placeholder -> captured tensor."""
         return {internal.op.name: external for external, internal in self.graph.captures}
 
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[Tensor]:
         """Return the placeholders of the leaves."""
         captured = self.captures()
         return [tensor for tensor in self.graph.inputs if tensor.op.name not in captured]
 
-    def origins(self, specs: Sequence[Any], batch: Batch) -> tuple[Origins, Invariance]:
+    def origins(self, specs: Sequence[TypeSpec | None], batch: Batch) -> tuple[Origins, Invariance]:
         """Determine which tensors depend on the batch."""
         nodes = read_nodes(self.graph)
         index, inputs = {node.name: node.index for node in nodes}, self.inputs()
@@ -182,14 +183,14 @@ class _Traced:
 
 def _trace(
     body: Callable[..., Any],
-    specs: Sequence[Any],
+    specs: Sequence[TypeSpec | None],
     call: Callable[[Callable[..., Any], list[Any]], Any],
     automatic: bool,
 ) -> _Traced:
     converted = autograph_util.py_func_from_autograph(body)
     returned: list[Any] = []
 
-    def traced(*tensors: Any) -> list[Any]:
+    def traced(*tensors: Tensor) -> list[Tensor]:
         given = iter(tensors)
         leaves = [None if spec is None else next(given) for spec in specs]
         structure = call(converted, leaves)
@@ -205,7 +206,7 @@ def _trace(
     return _Traced(graph, state, returned[0])
 
 
-def _result(spec: Any, parts: Sequence[Any], shared: SharedRows | None, index: Mapping[str, int]) -> Result:
+def _result(spec: TypeSpec, parts: Sequence[Tensor], shared: SharedRows | None, index: Mapping[str, int]) -> Result:
     if shared is None:
         return Result(spec, tuple(_output(index, part) for part in parts))
     outputs = tuple(_output(index, part) for part in tf.nest.flatten(shared.slices, expand_composites=True))
@@ -216,7 +217,7 @@ def _result(spec: Any, parts: Sequence[Any], shared: SharedRows | None, index: M
 
 
 @contextmanager
-def _keeping_inputs(models: Sequence[Any]) -> Iterator[None]:
+def _keeping_inputs(models: Sequence[KerasModel]) -> Iterator[None]:
     """Preserve the inputs that models have recorded for `save_model`: this trace must not change them."""
     before = [model.__dict__.get("_smp_inputs") for model in models]
     try:
@@ -229,29 +230,29 @@ def _keeping_inputs(models: Sequence[Any]) -> Iterator[None]:
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
 
-def _output(index: Mapping[str, int], tensor: Any) -> Output:
+def _output(index: Mapping[str, int], tensor: Tensor) -> Output:
     return index[tensor.op.name], tensor.value_index
 
 
-def _skip_identity(tensor: Any) -> Any:
+def _skip_identity(tensor: Tensor) -> Tensor:
     # func_graph_from_py_func adds an Identity to each output, which would be placed elsewhere than its gradient.
     return tensor.op.inputs[0] if tensor.op.type == "Identity" and tensor.op.name.startswith("Identity") else tensor
 
 
-def _leaves(structure: Any) -> list[Any]:
+def _leaves(structure: object) -> list[Any]:
     return tf.nest.flatten(structure)
 
 
-def _is_tensor(leaf: Any) -> bool:
+def _is_tensor(leaf: object) -> bool:
     return tf.is_tensor(leaf) or resource_variable_ops.is_resource_variable(leaf)
 
 
-def _as_tensor(leaf: Any) -> Any:
+def _as_tensor(leaf: Any) -> Tensor:
     variable = tensorflow_variable(leaf)
     return tf.convert_to_tensor(variable) if resource_variable_ops.is_resource_variable(variable) else leaf
 
 
-def _spec_of(leaf: Any) -> Any:
+def _spec_of(leaf: Any) -> TypeSpec:
     # Do not read the variable: its value may be on another rank.
     variable = tensorflow_variable(leaf)
     if resource_variable_ops.is_resource_variable(variable):

@@ -6,10 +6,10 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.engine.nodes import Output
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, Variable
+from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
@@ -30,10 +30,12 @@ class _Sums:
     backward: float = 0.0
     ops: int = 0
     activations: dict[Output, int] = field(default_factory=dict)
-    variables: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
 
 
-def unit_graph(trace: Trace, variables: Sequence[Any], times: Mapping[str, Times] | None = None) -> graph.UnitGraph:
+def unit_graph(
+    trace: Trace, variables: Sequence[Variable], times: Mapping[str, Times] | None = None
+) -> graph.UnitGraph:
     """Return the units of a trace with exact bytes, and measured or estimated times.
 
     Args:
@@ -58,7 +60,7 @@ def _with_times(estimated: graph.UnitGraph, times: Mapping[str, Times]) -> graph
 
 
 class _Reader:
-    def __init__(self, trace: Trace, variables: Sequence[Any]) -> None:
+    def __init__(self, trace: Trace, variables: Sequence[Variable]) -> None:
         self.trace = trace
         self.nodes = trace.nodes
         self.tensors = {
@@ -98,7 +100,7 @@ class _Reader:
             loss_us=sum(n.work for n in self.nodes if self.unit[n.index] in (None, REPLICATED)),
         )
 
-    def _sources(self, here: str, node: Any) -> Iterator[tuple[str, Output]]:
+    def _sources(self, here: str, node: Node) -> Iterator[tuple[str, Output]]:
         """Yield the inputs of a forward node that come from other units."""
         if is_backward(node):
             return
@@ -109,7 +111,7 @@ class _Reader:
             if not is_backward(self.nodes[output[0]]):
                 yield str(source), output
 
-    def _add(self, unit: str, node: Any) -> None:
+    def _add(self, unit: str, node: Node) -> None:
         sums = self.sums[unit]
         sums.ops += 1
         if is_backward(node):
@@ -121,7 +123,7 @@ class _Reader:
             if variable is not None:
                 sums.variables[self.names[id(variable)]] = variable
 
-    def _keep_activations(self, node: Any) -> None:
+    def _keep_activations(self, node: Node) -> None:
         """Charge a unit for the forward tensors that a backward op uses, which are kept until then."""
         for output in node.inputs:
             while self.nodes[output[0]].type in _HANDED_ON and self.nodes[output[0]].inputs:
@@ -163,7 +165,7 @@ class _Reader:
         return _size(self.tensors[output])
 
 
-def _size(tensor: Any) -> int:
+def _size(tensor: Tensor) -> int:
     count = 1
     for size in tensor.shape.as_list() if tensor.shape.rank is not None else ():
         count *= size or 1

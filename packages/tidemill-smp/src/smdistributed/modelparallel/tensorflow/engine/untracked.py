@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
 from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
@@ -37,7 +38,7 @@ def untracked_variables(traced: Trace, assignment: Assignment, known: Iterable[A
     return found
 
 
-def _variable_of(handle: Any) -> tf.Variable | None:
+def _variable_of(handle: Tensor) -> tf.Variable | None:
     # TensorFlow records the variable on its handle.
     reference = getattr(handle, "_parent_trackable", None)
     owner = None if reference is None else reference()

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from types import ModuleType
-from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.legacy_keras import (
@@ -74,6 +73,6 @@ def _patches() -> list[Patch]:
     return patches
 
 
-def _is_keras_2(keras: Any) -> bool:
+def _is_keras_2(keras: ModuleType) -> bool:
     # tf_keras has no version attribute there, so check a class.
     return str(keras.Model.__module__).startswith("tf_keras")

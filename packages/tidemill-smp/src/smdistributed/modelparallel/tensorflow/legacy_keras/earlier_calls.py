@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasMetric
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["CallableList", "patches"]
@@ -24,18 +25,18 @@ class CallableList(list):  # type: ignore[type-arg]
         return self
 
 
-def patches(keras: Any) -> list[Patch]:
+def patches(keras: ModuleType) -> list[Patch]:
     """Return the patches for Keras 3."""
     reset_states = Patch(keras.metrics.Metric, "reset_states", _reset_states)
     return [reset_states, *_patches_of_optimizers(keras), *_patches_of_schedules(keras)]
 
 
-def _reset_states(self: Any) -> None:
+def _reset_states(self: KerasMetric) -> None:
     """Reset the metric, under the method's name in Keras 2."""
     self.reset_state()
 
 
-def _patches_of_optimizers(keras: Any) -> list[Patch]:
+def _patches_of_optimizers(keras: ModuleType) -> list[Patch]:
     """Return the patches for every optimizer class that defines `variables`."""
     found: dict[type, None] = {}
     for exported in vars(keras.optimizers).values():
@@ -50,7 +51,7 @@ def _callable(original: property) -> property:
     return property(lambda self: CallableList(getter(self)), doc=original.__doc__)
 
 
-def _patches_of_schedules(keras: Any) -> list[Patch]:
+def _patches_of_schedules(keras: ModuleType) -> list[Patch]:
     base = keras.optimizers.schedules.LearningRateSchedule
     classes = [c for c in vars(keras.optimizers.schedules).values() if isinstance(c, type) and issubclass(c, base)]
     return [Patch(c, "__init__", _named(c, vars(c)["__init__"])) for c in classes if "__init__" in vars(c)]
@@ -58,7 +59,7 @@ def _patches_of_schedules(keras: Any) -> list[Patch]:
 
 def _named(schedule: type, init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
-    def init_with_name(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init_with_name(self: object, *args: object, **kwargs: object) -> None:
         init(self, *args, **kwargs)
         if getattr(self, "name", schedule.__name__) is None:
             self.name = schedule.__name__

@@ -7,17 +7,19 @@ step each gradient is also marked for placement with its variable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.engine.hooks import tag_gradient
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["compute_gradients", "get_gradients", "patches", "patches_of_keras_2", "symbolic_gradients"]
 
 
-def get_gradients(optimizer: Any, loss: Any, params: Any) -> list[Any]:
+def get_gradients(optimizer: object, loss: Any, params: object) -> list[Any]:
     """Return the gradients of `loss`, as in the optimizers of Keras 2.
 
     Args:
@@ -45,7 +47,11 @@ def get_gradients(optimizer: Any, loss: Any, params: Any) -> list[Any]:
 
 
 def compute_gradients(
-    optimizer: Any, loss: Any, var_list: Any = None, grad_loss: Any = None, tape: tf.GradientTape | None = None
+    optimizer: object,
+    loss: Any,
+    var_list: object = None,
+    grad_loss: Tensor | None = None,
+    tape: tf.GradientTape | None = None,
 ) -> list[tuple[Any, Any]]:
     """Return pairs of gradient and variable for `apply_gradients`.
 
@@ -78,7 +84,9 @@ def compute_gradients(
     return list(zip(found, variables, strict=True))
 
 
-def symbolic_gradients(loss: Any, variables: Sequence[Any], grad_loss: Any = None, *, caller: str) -> list[Any]:
+def symbolic_gradients(
+    loss: Any, variables: Sequence[Variable], grad_loss: Tensor | None = None, *, caller: str
+) -> list[Any]:
     """Differentiate in the graph under construction.
 
     Args:
@@ -100,13 +108,13 @@ def symbolic_gradients(loss: Any, variables: Sequence[Any], grad_loss: Any = Non
     return [tag_gradient(gradient, source) for gradient, source in zip(grads, sources, strict=True)]
 
 
-def patches(keras: Any) -> list[Patch]:
+def patches(keras: ModuleType) -> list[Patch]:
     """Return the patches for Keras 3."""
     optimizer = keras.optimizers.Optimizer
     return [Patch(optimizer, "get_gradients", get_gradients), Patch(optimizer, "compute_gradients", compute_gradients)]
 
 
-def patches_of_keras_2(tf_keras: Any) -> list[Patch]:
+def patches_of_keras_2(tf_keras: ModuleType) -> list[Patch]:
     """Return the patches for tf_keras, whose two families of optimizers each have one of the methods."""
     optimizer, legacy = tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer
     return [
@@ -120,7 +128,9 @@ def patches_of_keras_2(tf_keras: Any) -> list[Patch]:
 def _or_original(original: Callable[..., Any]) -> Callable[..., Any]:
     # The method of tf_keras does not clip either, but requires a tape if the loss is a tensor. It still serves the
     # other cases, on which subclasses such as the one for loss scaling rely.
-    def compute_gradients_of_tensor(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def compute_gradients_of_tensor(
+        self: object, loss: Any, var_list: object = None, *args: object, **kwargs: Any
+    ) -> list[tuple[Gradient | None, Variable]]:
         if callable(loss) or args or kwargs.get("tape") is not None:
             return original(self, loss, var_list, *args, **kwargs)
         return compute_gradients(self, loss, var_list, kwargs.get("grad_loss"))
@@ -128,7 +138,7 @@ def _or_original(original: Callable[..., Any]) -> Callable[..., Any]:
     return compute_gradients_of_tensor
 
 
-def _variables_of(optimizer: Any, var_list: Any) -> Any:
+def _variables_of(optimizer: object, var_list: object) -> object:
     if var_list is not None:
         return var_list
     known = getattr(optimizer, "_trainable_variables", None)
@@ -140,7 +150,7 @@ def _variables_of(optimizer: Any, var_list: Any) -> Any:
     return known
 
 
-def _tf_variable(variable: Any) -> Any:
+def _tf_variable(variable: Any) -> Variable:
     # A Keras 3 variable is not a tf.Variable, but contains one.
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
@@ -20,9 +21,9 @@ class LegacyArguments:
     schedule `InverseTimeDecay(learning_rate, decay_steps=1, decay_rate=decay)`.
     """
 
-    _keras: Any
+    _keras: ModuleType
 
-    def __init__(self, *args: Any, lr: Any = None, decay: float | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: object, lr: Any = None, decay: float | None = None, **kwargs: object) -> None:
         """Accept the current arguments, `lr` and `decay`."""
         if lr is not None:
             if args or "learning_rate" in kwargs:
@@ -53,7 +54,7 @@ class LegacyArguments:
         self.learning_rate = value
 
 
-def patches(keras: Any, namespaces: Sequence[Any]) -> list[Patch]:
+def patches(keras: ModuleType, namespaces: Sequence[Any]) -> list[Patch]:
     """Return the patches for Keras 3, whose legacy classes raise when called."""
     classes = {name: _legacy(keras, getattr(keras.optimizers, name)) for name in NAMES}
     # For isinstance: every current optimizer counts as a legacy one.
@@ -61,7 +62,7 @@ def patches(keras: Any, namespaces: Sequence[Any]) -> list[Patch]:
     return [Patch(space.optimizers.legacy, name, new) for space in namespaces for name, new in classes.items()]
 
 
-def _legacy(keras: Any, modern: type) -> type:
+def _legacy(keras: ModuleType, modern: type) -> type:
     # Use the module of the current class, so that saved models can be loaded with and without smp.
     body = {"__doc__": modern.__doc__, "__module__": modern.__module__, "_keras": keras}
     return type(modern.__name__, (LegacyArguments, modern), body)

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["Patch"]
 
-_ABSENT: Any = object()
+_ABSENT: object = object()
 
 
 @dataclass
@@ -17,8 +17,8 @@ class Patch:
     target: Any
     """A module or a class."""
     name: str
-    new: Any
-    _old: Any = field(default=_ABSENT, init=False)
+    new: object
+    _old: object = field(default=_ABSENT, init=False)
 
     def apply(self) -> None:
         """Set the attribute."""

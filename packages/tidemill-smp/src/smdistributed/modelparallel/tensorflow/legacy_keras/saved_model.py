@@ -12,6 +12,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, TensorLike
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
 __all__ = ["LoadedModel", "LoadedSignature", "patches"]
@@ -68,7 +69,7 @@ class LoadedModel:
             name: LoadedSignature(function) for name, function in self._loaded.signatures.items()
         }
 
-    def __call__(self, inputs: Any, training: Any = None) -> Any:
+    def __call__(self, inputs: Any, training: bool | None = None) -> Any:
         """Compute the outputs of a batch.
 
         Args:
@@ -87,7 +88,7 @@ class LoadedModel:
             )
         return self._serve(inputs)
 
-    def predict(self, x: Any, batch_size: int = 32) -> Any:
+    def predict(self, x: object, batch_size: int = 32) -> Any:
         """Predict the outputs for an array, in batches.
 
         Args:
@@ -132,7 +133,7 @@ def patches(namespaces: Sequence[Any]) -> list[Patch]:
 
 def _or_saved_model(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def load_model(filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    def load_model(filepath: object, *args: object, **kwargs: object) -> KerasModel | LoadedModel:
         if isinstance(filepath, (str, os.PathLike)):
             path = os.fspath(filepath)
             if tf.io.gfile.exists(f"{path.rstrip('/')}/saved_model.pb"):
@@ -147,7 +148,7 @@ def _rows(inputs: Any, start: int, stop: int) -> Any:
     return tf.nest.pack_sequence_as(inputs, flat)
 
 
-def _join(*parts: Any) -> Any:
+def _join(*parts: TensorLike) -> np.ndarray:
     return np.concatenate([np.asarray(part) for part in parts])
 
 

@@ -15,15 +15,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers import base_optimizer
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
@@ -44,6 +45,33 @@ _LISTS = ("_model_variables_moving_average", "_accumulated_gradients")
 """Lists with one entry per trainable variable over which an optimizer iterates."""
 _PLACES = "_smp_places"
 """Attribute of an optimizer during `apply`: the indices of its gradients among all gradients, and their number."""
+
+
+class _Optimizer(Optimizer, Protocol):
+    """The members of Keras 3's optimizers that the patches use."""
+
+    use_ema: bool
+    ema_overwrite_frequency: int | None
+    gradient_accumulation_steps: int | None
+    clipnorm: float | None
+    global_clipnorm: float | None
+    _iterations: Variable
+    _learning_rate: object
+    _trainable_variables: Sequence[Variable]
+    _variables: Sequence[Variable]
+
+    @property
+    def name(self) -> str: ...
+    def _backend_apply_gradients(self, grads: Sequence[Gradient], trainable_variables: Sequence[Variable]) -> None: ...
+
+
+class _LossScaleOptimizer(_Optimizer, Protocol):
+    dynamic_scale: Variable
+    initial_scale: float
+    inner_optimizer: _Optimizer
+    step_counter: Variable
+
+    def add_variable(self, **options: object) -> Variable: ...
 
 
 def install(is_distributed: Callable[[Any], bool]) -> None:
@@ -79,7 +107,9 @@ def _patch(kind: type, attribute: str, new: Callable[..., Any], *, name: str | N
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
-def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
+def _apply(
+    self: _Optimizer, grads: Iterable[Gradient | None], trainable_variables: Iterable[Variable] | None = None
+) -> None:
     original = _originals["apply"]
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
@@ -105,28 +135,30 @@ def _apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
         _all_gather_updates(self, grads, variables, sharding)
 
 
-def _build(self: Any, variables: list[Any]) -> None:
+def _build(self: _Optimizer, variables: list[Variable]) -> None:
     if not self.built:
         with base_optimizer.backend.name_scope(self.name, caller=self):
             self.build(variables)
         self.built = True
 
 
-def _require_shardable(self: Any) -> None:
+def _require_shardable(self: _Optimizer) -> None:
     if type(self).__module__.startswith("keras."):
         return  # their variables other than slots are equal in all replicas
     common = (self._iterations, self._learning_rate)
     slots.require_known(self, [one for one in self._variables if all(one is not other for other in common)])
 
 
-def _apply_nothing(self: Any) -> None:
+def _apply_nothing(self: _Optimizer) -> None:
     """Join the collective decisions of all ranks and update the step counter."""
     with base_optimizer.backend.name_scope(self.name, caller=self):
         self._backend_apply_gradients([], [])
     self._iterations.assign_add(1)
 
 
-def _averaged(grads: list[Any], variables: list[Any], sharding: slots.Sharding | None, session: Session) -> list[Any]:
+def _averaged(
+    grads: list[Gradient | None], variables: list[Variable], sharding: slots.Sharding | None, session: Session
+) -> list[Gradient | None]:
     if not session.config.ddp or getattr(_local, "averaged", False):
         return grads
     if sharding is None:
@@ -134,13 +166,15 @@ def _averaged(grads: list[Any], variables: list[Any], sharding: slots.Sharding |
     return sharding.average_owned(grads, variables)
 
 
-def _all_gather_updates(self: Any, grads: Sequence[Any], variables: Sequence[Any], sharding: slots.Sharding) -> None:
+def _all_gather_updates(
+    self: _Optimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], sharding: slots.Sharding
+) -> None:
     """Send the variables that this replica updated to the other replicas, and receive theirs."""
     is_overwriting = self.use_ema and self.ema_overwrite_frequency  # also variables without gradients
     updated = [variable for grad, variable in zip(grads, variables, strict=True) if grad is not None or is_overwriting]
     steps = None if is_overwriting else self.gradient_accumulation_steps
 
-    def send() -> Any:
+    def send() -> Tensor:
         sharding.all_gather(updated)
         return tf.constant(True)
 
@@ -151,7 +185,9 @@ def _all_gather_updates(self: Any, grads: Sequence[Any], variables: Sequence[Any
 
 
 @contextmanager
-def _with_places(self: Any, grads: Sequence[Any], variables: Sequence[Any], here: Sequence[int]) -> Iterator[None]:
+def _with_places(
+    self: _Optimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], here: Sequence[int]
+) -> Iterator[None]:
     places = [
         place
         for place in here
@@ -165,7 +201,7 @@ def _with_places(self: Any, grads: Sequence[Any], variables: Sequence[Any], here
 
 
 @contextmanager
-def _without_remote_entries(self: Any) -> Iterator[None]:
+def _without_remote_entries(self: _Optimizer) -> Iterator[None]:
     """Replace remote variables by None in the optimizer's lists: the optimizer skips None."""
     before = {name: vars(self)[name] for name in _LISTS if vars(self).get(name)}
     for name, entries in before.items():
@@ -176,7 +212,7 @@ def _without_remote_entries(self: Any) -> Iterator[None]:
         vars(self).update(before)
 
 
-def _overwrite_with_averages(self: Any, trainable_variables: Sequence[Any]) -> None:
+def _overwrite_with_averages(self: _Optimizer, trainable_variables: Sequence[Variable]) -> None:
     averages = vars(self)["_model_variables_moving_average"]
     pairs = [
         (variable, average)
@@ -196,20 +232,20 @@ def _overwrite_with_averages(self: Any, trainable_variables: Sequence[Any]) -> N
 # --- clipping ---------------------------------------------------------------------------------------------------------
 
 
-def _clip_gradients(self: Any, grads: Sequence[Any]) -> Any:
+def _clip_gradients(self: _Optimizer, grads: Sequence[Gradient | None]) -> Sequence[Gradient | None]:
     if _PLACES not in vars(self) or not _clips_by_global_norm(self):
         return _originals["_clip_gradients"](self, grads)
     # As in Keras, sparse gradients become dense here, which sums repeated rows.
     return [tf.convert_to_tensor(grad) for grad in scaled_to(_global_norm(self, grads), self.global_clipnorm, grads)]
 
 
-def _clips_by_global_norm(self: Any) -> bool:
+def _clips_by_global_norm(self: _Optimizer) -> bool:
     if (current().config.partitions == 1 and slots.sharding_of(self) is None) or (self.clipnorm and self.clipnorm > 0):
         return False
     return bool(self.global_clipnorm and self.global_clipnorm > 0)
 
 
-def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
+def _global_norm(self: _Optimizer, grads: Sequence[Gradient | None]) -> Tensor:
     places, total = vars(self)[_PLACES]
     return global_norm_of(grads, places, total, slots.groups_of_others(current(), slots.sharding_of(self)))
 
@@ -217,7 +253,9 @@ def _global_norm(self: Any, grads: Sequence[Any]) -> Any:
 # --- loss scaling -----------------------------------------------------------------------------------------------------
 
 
-def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> None:
+def _apply_scaled(
+    self: _LossScaleOptimizer, grads: Iterable[Gradient | None], trainable_variables: Iterable[Variable] | None = None
+) -> None:
     grads = list(grads)
     variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
     session = slots.shared_session(variables)
@@ -233,7 +271,7 @@ def _apply_scaled(self: Any, grads: Any, trainable_variables: Any = None) -> Non
         _local.averaged = before
 
 
-def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
+def _check_finite(self: _LossScaleOptimizer, grads: Sequence[Gradient | None]) -> Tensor:
     some = any(grad is not None for grad in grads)
     finite = _originals["check_finite"](self, grads) if some else tf.constant(True)
     session = slots.shared_session(self._trainable_variables)
@@ -243,7 +281,7 @@ def _check_finite(self: Any, grads: Sequence[Any]) -> Any:
     return finite
 
 
-def _scale_loss(self: Any, loss: Any) -> Any:
+def _scale_loss(self: _LossScaleOptimizer, loss: Tensor) -> Tensor:
     # A step is traced once, maybe before the optimizer is built: it must read a variable, not capture the first scale.
     if tracer() is not None and not self.built:
         if not hasattr(self, "dynamic_scale"):
@@ -252,7 +290,7 @@ def _scale_loss(self: Any, loss: Any) -> Any:
     return _originals["scale_loss"](self, loss)
 
 
-def _add_scale(self: Any) -> None:
+def _add_scale(self: _LossScaleOptimizer) -> None:
     with tf.init_scope():
         self.step_counter = self.add_variable(
             shape=(), dtype="int", initializer="zeros", aggregation="none", name="step_counter"
@@ -266,7 +304,7 @@ def _add_scale(self: Any) -> None:
         )
 
 
-def _build_scaled(self: Any, var_list: Any) -> None:
+def _build_scaled(self: _LossScaleOptimizer, var_list: Sequence[Variable]) -> None:
     if hasattr(self, "dynamic_scale"):
         self.inner_optimizer.build(var_list)
         base_optimizer.BaseOptimizer.build(self, var_list)
@@ -277,12 +315,14 @@ def _build_scaled(self: Any, var_list: Any) -> None:
 # --- slots ------------------------------------------------------------------------------------------------------------
 
 
-def _prepare_and_build(self: Any, variables: Any) -> None:
+def _prepare_and_build(self: _Optimizer, variables: Sequence[Variable]) -> None:
     slots.prepare(self, variables)
     _originals["build"](self, variables)
 
 
-def _add_variable_from_reference(self: Any, reference_variable: Any, *args: Any, **kwargs: Any) -> Any:
+def _add_variable_from_reference(
+    self: _Optimizer, reference_variable: Variable, *args: object, **kwargs: object
+) -> Variable:
     original = _originals["add_variable_from_reference"]
     if slots.is_kept_here(self, reference_variable):
         slot = original(self, reference_variable, *args, **kwargs)
@@ -293,7 +333,7 @@ def _add_variable_from_reference(self: Any, reference_variable: Any, *args: Any,
     return slot
 
 
-def _build_adafactor(self: Any, var_list: Any) -> None:
+def _build_adafactor(self: Any, var_list: Sequence[Variable]) -> None:
     if self.built:
         return
     made = Deferred()
@@ -306,6 +346,6 @@ def _build_adafactor(self: Any, var_list: Any) -> None:
     made.initialize(lambda slot: not is_remote(slot))
 
 
-def _build_schedule_free(self: Any, var_list: Any) -> None:
+def _build_schedule_free(self: _Optimizer, var_list: Sequence[Variable]) -> None:
     with dropping_remote_values():  # each slot is initialized with the value of its variable
         _originals["build_schedule_free"](self, var_list)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Variable
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import all_gather, average_owned
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
@@ -50,7 +51,7 @@ def install(is_of_model: Callable[[Any], bool]) -> None:
     _predicates[:] = [is_of_model]
 
 
-def is_distributed(variables: Iterable[Any]) -> bool:
+def is_distributed(variables: Iterable[Variable]) -> bool:
     """Return whether any of the variables belongs to a partitioned model."""
     return any(map(_predicates[0], variables))
 
@@ -70,7 +71,7 @@ class Sharding:
         self._owners: dict[str, int] = {}
         self._loads_bytes = [0] * session.dp_group.size
 
-    def assign_owners(self, variables: Iterable[Any]) -> None:
+    def assign_owners(self, variables: Iterable[Variable]) -> None:
         """Assign variables without an owner: the largest first, each to the replica that owns the fewest bytes."""
         fresh = [inner for inner in map(tensorflow_variable, variables) if inner._unique_id not in self._owners]
         sizes = [inner.shape.num_elements() * inner.dtype.size for inner in fresh]
@@ -79,20 +80,20 @@ class Sharding:
             self._owners[fresh[place]._unique_id] = replica
             self._loads_bytes[replica] += sizes[place]
 
-    def owner(self, variable: Any) -> int | None:
+    def owner(self, variable: Variable) -> int | None:
         """Return the replica that owns a variable; None for a variable of another partition."""
         return self._owners.get(tensorflow_variable(variable)._unique_id)
 
-    def other_owner(self, variable: Any) -> int | None:
+    def other_owner(self, variable: Variable) -> int | None:
         """Return the replica that owns a variable; None if this replica does."""
         owner = self.owner(variable)
         return None if owner == self.rank else owner
 
-    def average_owned(self, gradients: Sequence[Any], variables: Iterable[Any]) -> list[Any]:
+    def average_owned(self, gradients: Sequence[Gradient | None], variables: Iterable[Variable]) -> list[Any]:
         """Average over the replicas the gradients of variables that this one owns; return the others unchanged."""
         return average_owned(gradients, [self.owner(variable) for variable in variables], self._session)
 
-    def all_gather(self, variables: Iterable[Any]) -> None:
+    def all_gather(self, variables: Iterable[Variable]) -> None:
         """Assign to each variable its owner's value; collective over the replicas."""
         here = [tensorflow_variable(variable) for variable in variables if not is_remote(variable)]
         pairs = [(variable, owner) for variable in here if (owner := self.owner(variable)) is not None]
@@ -103,7 +104,7 @@ class Sharding:
         return self._session.world.name_of(self._session.dp_group.ranks[replica])
 
 
-def shared_session(variables: Sequence[Any]) -> Session | None:
+def shared_session(variables: Sequence[Variable]) -> Session | None:
     """Return the session if updating the variables involves other ranks, else None; inside a step it does not."""
     if not is_initialized() or tracer() is not None:
         return None
@@ -123,7 +124,7 @@ def groups_of_others(session: Session, sharding: Sharding | None) -> list[Tensor
 class _OptimizerState:
     """State tracked per optimizer: its variables, their slots, and the sharding plan, if any."""
 
-    variables: list[weakref.ref[Any]] = field(default_factory=list)
+    variables: list[weakref.ref[Variable]] = field(default_factory=list)
     """The variables that the optimizer was built with."""
     slots: dict[int, tuple[weakref.ref[Any], weakref.ref[Any]]] = field(default_factory=dict)
     """id of a slot -> (variable, slot)."""
@@ -133,7 +134,7 @@ class _OptimizerState:
 _states: weakref.WeakKeyDictionary[Any, _OptimizerState] = weakref.WeakKeyDictionary()
 
 
-def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
+def prepare(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Decide, as far as known, which rank keeps the slots of `variables`, before the slots are created."""
     state = _state_of(optimizer)
     known = {id(ref()) for ref in state.variables}
@@ -142,30 +143,30 @@ def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
     _place_slots(state)
 
 
-def is_kept_here(optimizer: Any, variable: Any) -> bool:
+def is_kept_here(optimizer: Optimizer, variable: Variable) -> bool:
     """Return whether this rank keeps the slots of a variable."""
     return is_updated_here(variable, _state_of(optimizer).sharding)
 
 
-def add(optimizer: Any, variable: Any, slot: Any) -> None:
+def add(optimizer: Optimizer, variable: Variable, slot: Variable) -> None:
     """Record a new slot; free its memory if another rank keeps it."""
     inner = tensorflow_variable(slot)
     _state_of(optimizer).slots[id(inner)] = weakref.ref(tensorflow_variable(variable)), weakref.ref(inner)
     _release(_state_of(optimizer), tensorflow_variable(variable), inner)
 
 
-def sharding_of(optimizer: Any) -> Sharding | None:
+def sharding_of(optimizer: Optimizer) -> Sharding | None:
     """Return the sharding plan of an optimizer that has slots; None if its replicas do not shard them."""
     state = _states.get(optimizer)
     return state.sharding if state is not None and state.slots else None
 
 
-def replica_of(slot: Any) -> int | None:
+def replica_of(slot: Variable) -> int | None:
     """Return the replica that keeps a slot; None if this replica does, or if the replicas do not shard the slot."""
     return getattr(tensorflow_variable(slot), _REPLICA, None)
 
 
-def is_updated_here(variable: Any, sharding: Sharding | None) -> bool:
+def is_updated_here(variable: Variable, sharding: Sharding | None) -> bool:
     """Return whether this rank updates a variable, given the sharding plan of its optimizer."""
     return not is_remote(variable) and (sharding is None or sharding.other_owner(variable) is None)
 
@@ -176,7 +177,7 @@ def release_remote_slots() -> None:
         _place_slots(state)
 
 
-def require_known(optimizer: Any, variables: Iterable[Any]) -> None:
+def require_known(optimizer: Optimizer, variables: Iterable[Variable]) -> None:
     """Refuse a custom optimizer with state that cannot be sharded.
 
     Args:
@@ -217,7 +218,7 @@ def require_outside_a_step() -> None:
         _log.warning("smp: %s: it updates once per microbatch, each time by one of them; %s", what, better)
 
 
-def _state_of(optimizer: Any) -> _OptimizerState:
+def _state_of(optimizer: Optimizer) -> _OptimizerState:
     return _states.setdefault(optimizer, _OptimizerState())
 
 
@@ -234,7 +235,7 @@ def _place_slots(state: _OptimizerState) -> None:
             _release(state, variable, slot)
 
 
-def _release(state: _OptimizerState, variable: Any, slot: Any) -> None:
+def _release(state: _OptimizerState, variable: Variable, slot: Variable) -> None:
     if is_remote(variable):
         make_remote(slot, variable._smp_owner)
     elif state.sharding is not None and (owner := state.sharding.other_owner(variable)) is not None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
+    Gradient,
+    Optimizer,
+    Tensor,
+    TensorShape,
+    Variable,
+)
 from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scaled_to
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
@@ -18,6 +25,23 @@ from smdistributed.modelparallel.tensorflow.session import Session
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
 __all__ = ["install"]
+
+
+class _Optimizer(Optimizer, Protocol):
+    """The members of both families of optimizers that the patches use."""
+
+    global_clipnorm: float | None
+    _slot_names: list[str]
+    _slots: dict[str, dict[str, Variable]]
+    _variables: list[Variable]
+    _weights: list[Variable]
+
+    def _create_all_weights(self, variables: Sequence[Variable]) -> None: ...
+
+
+class _NamedVariable(Variable, Protocol):
+    _shared_name: str
+    _unique_id: str
 
 
 def install(is_distributed: Callable[[Any], bool]) -> None:
@@ -41,7 +65,13 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
 
 
 def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any]], None]) -> Callable[..., Any]:
-    def apply_gradients(self: Any, grads_and_vars: Any, name: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(
+        self: _Optimizer,
+        grads_and_vars: Iterable[tuple[Gradient | None, Variable]],
+        name: str | None = None,
+        *args: object,
+        **kwargs: object,
+    ) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
         slots.require_outside_a_step()
@@ -71,12 +101,14 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
     return apply_gradients
 
 
-def _make_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+def _make_slots(optimizer: _Optimizer, variables: Sequence[Variable]) -> None:
     is_modern = isinstance(optimizer, tf.keras.optimizers.Optimizer)
     _prepare(optimizer, variables, None, _build if is_modern else _create_slots)
 
 
-def _prepare(self: Any, variables: Sequence[Any], name: Any, make: Callable[[Any, Sequence[Any]], None]) -> None:
+def _prepare(
+    self: _Optimizer, variables: Sequence[Variable], name: str | None, make: Callable[[Any, Sequence[Any]], None]
+) -> None:
     """Create the slots of all variables, also of those without a gradient here: all ranks have the same list."""
     slots.prepare(self, variables)
     with tf.name_scope(name or getattr(self, "_name", None) or "optimizer"), tf.init_scope():
@@ -85,7 +117,7 @@ def _prepare(self: Any, variables: Sequence[Any], name: Any, make: Callable[[Any
 
 @contextmanager
 def _clipping_by_all(
-    optimizer: Any, gradients: Sequence[Any], here: Sequence[int], groups: Sequence[TensorGroup]
+    optimizer: _Optimizer, gradients: Sequence[Gradient | None], here: Sequence[int], groups: Sequence[TensorGroup]
 ) -> Iterator[list[Any]]:
     """Clip the gradients of variables updated here by the global norm; the optimizer does not clip again inside."""
     clip_norm = getattr(optimizer, "global_clipnorm", None)
@@ -103,7 +135,7 @@ def _clipping_by_all(
         optimizer.global_clipnorm = clip_norm
 
 
-def _refuse_nadam_of_a_part(optimizer: Any, session: Session) -> None:
+def _refuse_nadam_of_a_part(optimizer: _Optimizer, session: Session) -> None:
     # In a graph, Nadam multiplies its product of rates once per variable it receives, minus one: here not all of them.
     if session.config.partitions > 1 and _is_nadam(optimizer) and hasattr(optimizer, "_index_dict"):
         raise SMPUsageError(
@@ -112,11 +144,11 @@ def _refuse_nadam_of_a_part(optimizer: Any, session: Session) -> None:
         )
 
 
-def _is_nadam(optimizer: Any) -> bool:
+def _is_nadam(optimizer: _Optimizer) -> bool:
     return any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
 
 
-def _require_shardable_optimizer(optimizer: Any) -> None:
+def _require_shardable_optimizer(optimizer: _Optimizer) -> None:
     is_nadam = _is_nadam(optimizer)
     if getattr(optimizer, "use_ema", False) or is_nadam:
         what = "the product of rates that Nadam" if is_nadam else "the averages of weights (use_ema) that optimizers"
@@ -130,18 +162,22 @@ def _require_shardable_optimizer(optimizer: Any) -> None:
         slots.require_known(optimizer, [one for one in kept if all(one is not other for other in common)])
 
 
-def _build(optimizer: Any, variables: Sequence[Any]) -> None:
+def _build(optimizer: _Optimizer, variables: Sequence[Variable]) -> None:
     optimizer.build(variables)
 
 
-def _create_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+def _create_slots(optimizer: _Optimizer, variables: Sequence[Variable]) -> None:
     optimizer._create_all_weights(variables)
 
 
 def _adding_from_reference(original: Callable[..., Any]) -> Callable[..., Any]:
     def add_variable_from_reference(
-        self: Any, model_variable: Any, variable_name: str, shape: Any = None, initial_value: Any = None
-    ) -> Any:
+        self: _Optimizer,
+        model_variable: _NamedVariable,
+        variable_name: str,
+        shape: TensorShape | None = None,
+        initial_value: Tensor | None = None,
+    ) -> Variable:
         if slots.is_kept_here(self, model_variable):
             slot = original(self, model_variable, variable_name, shape, initial_value)
         else:
@@ -154,7 +190,13 @@ def _adding_from_reference(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
-    def add_slot(self: Any, var: Any, slot_name: str, initializer: Any = "zeros", shape: Any = None) -> Any:
+    def add_slot(
+        self: _Optimizer,
+        var: _NamedVariable,
+        slot_name: str,
+        initializer: object = "zeros",
+        shape: TensorShape | None = None,
+    ) -> Variable:
         if slots.is_kept_here(self, var):
             slot = original(self, var, slot_name, initializer, shape)
             slots.add(self, var, slot)
@@ -172,12 +214,12 @@ def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing_over_remote(original: Callable[..., Any]) -> Callable[..., Any]:
-    def overwrite(self: Any, var_list: Sequence[Any]) -> Any:
+    def overwrite(self: _Optimizer, var_list: Sequence[Variable]) -> object:
         return original(self, [variable for variable in var_list if not is_remote(variable)])
 
     return overwrite
 
 
-def _without_memory(variable: Any, name: str, shape: Any) -> Any:
+def _without_memory(variable: Variable, name: str, shape: TensorShape | None) -> Variable:
     inner = tensorflow_variable(variable)
     return without_memory(inner.shape if shape is None else shape, inner.dtype, name, trainable=False)

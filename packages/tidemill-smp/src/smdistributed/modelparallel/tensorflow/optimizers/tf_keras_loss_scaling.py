@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
@@ -40,7 +41,9 @@ def install(prepare: Callable[[Any, Sequence[Any]], None]) -> None:
 def _applying_together(
     original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any]], None], scalers: Any
 ) -> Callable[..., Any]:
-    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(
+        self: Any, grads_and_vars: Iterable[tuple[Gradient | None, Variable]], *args: object, **kwargs: object
+    ) -> Tensor:
         pairs = list(grads_and_vars)
         grads, variables = [grad for grad, _ in pairs], [variable for _, variable in pairs]
         session = slots.shared_session(variables)
@@ -59,16 +62,18 @@ def _applying_together(
     return apply_gradients
 
 
-def _applied(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Callable[[], Any]:
-    def apply() -> Any:
+def _applied(
+    optimizer: Optimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable]
+) -> Callable[[], Any]:
+    def apply() -> Tensor:
         optimizer.apply_gradients(zip(grads, variables, strict=True))
         return tf.constant(True)
 
     return apply
 
 
-def _counted(optimizer: Any) -> Callable[[], Any]:
-    def count() -> Any:
+def _counted(optimizer: Optimizer) -> Callable[[], Any]:
+    def count() -> Tensor:
         optimizer.iterations.assign_add(1)
         return tf.constant(False)
 
@@ -95,7 +100,7 @@ def _using_groups(groups: Sequence[TensorGroup]) -> Iterator[None]:
 
 
 def _on_all_ranks(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def is_all_finite(grads: Any) -> Any:
+    def is_all_finite(grads: Sequence[Gradient | None]) -> Tensor:
         some = any(grad is not None for grad in grads)
         finite = original(grads) if some else tf.constant(True)
         for group in getattr(_local, "groups", ()):

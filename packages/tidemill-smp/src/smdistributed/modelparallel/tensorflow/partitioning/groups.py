@@ -15,7 +15,7 @@ Complexity: linear in units and edges, with a logarithm for the ordering.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -114,42 +114,60 @@ def _joined(graph: UnitGraph) -> list[int]:
 
 
 def _without_cycles(graph: UnitGraph, joined: list[int]) -> list[int]:
-    """Join strongly connected components by Tarjan's algorithm, with an explicit stack instead of recursion."""
+    """Join strongly connected components."""
     targets: dict[int, list[int]] = {root: [] for root in joined}
     for edge in graph.edges:
         source, target = joined[graph.index[edge.source]], joined[graph.index[edge.target]]
         if source != target:
             targets[source].append(target)
-    number: dict[int, int] = {}
-    low: dict[int, int] = {}
-    open_: list[int] = []
-    component: dict[int, int] = {}
-    for start in targets:
-        if start in number:
-            continue
-        walk = [(start, iter(targets[start]))]
-        number[start] = low[start] = len(number)
-        open_.append(start)
+    component = _Components(targets).of
+    return [component[root] for root in joined]
+
+
+class _Components:
+    """The strongly connected components of a graph, by Tarjan's algorithm with a stack instead of recursion."""
+
+    def __init__(self, targets: Mapping[int, Sequence[int]]) -> None:
+        self.of: dict[int, int] = {}
+        """Node -> the smallest node of its component."""
+        self._targets = targets
+        self._number: dict[int, int] = {}
+        self._low: dict[int, int] = {}
+        self._open: list[int] = []
+        for start in targets:
+            if start not in self._number:
+                self._walk(start)
+
+    def _walk(self, start: int) -> None:
+        walk = [(start, self._enter(start))]
         while walk:
             node, rest = walk[-1]
-            for target in rest:
-                if target not in number:
-                    number[target] = low[target] = len(number)
-                    open_.append(target)
-                    walk.append((target, iter(targets[target])))
-                    break
-                if target not in component:
-                    low[node] = min(low[node], number[target])
+            fresh = self._next_fresh(node, rest)
+            if fresh is not None:
+                walk.append((fresh, self._enter(fresh)))
             else:
                 walk.pop()
-                if walk:
-                    low[walk[-1][0]] = min(low[walk[-1][0]], low[node])
-                if low[node] == number[node]:
-                    size = open_.index(node)
-                    name = min(open_[size:])
-                    component.update(dict.fromkeys(open_[size:], name))
-                    del open_[size:]
-    return [component[root] for root in joined]
+                self._leave(node, walk[-1][0] if walk else node)
+
+    def _enter(self, node: int) -> Iterator[int]:
+        self._number[node] = self._low[node] = len(self._number)
+        self._open.append(node)
+        return iter(self._targets[node])
+
+    def _next_fresh(self, node: int, rest: Iterator[int]) -> int | None:
+        for target in rest:
+            if target not in self._number:
+                return target
+            if target not in self.of:
+                self._low[node] = min(self._low[node], self._number[target])
+        return None
+
+    def _leave(self, node: int, above: int) -> None:
+        self._low[above] = min(self._low[above], self._low[node])
+        if self._low[node] == self._number[node]:
+            begin = self._open.index(node)
+            self.of.update(dict.fromkeys(self._open[begin:], min(self._open[begin:])))
+            del self._open[begin:]
 
 
 def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:

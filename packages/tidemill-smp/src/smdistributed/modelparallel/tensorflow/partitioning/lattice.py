@@ -239,18 +239,23 @@ class Slices:
         self.whole: list[np.ndarray] = [np.zeros(0, bool)] * size
         for i in range(size - 1, -1, -1):
             for k in sorted(place[n] for n in neighbors[at[i]]):
-                if k > i and (ring := self._path(i, k)) is not None:
-                    a, b = max(pairwise(ring), key=max)
-                    if max(a, b) <= k:
-                        continue
-                    self._forest[a].discard(b)
-                    self._forest[b].discard(a)
-                    ends[max(a, b)] -= 1
                 if k > i:
-                    self._forest[i].add(k)
-                    self._forest[k].add(i)
-                    ends[k] += 1
+                    self._connect(i, k, ends)
             self.whole[i] = np.arange(1, size - i + 1) - np.cumsum(ends[i:]) == 1
+
+    def _connect(self, i: int, k: int, ends: np.ndarray) -> None:
+        """Add the edge from place `i` to `k > i` unless it closes a cycle whose right ends all are at most `k`."""
+        ring = self._path(i, k)
+        if ring is not None:
+            a, b = max(pairwise(ring), key=max)
+            if max(a, b) <= k:
+                return
+            self._forest[a].discard(b)
+            self._forest[b].discard(a)
+            ends[max(a, b)] -= 1
+        self._forest[i].add(k)
+        self._forest[k].add(i)
+        ends[k] += 1
 
     def _path(self, start: int, goal: int) -> list[int] | None:
         came = {start: start}

@@ -181,7 +181,7 @@ def _check_amount(value: float, what: str) -> None:
         raise SMPPartitionError(f"{what} is {value!r}: expected a finite number, 0 or more")
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -9,8 +9,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPError, SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, Variable
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.optimizers.slots import is_sharding
 from smdistributed.modelparallel.tensorflow.session import Session
@@ -27,14 +30,14 @@ __all__ = ["Values", "on_first_rank"]
 class Values:
     """Provides the values of remote variables on the gathering rank."""
 
-    def __init__(self, session: Session, variables: Sequence[Any], holders: Sequence[int]) -> None:
+    def __init__(self, session: Session, variables: Sequence[Variable], holders: Sequence[int]) -> None:
         """Fetch variables from `holders`, which contains a global rank per variable."""
         self._objects = session.objects
         self._variables = variables
         self._holders = holders
         self._numbers = {id(variable): number for number, variable in enumerate(variables)}
 
-    def value(self, variable: RemoteVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> Tensor:
         """Return the value from the rank that holds the variable."""
         return tf.convert_to_tensor(self.fetch(self.number(variable)))
 
@@ -52,7 +55,7 @@ class Values:
             variable._refuse("save")
         return self._numbers[id(variable)]
 
-    def fetch(self, number: int) -> Any:
+    def fetch(self, number: int) -> np.ndarray:
         """Return the value of the variable of that index, as an array."""
         holder = self._holders[number]
         doing = f"fetch {self._variables[number].name} from rank {holder}"
@@ -61,7 +64,7 @@ class Values:
 
 
 def on_first_rank(
-    session: Session, variables: Sequence[Any], work: Callable[[Values], Any], *, doing: str, error: type[SMPError]
+    session: Session, variables: Sequence[Variable], work: Callable[[Values], Any], *, doing: str, error: type[SMPError]
 ) -> None:
     """Call `work` on the first rank of the first replica, while the others send it the values it requests. Collective.
 
@@ -75,7 +78,7 @@ def on_first_rank(
     Raises:
         SMPUsageError: If variables have no values before the first step.
     """
-    failure, text = None, None
+    failure = None
     inner = [tensorflow_variable(variable) for variable in variables]
     for lacking in session.world_group.allgather_objects(engine().what_lacks_values(inner), what="save a whole model"):
         if lacking:
@@ -86,29 +89,44 @@ def on_first_rank(
         holding = dict(zip(group.ranks, group.allgather_objects(held, what="save a whole model"), strict=True))
         first = session.placement.rank_at(0, 0)
         if session.world.rank == first:
-            try:
-                if len({len(flags) for flags in holding.values()}) > 1:
-                    raise error(
-                        f"the ranks have {[len(flags) for flags in holding.values()]} variables; they must have the "
-                        "same"
-                    )
-                values = Values(session, inner, _holders(holding, first))
-                with reading_remote(values):
-                    work(values)
-            except Exception as caught:  # noqa: BLE001 - it is raised again on all ranks
-                failure, text = caught, f"{type(caught).__name__}: {str(caught).strip() or traceback.format_exc()}"
+            failure = _failure_of(work, session, inner, holding, error)
             for peer in holding:
                 if peer != first:
                     session.objects.send(None, (peer,), doing=doing)
         else:
             _serve(session, inner, first, doing)
+    text = None if failure is None else f"{type(failure).__name__}: {str(failure).strip() or _traceback(failure)}"
     answers = session.world_group.allgather_objects(text, what="save a whole model")
     for rank, text in enumerate(answers):
         if text is not None:
             raise error(f"could not {doing} on rank {rank}: {text}") from failure
 
 
-def _serve(session: Session, variables: Sequence[Any], asking: int, doing: str) -> None:
+def _failure_of(
+    work: Callable[[Values], Any],
+    session: Session,
+    variables: Sequence[Variable],
+    holding: Mapping[int, Sequence[bool]],
+    error: type[SMPError],
+) -> Exception | None:
+    """Call `work` on this rank, and return the exception that it raised."""
+    try:
+        if len({len(flags) for flags in holding.values()}) > 1:
+            counts = [len(flags) for flags in holding.values()]
+            raise error(f"the ranks have {counts} variables; they must have the same")
+        values = Values(session, variables, _holders(holding, session.world.rank))
+        with reading_remote(values):
+            work(values)
+    except Exception as failure:  # noqa: BLE001 - it is raised again on all ranks
+        return failure
+    return None
+
+
+def _traceback(failure: Exception) -> str:
+    return "".join(traceback.format_exception(failure))
+
+
+def _serve(session: Session, variables: Sequence[Variable], asking: int, doing: str) -> None:
     while (number := session.objects.receive(asking, doing=f"wait for rank {asking}, to {doing}")) is not None:
         session.objects.send(variables[number].numpy(), (asking,), doing=f"send {variables[number].name}")
 

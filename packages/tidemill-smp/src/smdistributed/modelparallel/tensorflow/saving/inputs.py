@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import TypeSpec
 
 __all__ = ["Inputs", "inputs_of", "merged"]
 
@@ -20,21 +21,21 @@ class Inputs:
 
     names: tuple[str, ...]
     """Names of the arguments that contain tensors."""
-    specs: tuple[Any, ...]
+    specs: tuple[TypeSpec | None, ...]
     """Per name, the argument's structure of `tf.TypeSpec`."""
     constants: Mapping[str, Any]
     """The other arguments by name."""
     positional: tuple[str, ...] = ()
     """Names of all arguments that were passed by position."""
 
-    def call(self, function: Any, values: Sequence[Any], **options: Any) -> Any:
+    def call(self, function: Callable[..., Any], values: Sequence[Any], **options: object) -> Any:
         """Call `function` with the recorded form of arguments and the given tensors."""
         given = {**self.constants, **dict(zip(self.names, values, strict=True))}
         args = [given.pop(name) for name in self.positional]
         return function(*args, **given, **options)
 
 
-def inputs_of(call: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:
+def inputs_of(call: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:
     """Record the inputs of a call.
 
     Args:
@@ -66,7 +67,7 @@ def merged(one: Inputs | None, other: Inputs) -> Inputs:
     return Inputs(one.names, specs, one.constants, one.positional)
 
 
-def _names(call: Any, count: int) -> list[str]:
+def _names(call: Callable[..., object], count: int) -> list[str]:
     names = []
     for name, parameter in inspect.signature(call).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -75,7 +76,7 @@ def _names(call: Any, count: int) -> list[str]:
     return [*names, *(f"args_{number}" for number in range(count))][:count]
 
 
-def _has_tensor(value: Any) -> bool:
+def _has_tensor(value: object) -> bool:
     return any(tf.is_tensor(leaf) or isinstance(leaf, np.ndarray) for leaf in tf.nest.flatten(value))
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel
 from smdistributed.modelparallel.tensorflow.saving.existing import refuse_existing
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.session import current
@@ -18,7 +19,7 @@ from smdistributed.modelparallel.tensorflow.variables import variables_of
 __all__ = ["save_keras", "save_weights"]
 
 
-def save_keras(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True, **options: Any) -> None:
+def save_keras(model: KerasModel, path: str | os.PathLike[str], *, overwrite: bool = True, **options: object) -> None:
     """Write the whole model as a `.keras` file. Collective; rank 0 writes.
 
     Args:
@@ -46,7 +47,7 @@ def save_keras(model: Any, path: str | os.PathLike[str], *, overwrite: bool = Tr
     _save(model, target, functools.partial(tf.keras.Model.save, model, **options))
 
 
-def save_weights(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True, **options: Any) -> None:
+def save_weights(model: KerasModel, path: str | os.PathLike[str], *, overwrite: bool = True, **options: object) -> None:
     """Write all weights as a `.weights.h5` file. Collective; rank 0 writes.
 
     Args:
@@ -74,7 +75,7 @@ def _checked(path: str | os.PathLike[str], ending: str, what: str) -> Path:
     return Path(path)
 
 
-def _save(model: Any, target: Path, write: Any) -> None:
+def _save(model: KerasModel, target: Path, write: Callable[[Path], object]) -> None:
     optimizer = getattr(model, "optimizer", None)
     slots = list(optimizer.variables) if optimizer is not None else []
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Tensor
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
@@ -26,7 +27,7 @@ __all__ = ["save_model"]
 _MARK = b"smp: the value of variable "
 
 
-def save_model(model: Any, inputs: Inputs | None, path: str | os.PathLike[str]) -> None:
+def save_model(model: KerasModel, inputs: Inputs | None, path: str | os.PathLike[str]) -> None:
     """Write the whole model with its current weights. Collective.
 
     Rank 0 writes. It fetches the variables of the other ranks one by one, and never holds the whole model. A SavedModel
@@ -70,15 +71,15 @@ class _Marked:
     def __init__(self, values: Values) -> None:
         self._values = values
 
-    def value(self, variable: RemoteVariable) -> Any:
+    def value(self, variable: RemoteVariable) -> Tensor:
         return self._values.value(variable)
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
         return {"VARIABLE_VALUE": tf.constant(_MARK + str(self._values.number(variable)).encode())}
 
 
-def _write_graph(model: Any, inputs: Inputs, path: Path, values: Values) -> None:
-    def serve(*tensors: Any) -> Any:
+def _write_graph(model: KerasModel, inputs: Inputs, path: Path, values: Values) -> None:
+    def serve(*tensors: Tensor) -> object:
         # Keras passes `training` to the layers inside, even if the model's own `call` does not accept it.
         return inputs.call(model, tensors, training=False)
 
@@ -107,7 +108,7 @@ def _quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _one_endpoint(model: Any) -> Iterator[None]:
+def _one_endpoint(model: KerasModel) -> Iterator[None]:
     """Keep Keras 3 from tracing an endpoint for each nested model, which fails for models with several inputs."""
     name = "_default_save_signature"
     kind = next((kind for kind in type(model).__mro__ if name in vars(kind)), None)

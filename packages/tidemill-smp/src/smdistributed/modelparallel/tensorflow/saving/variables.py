@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Variable
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
@@ -32,7 +33,7 @@ class VariableSpec:
     partition: int | None
 
 
-def local_variables(model: Any) -> list[Any]:
+def local_variables(model: KerasModel) -> list[Any]:
     """Return the variables of `model` that this rank holds, and can read and assign, in the order of `model.variables`.
 
     Args:
@@ -45,13 +46,13 @@ def local_variables(model: Any) -> list[Any]:
     return [variable for variable in listed if not is_remote(variable)]
 
 
-def variable_specs(model: Any) -> list[VariableSpec]:
+def variable_specs(model: KerasModel) -> list[VariableSpec]:
     """Return a spec for each variable of the whole model, in the order of `model.variables`."""
     owners = engine().owners
     return [_spec(variable, owners.get(id(tensorflow_variable(variable)), ALL)) for variable in model.variables]
 
 
-def _spec(variable: Any, owner: int) -> VariableSpec:
+def _spec(variable: Variable, owner: int) -> VariableSpec:
     inner = tensorflow_variable(variable)
     return VariableSpec(
         name=getattr(variable, "path", inner.name),

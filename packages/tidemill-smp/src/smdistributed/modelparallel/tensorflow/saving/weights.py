@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from smdistributed.modelparallel.backend.exceptions import SMPRemoteVariableError, SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.session import is_initialized
-from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, tensorflow_variable
 
 __all__ = ["RemoteWeight", "get_weights", "set_weights"]
 
@@ -22,19 +23,19 @@ __all__ = ["RemoteWeight", "get_weights", "set_weights"]
 class RemoteWeight:
     """Marker in a list of weights for a weight that another rank holds."""
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: RemoteVariable) -> None:
         """Create the marker of a remote tf.Variable."""
         self.name: str = variable.name
         self.shape: tuple[int, ...] = tuple(variable.shape)
         self._owner: str = variable._smp_owner
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         self._refuse()
 
     def __reduce__(self) -> NoReturn:
         self._refuse()
 
-    def __deepcopy__(self, memo: Any) -> RemoteWeight:
+    def __deepcopy__(self, memo: object) -> RemoteWeight:
         return self
 
     def __repr__(self) -> str:
@@ -48,7 +49,7 @@ class RemoteWeight:
         )
 
 
-def get_weights(variables: Sequence[Any]) -> list[Any]:
+def get_weights(variables: Sequence[Variable]) -> list[Any]:
     """Return the values of variables as arrays, and a `RemoteWeight` for each variable of another rank.
 
     Raises:
@@ -63,7 +64,7 @@ def get_weights(variables: Sequence[Any]) -> list[Any]:
     ]
 
 
-def set_weights(variables: Sequence[Any], weights: Sequence[Any]) -> None:
+def set_weights(variables: Sequence[Variable], weights: Sequence[Any]) -> None:
     """Assign the values that `get_weights` returned; variables of other ranks are skipped.
 
     Raises:

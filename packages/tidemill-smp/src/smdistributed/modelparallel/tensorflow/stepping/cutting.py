@@ -10,6 +10,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPSplitError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.stepping.kinds import (
     Sliceable,
     common_spec,
@@ -33,7 +34,7 @@ class _Cut:
     axis: int
     size: int | None
 
-    def dynamic_size(self) -> Any:
+    def dynamic_size(self) -> Tensor:
         if isinstance(self.tensor, tf.RaggedTensor):
             return self.tensor.nrows(out_type=tf.int64)
         if isinstance(self.tensor, tf.SparseTensor):
@@ -45,9 +46,9 @@ class _Cut:
 class Cutter:
     num_microbatches: int
     found: list[_Cut | Leaf] = field(default_factory=list)
-    checks: list[Any] = field(default_factory=list)
+    checks: list[GraphOperation] = field(default_factory=list)
 
-    def take(self, name: str, value: Any, *, axis: int, whole: bool) -> Node:
+    def take(self, name: str, value: object, *, axis: int, whole: bool) -> Node:
         def visit(item: Any, path: str) -> Node:
             return self._leaf(item, path, axis=axis, whole=whole, parameter=name)
 
@@ -75,7 +76,7 @@ class Cutter:
         self.found.append(leaf)
         return LeafNode(len(self.found) - 1)
 
-    def _other_composite(self, value: Any, path: str, parameter: str) -> Node:
+    def _other_composite(self, value: object, path: str, parameter: str) -> Node:
         if isinstance(value, (tf.data.Iterator, tf.TensorArray, tf.data.Dataset)):
             return self._add(Whole(path, value, spec_of(value)))
         raise SMPSplitError(
@@ -88,7 +89,7 @@ class Cutter:
         pieces = tuple(item.smp_slice(count, mb, axis) for mb in range(count))
         return self._uniform(pieces, path) or self._add(Sliced(path, pieces))
 
-    def _uniform(self, pieces: tuple[Any, ...], path: str) -> Node | None:
+    def _uniform(self, pieces: tuple[Tensor, ...], path: str) -> Node | None:
         """Convert pieces that differ only in tensor values to split tensors: one trace then serves all microbatches."""
         per_piece: list[list[Leaf]] = []
         structures: list[Node] = []
@@ -138,7 +139,7 @@ class Cutter:
         unknown = [cut for cut in cuts if cut.size is None]
         self.checks.extend(self._check_when_run(cut, (known or unknown)[0]) for cut in unknown)
 
-    def _check_when_run(self, cut: _Cut, reference: _Cut) -> Any:
+    def _check_when_run(self, cut: _Cut, reference: _Cut) -> GraphOperation:
         size = cut.dynamic_size()
         # With int32 data TensorFlow does not wrap the assertion in a conditional.
         divides = tf.debugging.Assert(

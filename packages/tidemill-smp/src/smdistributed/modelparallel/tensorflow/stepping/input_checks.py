@@ -15,6 +15,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPInputMismatchError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import GraphOperation, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.collectives import model_parallel_group
 from smdistributed.modelparallel.tensorflow.session import Session
 
@@ -32,9 +33,9 @@ class InputCheck:
         self._step = step
         self._number = next(_numbers)
         """Distinguishes steps with the same name; equal on all ranks, which run the same script."""
-        self._calls: Any = None
+        self._calls: Variable | None = None
 
-    def emit(self, named: Sequence[tuple[str, Any]], session: Session) -> list[Any]:
+    def emit(self, named: Sequence[tuple[str, Tensor]], session: Session) -> list[GraphOperation]:
         """Add ops that compare tensors with those of the replica's other ranks, on the first runs of the graph.
 
         Args:
@@ -52,11 +53,11 @@ class InputCheck:
                 self._calls = tf.Variable(0, dtype=tf.int64, trainable=False, name="smp_checked_calls")
         names = [name for name, _ in named]
 
-        def compare(call: Any, *by_rank: Any) -> Any:
+        def compare(call: np.ndarray, *by_rank: np.ndarray) -> np.ndarray:
             self._compare(int(call), names, by_rank, session)
             return call
 
-        def check() -> Any:
+        def check() -> Tensor:
             call = self._calls.assign_add(1)
             mine = tf.numpy_function(_checksums, [tensor for _, tensor in named], tf.int64)
             mine.set_shape([len(names)])
@@ -79,7 +80,7 @@ class InputCheck:
                 )
 
 
-def _checksums(*values: Any) -> np.ndarray:
+def _checksums(*values: np.ndarray) -> np.ndarray:
     return np.array([_checksum(np.asarray(value)) for value in values], np.int64)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 
 __all__ = ["Sliceable", "common_spec", "is_composite", "is_sliceable", "is_tensor_like", "spec_of"]
 
@@ -19,17 +20,17 @@ class Sliceable(Protocol):
         ...
 
 
-def is_sliceable(value: Any) -> bool:
+def is_sliceable(value: object) -> bool:
     return isinstance(value, Sliceable) and not isinstance(value, type)
 
 
-def is_tensor_like(value: Any) -> bool:
+def is_tensor_like(value: object) -> bool:
     if isinstance(value, (type, str, bytes)):
         return False
     return tf.is_tensor(value) or isinstance(value, tf.Variable) or hasattr(value, "__array__") or is_composite(value)
 
 
-def is_composite(value: Any) -> bool:
+def is_composite(value: object) -> bool:
     return isinstance(value, tf.__internal__.CompositeTensor) and not isinstance(value, tf.Variable)
 
 
@@ -42,7 +43,7 @@ def spec_of(tensor: Any) -> tf.TypeSpec:
     )
 
 
-def common_spec(pieces: Sequence[Any]) -> tf.TypeSpec:
+def common_spec(pieces: Sequence[Tensor]) -> tf.TypeSpec:
     specs = [spec_of(piece) for piece in pieces]
     common = specs[0].most_specific_common_supertype(specs[1:])
     if common is None:

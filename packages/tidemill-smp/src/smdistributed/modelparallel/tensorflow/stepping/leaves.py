@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.stepping.structure import Identity, static_key
 
 __all__ = ["Leaf", "Sliced", "Split", "Static", "Whole"]
@@ -18,7 +19,7 @@ class Split:
 
     name: str
     """Its path in the call, such as `x['image']`."""
-    pieces: tuple[Any, ...]
+    pieces: tuple[Tensor, ...]
     """One tensor (`tf.Tensor`, `tf.RaggedTensor` or `tf.SparseTensor`) per microbatch."""
     spec: tf.TypeSpec
     """Compatible with every piece; the split axis is None if the batch size is unknown."""
@@ -58,7 +59,7 @@ class Static:
     """A Python value that every microbatch receives."""
 
     name: str
-    static: Any
+    static: object
 
     def value(self, microbatch: int) -> Any:
         """Return the value for microbatch `microbatch`."""
@@ -75,7 +76,7 @@ class Sliced:
     """Results of `smp_slice` that differ in more than tensor values, so that each microbatch is traced separately."""
 
     name: str
-    pieces: tuple[Any, ...]
+    pieces: tuple[Tensor, ...]
     """Anything, one per microbatch."""
 
     def value(self, microbatch: int) -> Any:

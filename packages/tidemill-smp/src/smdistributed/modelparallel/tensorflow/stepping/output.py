@@ -22,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, TypeSpec, Variable
 from smdistributed.modelparallel.tensorflow.shared_rows import ALL_ROWS, mark_shared_rows, split_rows
 
 __all__ = ["StepOutput", "StepOutputSpec"]
@@ -39,7 +40,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
     A composite tensor, so that a `tf.function` can accept and return it; `tf.nest` treats it as one leaf.
     """
 
-    def __init__(self, outputs: Sequence[Any], *, shared_rows: Any = 0) -> None:
+    def __init__(self, outputs: Sequence[Any], *, shared_rows: int | Tensor = 0) -> None:
         """Create an output from the values of all microbatches.
 
         Args:
@@ -104,7 +105,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         """
         return self._over_pieces(_stack)
 
-    def accumulate(self, method: str = "variable", var: Any = None) -> Any:
+    def accumulate(self, method: str = "variable", var: Variable | None = None) -> Any:
         """Return the mean over the microbatches, summed as they arrive.
 
         All methods are bit-equal. Without `var` none of them needs a variable: in a graph each partial sum reuses the
@@ -134,7 +135,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
     def _sum(self, pieces: list[Any]) -> Any:
         return _sum_of_slices(pieces, self._shared_rows) if _all(pieces, tf.IndexedSlices) else _sum(pieces)
 
-    def _mean_of_slices(self, pieces: list[Any]) -> Any:
+    def _mean_of_slices(self, pieces: list[Any]) -> Gradient:
         total = _sum_of_slices(pieces, self._shared_rows)
         return tf.IndexedSlices(_over(total.values, len(pieces)), total.indices, total.dense_shape)
 
@@ -164,7 +165,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
             ".reduce_mean(), .reduce_sum(), .accumulate(), .concat(), .merge() and .stack() make one tensor of it>"
         )
 
-    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+    def __tf_tensor__(self, dtype: object = None, name: str | None = None) -> NoReturn:
         """Refuse conversion to a tensor, which would be ambiguous: there is one value per microbatch."""
         del dtype, name
         raise TypeError(
@@ -172,7 +173,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
             ".accumulate() on a gradient, .reduce_mean() on a loss, .merge() on predictions, or take .outputs"
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         """Refuse iteration, so that unpacking a StepOutput instead of a tuple of them fails."""
         raise TypeError(
             "a StepOutput cannot be iterated over: take .outputs for the values by microbatch (a step that returns a "
@@ -185,7 +186,7 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
         is_known = isinstance(self._shared_rows, int)
         return StepOutputSpec(specs, self._shared_rows if is_known else _spec_of(self._shared_rows))
 
-    def _shape_invariant_to_type_spec(self, shape: Any) -> Any:
+    def _shape_invariant_to_type_spec(self, shape: object) -> NoReturn:
         raise NotImplementedError(
             f"a StepOutput has no shape that could be relaxed to {shape}: carry .outputs in the loop"
         )
@@ -196,7 +197,7 @@ class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
 
     __slots__ = ("_shared_rows", "_specs")
 
-    def __init__(self, specs: tuple[Any, ...], shared_rows: Any = 0) -> None:
+    def __init__(self, specs: tuple[TypeSpec | None, ...], shared_rows: int | Tensor = 0) -> None:
         """Create a spec from those of the microbatches, and the number of shared rows or the spec of its tensor."""
         self._specs = tuple(specs)
         self._shared_rows = shared_rows
@@ -225,7 +226,7 @@ class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
         return StepOutput(outputs, shared_rows=self._shared_rows if isinstance(self._shared_rows, int) else next(left))
 
 
-def _spec_of(value: Any) -> Any:
+def _spec_of(value: Any) -> TypeSpec:
     if isinstance(value, tf.__internal__.CompositeTensor) and not isinstance(value, tf.Variable):
         return tf.type_spec_from_value(value)
     return tf.TensorSpec(value.shape, value.dtype)
@@ -252,7 +253,7 @@ def _sum(pieces: list[Any]) -> Any:
     return _sum_dense([tf.convert_to_tensor(piece) for piece in pieces])
 
 
-def _sum_dense(pieces: list[Any]) -> Any:
+def _sum_dense(pieces: list[Tensor]) -> Tensor:
     total = pieces[0]
     for mb, piece in enumerate(pieces[1:]):
         # TensorFlow's graph optimizer fuses chains of Add and AddN ops into one AddN over all microbatches, which would
@@ -262,13 +263,13 @@ def _sum_dense(pieces: list[Any]) -> Any:
     return total
 
 
-def _over(total: Any, count: int) -> Any:
+def _over(total: Tensor, count: int) -> Tensor:
     # Not a division: the graph optimizer replaces a division by a constant with this multiplication, and eager calls
     # must give the same result. For powers of two both are equal.
     return total if count == 1 else total * tf.constant(1 / count, total.dtype)
 
 
-def _sum_of_slices(pieces: list[Any], rows: Any) -> tf.IndexedSlices:
+def _sum_of_slices(pieces: list[Any], rows: int | Tensor) -> tf.IndexedSlices:
     if len(pieces) == 1:
         return mark_shared_rows(pieces[0], rows)
     values, indices = [piece.values for piece in pieces], [piece.indices for piece in pieces]
@@ -283,7 +284,7 @@ def _sum_of_slices(pieces: list[Any], rows: Any) -> tf.IndexedSlices:
     return mark_shared_rows(tf.IndexedSlices(*parts, pieces[0].dense_shape), rows)
 
 
-def _accumulate_in(variable: Any, pieces: list[Any]) -> Any:
+def _accumulate_in(variable: Variable, pieces: list[Any]) -> Tensor:
     if _all(pieces, tf.IndexedSlices):
         variable.assign(tf.zeros_like(variable))
         for piece in pieces:
@@ -300,7 +301,7 @@ def _accumulate_in(variable: Any, pieces: list[Any]) -> Any:
     return variable.read_value()
 
 
-def _tf_variable(var: Any) -> Any:
+def _tf_variable(var: Any) -> Variable:
     if isinstance(var, tf.Variable):
         return var
     if isinstance(getattr(var, "value", None), tf.Variable):
@@ -332,5 +333,5 @@ def _stack(pieces: list[Any]) -> Any:
     return tf.stack([tf.convert_to_tensor(piece) for piece in pieces])
 
 
-def _all(pieces: list[Any], kind: Any) -> bool:
+def _all(pieces: list[Any], kind: type) -> bool:
     return all(isinstance(piece, kind) for piece in pieces)

@@ -74,8 +74,8 @@ class SplitArguments:
 
 def split_arguments(
     function_signature: inspect.Signature,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
     *,
     num_microbatches: int,
     non_split_inputs: Sequence[str] | str | None = None,
@@ -111,7 +111,7 @@ def split_arguments(
     specs = dict(zip(_positional_parameters(function_signature), input_signature or (), strict=False))
     cutter = Cutter(num_microbatches)
 
-    def part(name: str, value: Any) -> Node:
+    def part(name: str, value: object) -> Node:
         if name in specs:
             value = _convert_to_specs(name, value, specs[name])
         return cutter.take(name, value, axis=axes.get(name, 0), whole=name in whole)
@@ -158,7 +158,9 @@ def _positional_parameters(signature: inspect.Signature) -> list[str]:
     return [name for name, parameter in signature.parameters.items() if parameter.kind in _POSITIONAL]
 
 
-def _names_of_positional(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+def _names_of_positional(
+    signature: inspect.Signature, args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[str]:
     signature.bind(*args, **kwargs)
     names = _positional_parameters(signature)[: len(args)]
     rest = [name for name, p in signature.parameters.items() if p.kind is inspect.Parameter.VAR_POSITIONAL]
@@ -169,7 +171,7 @@ def _container(kind: type, children: tuple[Node, ...], make: Callable[[list[Any]
     return Container(kind, tuple(range(len(children))), children, make)
 
 
-def _convert_to_specs(name: str, value: Any, specs: Any) -> Any:
+def _convert_to_specs(name: str, value: object, specs: Any) -> object:
     """Convert arrays and numbers to the dtypes of an `input_signature`."""
 
     def convert(spec: Any, item: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, TypeSpec
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.batch_sums import emit_sums
 from smdistributed.modelparallel.tensorflow.engine.emission import emit
@@ -25,7 +26,7 @@ from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.progress import doing, preparing
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
-from smdistributed.modelparallel.tensorflow.stepping.leaves import Sliced, Split, Static, Whole
+from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced, Split, Static, Whole
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
@@ -44,7 +45,7 @@ def step(
     *,
     non_split_inputs: Sequence[str] | None = None,
     input_split_axes: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Decorate the function that runs the model: the forward pass and, for training, the gradients.
 
@@ -143,15 +144,15 @@ class StepFunction:
         self._options = {"reduce_retracing": any(options.get(name) for name in _RETRACING)}
         self._plans: dict[Any, Plan] = {}
         self._eager_plans: list[Sequence[Plan]] = []
-        self._eager: Any = None
+        self._eager: Callable[..., Any] | None = None
         self._check = InputCheck(self._name)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> StepFunction:
         """Bind the step to an instance, if it decorates a method."""
         return self if instance is None else _bound(self, instance)
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the step on a whole batch, and return its results as `StepOutput` objects."""
         if tracer() is not None:
             raise SMPUsageError(
@@ -221,7 +222,7 @@ class StepFunction:
         specs = [_specs(leaf.value(microbatch)) if isinstance(leaf, Sliced) else _spec(leaf) for leaf in split.leaves]
         known = [leaf.value(microbatch) for leaf in split.leaves]
 
-        def call(body: Callable[..., Any], leaves: list[Any]) -> Any:
+        def call(body: Callable[..., Any], leaves: list[Tensor]) -> object:
             tensors = iter(leaves)
             given = [_fill(spec, value, tensors) for spec, value in zip(specs, known, strict=True)]
             args, kwargs = split.rebuild(given)
@@ -244,13 +245,13 @@ class StepFunction:
             number, values = self._eager(*args, **kwargs)
         return _Emitted(self._eager_plans[int(number)], values).pack()
 
-    def _flat_call(self, *args: Any, **kwargs: Any) -> Any:
+    def _flat_call(self, *args: object, **kwargs: object) -> tuple[Tensor, Sequence[Sequence[Any]]]:
         emitted = self._emit(args, kwargs)
         self._eager_plans.append(emitted.plans)
         return tf.constant(len(self._eager_plans) - 1), emitted.values
 
 
-def _bound(function: StepFunction, instance: Any) -> Any:
+def _bound(function: StepFunction, instance: Any) -> StepFunction:
     # One step function per object, stored on it, because its plans belong to this object's model.
     kept = instance.__dict__.setdefault("_smp_steps", {})
     if id(function) not in kept:
@@ -274,7 +275,7 @@ def _named(split: SplitArguments) -> list[tuple[str, Any]]:
     ]
 
 
-def _tensors(value: Any) -> list[Any]:
+def _tensors(value: object) -> list[Any]:
     return tf.nest.flatten([part for part in tf.nest.flatten(value) if tf.is_tensor(part)], expand_composites=True)
 
 
@@ -287,22 +288,22 @@ def _flat(split: SplitArguments, microbatch: int) -> list[Any]:
     return tf.nest.flatten(values, expand_composites=True)
 
 
-def _spec(leaf: Any) -> list[Any]:
+def _spec(leaf: Leaf) -> list[Any]:
     return [None] if isinstance(leaf, Static) else [leaf.spec]
 
 
-def _specs(piece: Any) -> list[Any]:
+def _specs(piece: object) -> list[Any]:
     """Return the specs of the leaves of an `smp_slice` result; None for leaves that are not tensors."""
     return [tf.type_spec_from_value(part) if tf.is_tensor(part) else None for part in tf.nest.flatten(piece)]
 
 
-def _feed(leaf: Any) -> Feed:
+def _feed(leaf: Leaf) -> Feed:
     if isinstance(leaf, Split):
         return leaf.axis
     return "varying sizes" if isinstance(leaf, Sliced) else "whole"
 
 
-def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
+def _fill(specs: list[TypeSpec | None], known: object, tensors: Iterator[Tensor]) -> object:
     """Return a leaf with its tensors replaced by placeholders."""
     nested = tf.nest.is_nested(known)
     parts = tf.nest.flatten(known) if nested else [known]
@@ -310,7 +311,7 @@ def _fill(specs: list[Any], known: Any, tensors: Iterator[Any]) -> Any:
     return tf.nest.pack_sequence_as(known, filled) if nested else filled[0]
 
 
-def _choose(spec: Any, part: Any, tensor: Any) -> Any:
+def _choose(spec: TypeSpec | None, part: object, tensor: object) -> object:
     return part if spec is None else tensor
 
 
@@ -320,7 +321,7 @@ def _is_equal(value: Any, other: Any) -> bool:
     return bool(value == other)
 
 
-def _packed(results: Sequence[Result], parts: Sequence[Any]) -> Any:
+def _packed(results: Sequence[Result], parts: Sequence[Any]) -> object:
     """Pack one result for the caller: the values of all microbatches from one plan, or from one plan each."""
     result = results[0]
     if result.spec is not None:
@@ -329,14 +330,14 @@ def _packed(results: Sequence[Result], parts: Sequence[Any]) -> Any:
     return StepOutput([None] * len(parts)) if result.value is None else result.value
 
 
-def _shared_rows(results: Sequence[Result], parts: Sequence[Any]) -> Any:
+def _shared_rows(results: Sequence[Result], parts: Sequence[Any]) -> int | Tensor:
     if parts[0] is None or len({result.origin for result in results}) > 1:
         return 0
     rows = results[0].shared_rows
     return rows if isinstance(rows, int) else parts[0][-1]
 
 
-def _component(spec: Any, parts: tuple[Any, ...] | None) -> Any:
+def _component(spec: TypeSpec, parts: tuple[Any, ...] | None) -> object:
     if parts is None:
         return None
     components = parts[: len(tf.nest.flatten(spec, expand_composites=True))]

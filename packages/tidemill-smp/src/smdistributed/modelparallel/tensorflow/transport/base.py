@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 
 __all__ = ["Transport"]
 
@@ -18,7 +20,7 @@ class Transport(Protocol):
     name: str
     """`native` or `python`, for the log."""
 
-    def send(self, tensor: Any, *, peer: int, channel: int, label: str) -> Any:
+    def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
         """Add an op that queues `tensor` (any numeric or bool dtype, any shape) for `peer` and returns at once.
 
         Args:
@@ -34,7 +36,7 @@ class Transport(Protocol):
         """
         ...
 
-    def receive(self, dtype: Any, *, peer: int, channel: int, label: str) -> Any:
+    def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         """Add an op that waits for the next message of `channel` from `peer`.
 
         Args:

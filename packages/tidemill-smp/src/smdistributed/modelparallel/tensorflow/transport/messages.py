@@ -15,7 +15,9 @@ offset  bytes  what
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType
 
 __all__ = ["DIMENSION_BYTES", "HEADER_BYTES", "MAX_DIMENSIONS", "Header", "check_dtype", "pack_header", "read_header"]
 
@@ -54,7 +56,7 @@ def read_header(data: bytes | bytearray) -> Header:
     return Header(dtype, dimensions, channel, size)
 
 
-def check_dtype(dtype: Any) -> None:
+def check_dtype(dtype: DType) -> None:
     """Refuse dtypes whose tensors are not plain bytes.
 
     Raises:

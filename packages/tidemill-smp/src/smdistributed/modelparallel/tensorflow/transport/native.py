@@ -6,9 +6,9 @@ import ctypes
 import os
 import socket
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.transport import messages
 from smdistributed.modelparallel.tensorflow.transport.library import NativeLibrary
 
@@ -38,14 +38,14 @@ class NativeTransport:
             limit = ctypes.c_double(hang_timeout_s)
             self._functions.tidemill_smp_open(rank, descriptor, name_of(rank).encode(), limit)
 
-    def send(self, tensor: Any, *, peer: int, channel: int, label: str) -> Any:
+    def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
         """See `Transport.send`."""
         tensor = tf.convert_to_tensor(tensor)
         messages.check_dtype(tensor.dtype)
         with tf.device("CPU:0"):
             return self._ops.tidemill_smp_send(tensor=tensor, peer=peer, channel=channel, label=label)
 
-    def receive(self, dtype: Any, *, peer: int, channel: int, label: str) -> Any:
+    def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         """See `Transport.receive`."""
         dtype = tf.dtypes.as_dtype(dtype)
         messages.check_dtype(dtype)

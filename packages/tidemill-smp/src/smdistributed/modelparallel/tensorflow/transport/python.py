@@ -9,11 +9,11 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.transport import messages
 from smdistributed.modelparallel.tensorflow.transport.errors import DEADLOCK_MARK, END_MARK, LOST_MARK
 from smdistributed.modelparallel.tensorflow.world.wire import read_exactly
@@ -94,14 +94,14 @@ class PythonTransport:
             peer.start()
         os.register_at_fork(after_in_child=self._close_in_child)
 
-    def send(self, tensor: Any, *, peer: int, channel: int, label: str) -> Any:
+    def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
         """See `Transport.send`."""
         tensor = tf.convert_to_tensor(tensor)
         messages.check_dtype(tensor.dtype)
         number = tensor.dtype.as_datatype_enum
         connection = self._peers[peer]
 
-        def queue(value: Any) -> None:
+        def queue(value: np.ndarray) -> None:
             array = np.asarray(value)  # TensorFlow passes scalars as NumPy scalars
             data = array.tobytes()  # a copy: TensorFlow may reuse the memory after the op
             header = messages.pack_header(number, array.shape, channel, len(data))
@@ -114,7 +114,7 @@ class PythonTransport:
         with tf.device("CPU:0"):
             return tf.numpy_function(queue, [tensor], [], name="smp_send")
 
-    def receive(self, dtype: Any, *, peer: int, channel: int, label: str) -> Any:
+    def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         """See `Transport.receive`."""
         dtype = tf.dtypes.as_dtype(dtype)
         messages.check_dtype(dtype)
@@ -141,19 +141,22 @@ class PythonTransport:
             connection.waiting[channel] = label
             try:
                 while not mailbox:
-                    if connection.lost:
-                        raise tf.errors.AbortedError(None, None, _lost(connection.lost, "receive", label))
-                    remaining = deadline - time.monotonic()
-                    if remaining <= 0:
-                        words = (
-                            f"{connection.name} sent nothing within {self._hang_timeout_s:g} s (hang_timeout_s) while "
-                            f"this rank waited to receive {label}"
-                        )
-                        raise tf.errors.DeadlineExceededError(None, None, DEADLOCK_MARK + words + END_MARK)
-                    connection.changed.wait(remaining)
+                    self._wait_for_change(connection, deadline, label)
                 return mailbox.popleft()
             finally:
                 connection.waiting.pop(channel, None)
+
+    def _wait_for_change(self, connection: _Peer, deadline: float, label: str) -> None:
+        if connection.lost:
+            raise tf.errors.AbortedError(None, None, _lost(connection.lost, "receive", label))
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            words = (
+                f"{connection.name} sent nothing within {self._hang_timeout_s:g} s (hang_timeout_s) while "
+                f"this rank waited to receive {label}"
+            )
+            raise tf.errors.DeadlineExceededError(None, None, DEADLOCK_MARK + words + END_MARK)
+        connection.changed.wait(remaining)
 
     def lose_all(self, why: str) -> None:
         """See `Transport.lose_all`."""
