@@ -19,12 +19,19 @@ PACKAGES = SHARED.parent / "packages"
 
 COPIES = {
     "tidemill/src/tidemill": ("descendants.py", "http", "trees.py"),
-    "tidemill-horovod/src/horovod/tensorflow": ("encryption", "mpi_library.py", "native_build", "tensorflow_types.py"),
+    "tidemill-horovod/src/horovod/tensorflow": (
+        "argument_effects.py",
+        "encryption",
+        "mpi_library.py",
+        "native_build",
+        "tensorflow_types.py",
+    ),
     "tidemill-pipemode/src/sagemaker_tensorflow": ("native_build",),
     "tidemill-serving/src/tidemill_serving": ("http", "native_build", "trees.py"),
     "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption", "native_build", "trees.py"),
     "tidemill-tensorflow/src/tidemill_tensorflow": ("native_build",),
     "tidemill-smp/src/smdistributed/modelparallel/tensorflow": (
+        "argument_effects.py",
         "encryption",
         "mpi_library.py",
         "native_build",

@@ -11,13 +11,14 @@ import tensorflow as tf
 
 import horovod.tensorflow as hvd
 from groups import joined
-from horovod.tensorflow.arguments import ARGUMENTS, Effect
+from horovod.tensorflow._shared.argument_effects import ArgumentEffect
+from horovod.tensorflow.arguments import ARGUMENTS
 from horovod.tensorflow.rendezvous import find_encryption_secret
 
 FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
 
 
-def rows(effect: Effect) -> list[tuple[str, str]]:
+def rows(effect: ArgumentEffect) -> list[tuple[str, str]]:
     return [
         (function, name)
         for function, arguments in ARGUMENTS.items()
@@ -114,7 +115,7 @@ def numbers(value: Any) -> list[Any]:
     return [leaf.numpy() if isinstance(leaf, tf.Tensor) else leaf for leaf in tf.nest.flatten(value, True)]
 
 
-@pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.NONE) if row[0] in CALLS])
+@pytest.mark.parametrize(("function", "argument"), [row for row in rows(ArgumentEffect.NONE) if row[0] in CALLS])
 def test_an_argument_without_effect_changes_neither_the_result_nor_what_is_sent(function: str, argument: str) -> None:
     seen = []
     for given in ({}, {argument: WITHOUT_EFFECT[argument]}):
@@ -288,7 +289,7 @@ EFFECTS: dict[tuple[str, str], Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "argument"), [row for row in rows(Effect.HONORED) if row in EFFECTS])
+@pytest.mark.parametrize(("function", "argument"), [row for row in rows(ArgumentEffect.HONORED) if row in EFFECTS])
 def test_an_honored_argument_has_an_effect(function: str, argument: str) -> None:
     EFFECTS[function, argument]()
 

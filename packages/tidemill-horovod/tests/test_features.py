@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from horovod.tensorflow.arguments import ARGUMENTS, Effect
+from horovod.tensorflow._shared.argument_effects import ArgumentEffect
+from horovod.tensorflow.arguments import ARGUMENTS
 from test_arguments import CALLS, EFFECTS
 
 FEATURES = str(Path(__file__).parent / "jobs/features.py")
@@ -30,9 +31,9 @@ def test_every_argument_has_the_effect_in_the_table(launcher: list[str], transpo
     output = run(*launcher, FEATURES, "--transport", transport)
     shown = {tuple(line.split()[1:]) for line in output.splitlines() if line.startswith("shown ")}
     rows = {(function, name): row for function, arguments in ARGUMENTS.items() for name, row in arguments.items()}
-    honored = {place for place, row in rows.items() if row.effect is Effect.HONORED}
+    honored = {place for place, row in rows.items() if row.effect is ArgumentEffect.HONORED}
     assert honored - set(EFFECTS) - shown == set()
-    idle = {place for place, row in rows.items() if row.effect is Effect.NONE and place[0] not in CALLS}
+    idle = {place for place, row in rows.items() if row.effect is ArgumentEffect.NONE and place[0] not in CALLS}
     assert idle - shown == set()
 
 

@@ -13,7 +13,8 @@ import ranks
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPConfigurationError
 from smdistributed.modelparallel.tensorflow import api, core, utils
-from smdistributed.modelparallel.tensorflow.arguments import ARGUMENTS, IDLE_PARAMETERS, Effect
+from smdistributed.modelparallel.tensorflow._shared.argument_effects import ArgumentEffect
+from smdistributed.modelparallel.tensorflow.arguments import ARGUMENTS, IDLE_PARAMETERS
 from smdistributed.modelparallel.tensorflow.config import Config
 
 PACKAGE = Path(inspect.getfile(api)).parent
@@ -108,7 +109,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
 
 
 def test_a_refusal_names_the_argument() -> None:
-    rows = {(name, one) for name, row in ARGUMENTS.items() for one in row if row[one].effect is Effect.REFUSED}
+    rows = {(name, one) for name, row in ARGUMENTS.items() for one in row if row[one].effect is ArgumentEffect.REFUSED}
     assert rows <= set(REFUSED)
     for texts in ranks.run(2, refuse_all, [case[::2] for case in REFUSED.values()]):
         for (_, words, _), (kind, text) in zip(REFUSED.values(), texts, strict=True):

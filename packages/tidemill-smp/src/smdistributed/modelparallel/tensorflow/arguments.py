@@ -7,65 +7,44 @@ of a script is ignored silently. Variadic arguments have their `*` or `**` in th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 
-__all__ = ["ARGUMENTS", "IDLE_PARAMETERS", "Argument", "Effect"]
+from smdistributed.modelparallel.tensorflow._shared.argument_effects import (
+    ArgumentRow,
+    honored,
+    refused,
+    without_effect,
+)
 
-
-class Effect(Enum):
-    """What a function does with an argument."""
-
-    HONORED = "honored"
-    NONE = "without effect"
-    REFUSED = "refused"
-    """Raises an error that names the argument, unless the value is the default."""
+__all__ = ["ARGUMENTS", "IDLE_PARAMETERS"]
 
 
-@dataclass(frozen=True)
-class Argument:
-    """A row of the table."""
+_GROUP = {"group": honored("the participating ranks")}
+_PEER = honored("the group in which the rank is counted")
+_FILE = honored("path of the file or directory to write")
+_OVERWRITE = honored("False refuses an existing path")
+_BATCH = honored("inputs of one whole batch")
+_MODEL_KWARGS = honored("further arguments of the model's call")
+_KERAS = honored("as in Keras")
+_VERBOSE = honored("as in Keras on the first rank; the others print nothing")
 
-    effect: Effect
-    note: str
-    """What the argument does, why it has no effect, or why it is refused."""
-
-
-def _honored(note: str) -> Argument:
-    return Argument(Effect.HONORED, note)
-
-
-def _refused(note: str) -> Argument:
-    return Argument(Effect.REFUSED, note)
-
-
-_GROUP = {"group": _honored("the participating ranks")}
-_PEER = _honored("the group in which the rank is counted")
-_FILE = _honored("path of the file or directory to write")
-_OVERWRITE = _honored("False refuses an existing path")
-_BATCH = _honored("inputs of one whole batch")
-_MODEL_KWARGS = _honored("further arguments of the model's call")
-_KERAS = _honored("as in Keras")
-_VERBOSE = _honored("as in Keras on the first rank; the others print nothing")
-
-ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
+ARGUMENTS: Mapping[str, Mapping[str, ArgumentRow]] = {
     "CheckpointManager": {
-        "checkpoint": _honored("the tf.train.Checkpoint to save"),
-        "directory": _honored("root with one directory per partition"),
-        "max_to_keep": _honored("number of checkpoints to keep; older ones are removed"),
-        "checkpoint_name": _honored("prefix of the names of checkpoints"),
-        "**options": _honored("those of tf.train.CheckpointManager: intervals, step_counter, init_fn"),
+        "checkpoint": honored("the tf.train.Checkpoint to save"),
+        "directory": honored("root with one directory per partition"),
+        "max_to_keep": honored("number of checkpoints to keep; older ones are removed"),
+        "checkpoint_name": honored("prefix of the names of checkpoints"),
+        "**options": honored("those of tf.train.CheckpointManager: intervals, step_counter, init_fn"),
     },
     "CheckpointManager.export": {"path": _FILE},
-    "CheckpointManager.restore": {"restore_prefix": _honored("name in the rank's directory, or path of a checkpoint")},
+    "CheckpointManager.restore": {"restore_prefix": honored("name in the rank's directory, or path of a checkpoint")},
     "CheckpointManager.save": {
-        "checkpoint_number": _honored("number in the name"),
-        "check_interval": _honored("whether to skip the save if checkpoint_interval has not passed"),
-        "options": _honored("tf.train.CheckpointOptions; asynchronous writing is refused"),
+        "checkpoint_number": honored("number in the name"),
+        "check_interval": honored("whether to skip the save if checkpoint_interval has not passed"),
+        "options": honored("tf.train.CheckpointOptions; asynchronous writing is refused"),
     },
     "DistributedModel.compile": {
         "*args": _KERAS,
-        "jit_compile": _refused("XLA cannot compile a step that spans ranks as a whole"),
+        "jit_compile": refused("XLA cannot compile a step that spans ranks as a whole"),
         "**kwargs": _KERAS,
     },
     "DistributedModel.evaluate": {
@@ -75,18 +54,18 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
     "DistributedModel.export": {
         "filepath": _FILE,
-        "format": _refused("a SavedModel is the only format that the ranks can export together"),
-        "verbose": Argument(Effect.NONE, "nothing is printed either way"),
-        "input_signature": _refused("the inputs have the signature with which the steps called the model"),
-        "**options": _refused("options of other formats"),
+        "format": refused("a SavedModel is the only format that the ranks can export together"),
+        "verbose": without_effect("nothing is printed either way"),
+        "input_signature": refused("the inputs have the signature with which the steps called the model"),
+        "**options": refused("options of other formats"),
     },
     "DistributedModel.fit": {
         **dict.fromkeys(("x", "y", "batch_size", "epochs"), _KERAS),
         "verbose": _VERBOSE,
-        "callbacks": _honored("as in Keras; BackupAndRestore is refused"),
+        "callbacks": honored("as in Keras; BackupAndRestore is refused"),
         **dict.fromkeys(("*args", "**kwargs"), _KERAS),
     },
-    "DistributedModel.load_weights": {"filepath": _honored("the file"), "**options": _KERAS},
+    "DistributedModel.load_weights": {"filepath": honored("the file"), "**options": _KERAS},
     "DistributedModel.predict": {
         **dict.fromkeys(("x", "batch_size"), _KERAS),
         "verbose": _VERBOSE,
@@ -97,75 +76,75 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     "DistributedModel.save": {
         "filepath": _FILE,
         "overwrite": _OVERWRITE,
-        "**options": _honored("as in Keras for a .keras file; a SavedModel accepts tf_keras's save_format='tf' only"),
+        "**options": honored("as in Keras for a .keras file; a SavedModel accepts tf_keras's save_format='tf' only"),
     },
     "DistributedModel.save_keras": {"path": _FILE, "overwrite": _OVERWRITE, "**options": _KERAS},
     "DistributedModel.save_model": {"save_path": _FILE},
     "DistributedModel.save_weights": {
         "filepath": _FILE,
         "overwrite": _OVERWRITE,
-        "max_shard_size": _refused("the ranks write one file together"),
+        "max_shard_size": refused("the ranks write one file together"),
         "**options": _KERAS,
     },
-    "DistributedModel.set_weights": {"values": _honored("the list that get_weights returned")},
+    "DistributedModel.set_weights": {"values": honored("the list that get_weights returned")},
     "DistributedModel.test_on_batch": dict.fromkeys(("*args", "**kwargs"), _KERAS),
     "DistributedModel.test_step": {"data": _KERAS},
     "DistributedModel.train_on_batch": dict.fromkeys(("*args", "**kwargs"), _KERAS),
     "DistributedModel.train_step": {"data": _KERAS},
     "DistributedModel.wrap": {
-        "model": _honored("the plain model"),
-        "partitions": _honored("partition by name or path of a layer"),
+        "model": honored("the plain model"),
+        "partitions": honored("partition by name or path of a layer"),
     },
     "StepOutput": {
-        "outputs": _honored("one value per microbatch"),
-        "shared_rows": _honored("number of leading rows of sparse gradients that are summed"),
+        "outputs": honored("one value per microbatch"),
+        "shared_rows": honored("number of leading rows of sparse gradients that are summed"),
     },
     "StepOutput.accumulate": {
-        "method": _honored("how the mean is computed"),
-        "var": _honored("variable that receives the mean if method='variable'; ignored otherwise, as in SageMaker"),
+        "method": honored("how the mean is computed"),
+        "var": honored("variable that receives the mean if method='variable'; ignored otherwise, as in SageMaker"),
     },
-    "allgather": {"obj": _honored("anything that can be pickled"), **_GROUP},
+    "allgather": {"obj": honored("anything that can be pickled"), **_GROUP},
     "barrier": _GROUP,
-    "broadcast": {"obj": _honored("anything that can be pickled"), **_GROUP},
+    "broadcast": {"obj": honored("anything that can be pickled"), **_GROUP},
     "clip_by_global_norm": {
-        "t_list": _honored("gradients of all variables"),
-        "clip_norm": _honored("largest norm"),
-        "use_norm": _honored("the global norm, if it is already known"),
+        "t_list": honored("gradients of all variables"),
+        "clip_norm": honored("largest norm"),
+        "use_norm": honored("the global norm, if it is already known"),
     },
-    "init": {"config": _honored("the parameters; see `Config` and `IDLE_PARAMETERS`")},
-    "local_variables": {"model": _honored("the model to list")},
-    "partition": {"index": _honored("partition of the ops; ignored if auto_partition is True, as in SageMaker")},
+    "init": {"config": honored("the parameters; see `Config` and `IDLE_PARAMETERS`")},
+    "local_variables": {"model": honored("the model to list")},
+    "partition": {"index": honored("partition of the ops; ignored if auto_partition is True, as in SageMaker")},
     "plan": {
-        "model": _honored("the model to cut"),
+        "model": honored("the model to cut"),
         "*batch": _BATCH,
-        "partitions": _honored("number of partitions"),
-        "microbatches": _honored("number of microbatches"),
-        "optimize": _honored("memory or speed"),
-        "loss": _honored("function from the outputs to a scalar"),
-        "measured": _honored("whether to run layers to measure their times"),
+        "partitions": honored("number of partitions"),
+        "microbatches": honored("number of microbatches"),
+        "optimize": honored("memory or speed"),
+        "loss": honored("function from the outputs to a scalar"),
+        "measured": honored("whether to run layers to measure their times"),
         "**kwargs": _MODEL_KWARGS,
     },
-    "recv_from": {"src_rank": _honored("the sender"), "rank_type": _PEER},
-    "register_post_partition_hook": {"hook": _honored("called after the model is partitioned")},
+    "recv_from": {"src_rank": honored("the sender"), "rank_type": _PEER},
+    "register_post_partition_hook": {"hook": honored("called after the model is partitioned")},
     "send": {
-        "obj": _honored("anything that can be pickled"),
-        "dest_rank": _honored("the receiver"),
+        "obj": honored("anything that can be pickled"),
+        "dest_rank": honored("the receiver"),
         "rank_type": _PEER,
     },
     "step": {
-        "function": _honored("runs once for each microbatch"),
-        "non_split_inputs": _honored("arguments that each microbatch receives whole"),
-        "input_split_axes": _honored("axes to split on"),
-        "**options": _honored("input_signature and reduce_retracing; jit_compile is refused; others warn"),
+        "function": honored("runs once for each microbatch"),
+        "non_split_inputs": honored("arguments that each microbatch receives whole"),
+        "input_split_axes": honored("axes to split on"),
+        "**options": honored("input_signature and reduce_retracing; jit_compile is refused; others warn"),
     },
-    "timeline": {"path": _honored("the file that rank 0 writes")},
+    "timeline": {"path": honored("the file that rank 0 writes")},
     "utils.receive_checkpoint_files": {
-        "dst_root_dir": _honored("root directory that receives the files"),
-        "src_rank": _honored("mp_rank of the sender"),
+        "dst_root_dir": honored("root directory that receives the files"),
+        "src_rank": honored("mp_rank of the sender"),
     },
     "utils.send_checkpoint_files": {
-        "root_dir": _honored("root directory that contains this rank's directory"),
-        "dst_rank": _honored("mp_rank of the receiver"),
+        "root_dir": honored("root directory that contains this rank's directory"),
+        "dst_rank": honored("mp_rank of the receiver"),
     },
 }
 """By function or method, then by argument. Functions without arguments are not listed."""
