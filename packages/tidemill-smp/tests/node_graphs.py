@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule
-from smdistributed.modelparallel.tensorflow.engine.segments import Cut
+from smdistributed.modelparallel.tensorflow.engine.segments import SegmentCut
 
 
 class Graph:
@@ -52,7 +52,9 @@ def _compute(node: Node, inputs: Sequence[int]) -> int:
     return hash((node.name, *inputs))
 
 
-def simulate(nodes: Sequence[Node], cut: Cut, schedule: Schedule, num_partitions: int) -> list[dict[Output, int]]:
+def simulate(
+    nodes: Sequence[Node], cut: SegmentCut, schedule: Schedule, num_partitions: int
+) -> list[dict[Output, int]]:
     """Simulate a step: each rank runs its tasks in order, and waits for messages.
 
     Returns:

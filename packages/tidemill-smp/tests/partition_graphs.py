@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions, evaluate
-from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, ModelOutput, Unit, UnitGraph
 
 
 def chain(times: Sequence[float], parameter_bytes: Sequence[int] | None = None, size: int = 1000) -> UnitGraph:
@@ -19,7 +19,7 @@ def chain(times: Sequence[float], parameter_bytes: Sequence[int] | None = None, 
         for i, (t, b) in enumerate(zip(times, sizes, strict=True))
     )
     edges = tuple(Edge(f"u{i}", f"u{i + 1}", size) for i in range(len(times) - 1))
-    return UnitGraph(units, edges, (Output(f"u{len(times) - 1}", 40),))
+    return UnitGraph(units, edges, (ModelOutput(f"u{len(times) - 1}", 40),))
 
 
 def is_whole(graph: UnitGraph, inside: set[int]) -> bool:
@@ -104,7 +104,7 @@ def graphs(draw: st.DrawFn, *, most: int, shape: str = "any") -> UnitGraph:
     elif shape == "any":
         pairs = draw(st.lists(anywhere, max_size=2 * count))
     edges = {(e.source, e.target, e.tensor): e for e in (edge(a, b) for a, b in pairs)}
-    outputs = (Output(f"u{count - 1}", draw(amount) * 10),)
+    outputs = (ModelOutput(f"u{count - 1}", draw(amount) * 10),)
     return UnitGraph(tuple(unit(i) for i in range(count)), tuple(edges.values()), outputs, draw(amount))
 
 

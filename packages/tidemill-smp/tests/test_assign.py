@@ -4,13 +4,13 @@ import pytest
 
 from node_graphs import Graph
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL, PartitionAssignment, assign
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 
 pytestmark = pytest.mark.smp_first
 
 
-def assigned(graph: Graph, units: dict[str, int | str], **options) -> Assignment:
+def assigned(graph: Graph, units: dict[str, int | str], **options) -> PartitionAssignment:
     names = {name: where if isinstance(where, str) else f"unit{where}" for name, where in units.items()}
     partitions = {f"unit{index}": index for index in range(4)}
     return assign(graph.nodes, units=names, partitions=partitions, gradients=options.pop("gradients", {}), **options)

@@ -18,8 +18,8 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs, CutOptions
 from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
 from smdistributed.modelparallel.tensorflow.partitioning.groups import group
-from smdistributed.modelparallel.tensorflow.partitioning.search import Position, first_key, refine
-from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.search import SearchPosition, first_key, refine
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, ModelOutput, Unit, UnitGraph
 
 SPEED = CutOptions(partitions=2, microbatches=4, optimize="speed")
 MEMORY = CutOptions(partitions=2, microbatches=4)
@@ -71,7 +71,7 @@ def test_local_search_alone_ends_legal_and_no_worse_than_it_began(graph: UnitGra
     for start in (every[0], every[len(every) // 2]):
         # Groups of single units may be numbered differently from the units.
         parts = [start[members[0]] for members in groups.members]
-        position = Position(costs, parts, connected=connected)
+        position = SearchPosition(costs, parts, connected=connected)
         before = first_key(position)
         refine(position, first_key)
         assert first_key(position) <= before
@@ -87,7 +87,7 @@ def test_local_search_keeps_partitions_connected(connected: bool, expected: list
     units = tuple(Unit(name=name, forward_us=us) for name, us in times.items())
     graph = UnitGraph(units, (Edge("a", "sum", 1), Edge("b", "sum", 1), Edge("sum", "end", 1)))
     costs = Costs(group(graph), replace(SPEED, message_us=0.0))
-    position = Position(costs, [0, 0, 0, 1], connected=connected)
+    position = SearchPosition(costs, [0, 0, 0, 1], connected=connected)
     refine(position, first_key)
     assert position.parts == expected
 
@@ -169,7 +169,7 @@ def test_the_last_partition_has_less_work_because_of_the_loss() -> None:
 
 def test_an_output_costs_its_owner_a_message_to_every_other_rank() -> None:
     units = tuple(Unit(name=f"u{i}", forward_us=10) for i in range(3))
-    graph = UnitGraph(units, (Edge("u0", "u1", 0), Edge("u1", "u2", 0)), (Output("u1", 1000),))
+    graph = UnitGraph(units, (Edge("u0", "u1", 0), Edge("u1", "u2", 0)), (ModelOutput("u1", 1000),))
     chosen = CutOptions(partitions=3, message_us=1.0, byte_us=0.01)
     found = cut(graph, chosen).evaluation
     assert found.messages == (1, 3, 0)
@@ -241,7 +241,7 @@ def tied_language_model(blocks: int) -> UnitGraph:
     units += [Unit(name=f"block{i}", forward_us=300, backward_us=600, parameter_bytes=1_000_000) for i in range(blocks)]
     units += [Unit(name="logits", forward_us=100, backward_us=200, variables=weight)]
     edges = tuple(Edge(a.name, b.name, 50_000) for a, b in pairwise(units))
-    return UnitGraph(tuple(units), edges, (Output("logits", 100_000),))
+    return UnitGraph(tuple(units), edges, (ModelOutput("logits", 100_000),))
 
 
 @pytest.mark.parametrize("optimize", ["memory", "speed"])
@@ -352,7 +352,7 @@ def random_network(count: int, generator: random.Random) -> UnitGraph:
     )
     edges = [Edge(f"u{i}", f"u{i + 1}", generator.randrange(100_000)) for i in range(count - 1)]
     edges += [Edge(f"u{i}", f"u{i + 2 + generator.randrange(20)}", 1000, "skip") for i in range(0, count - 22, 3)]
-    return UnitGraph(units, tuple(edges), (Output(f"u{count - 1}", 1000),), 30)
+    return UnitGraph(units, tuple(edges), (ModelOutput(f"u{count - 1}", 1000),), 30)
 
 
 @pytest.mark.parametrize("optimize", ["memory", "speed"])

@@ -12,7 +12,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions
 from smdistributed.modelparallel.tensorflow.partitioning.cut import cut
 from smdistributed.modelparallel.tensorflow.partitioning.report import PartitionReport, bars, report
-from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, ModelOutput, Unit, UnitGraph
 
 pytestmark = pytest.mark.smp_first
 
@@ -48,7 +48,9 @@ def test_rows_add_up_to_the_model() -> None:
         Unit(name=f"u{i}", forward_us=10, backward_us=20, parameter_bytes=100, slot_bytes=200, activation_bytes=7)
         for i in range(5)
     )
-    graph = UnitGraph(units, tuple(Edge(f"u{i}", f"u{i + 1}", 50) for i in range(4)), (Output("u4", 9),), loss_us=5)
+    graph = UnitGraph(
+        units, tuple(Edge(f"u{i}", f"u{i + 1}", 50) for i in range(4)), (ModelOutput("u4", 9),), loss_us=5
+    )
     found = report(graph, (0, 0, 1, 1, 2), replace(FREE, partitions=3, microbatches=2))
     assert [row.units for row in found.rows] == [("u0", "u1"), ("u2", "u3"), ("u4",)]
     assert [row.compute_us for row in found.rows] == [60, 60, 35]

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from partition_graphs import graphs
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning import units as units_module
-from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Output, Unit, UnitGraph
+from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, ModelOutput, Unit, UnitGraph
 
 pytestmark = pytest.mark.smp_first
 
 A, B = Unit(name="a", forward_us=1), Unit(name="b", variables=frozenset({"w", "v", "u"}))
-GRAPH = UnitGraph((A, B), (Edge("a", "b", 8), Edge("a", "b", 4, "mask")), (Output("b", 2),), loss_us=3)
+GRAPH = UnitGraph((A, B), (Edge("a", "b", 8), Edge("a", "b", 4, "mask")), (ModelOutput("b", 2),), loss_us=3)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ GRAPH = UnitGraph((A, B), (Edge("a", "b", 8), Edge("a", "b", 4, "mask")), (Outpu
         ({"edges": (Edge("b", "a", 1),)}, ["'b' -> 'a'", "backwards", "topological order"]),
         ({"edges": (Edge("a", "a", 1),)}, ["backwards"]),
         ({"edges": (Edge("a", "b", -1),)}, ["bytes of edge", "-1"]),
-        ({"outputs": (Output("z", 1),)}, ["output", "no unit 'z'"]),
+        ({"outputs": (ModelOutput("z", 1),)}, ["output", "no unit 'z'"]),
         ({"units": (replace(A, forward_us=float("nan")), B)}, ["forward_us of unit 'a'", "nan"]),
         ({"units": (replace(A, backward_us=float("inf")), B)}, ["backward_us of unit 'a'", "inf"]),
         ({"units": (replace(A, slot_bytes=-5), B)}, ["slot_bytes of unit 'a'", "-5"]),
@@ -84,7 +84,7 @@ def test_costs_change_the_hash_but_not_the_structure_and_names_change_both() -> 
     slower = replace(GRAPH, units=(replace(A, forward_us=2), B), edges=(Edge("a", "b", 80), Edge("a", "b", 4, "mask")))
     assert slower.hash != GRAPH.hash
     assert slower.structure_hash == GRAPH.structure_hash
-    renamed = UnitGraph((A, replace(B, name="c")), (Edge("a", "c", 8),), (Output("c", 2),))
+    renamed = UnitGraph((A, replace(B, name="c")), (Edge("a", "c", 8),), (ModelOutput("c", 2),))
     assert renamed.structure_hash != GRAPH.structure_hash
     assert replace(GRAPH, edges=GRAPH.edges[:1]).structure_hash != GRAPH.structure_hash
     assert replace(GRAPH, units=(A, replace(B, variables=frozenset({"w"})))).structure_hash != GRAPH.structure_hash

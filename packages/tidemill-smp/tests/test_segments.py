@@ -8,12 +8,14 @@ from node_graphs import Graph, owned_graphs, simulate, value_of
 from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.plan import stages_of
 from smdistributed.modelparallel.tensorflow.engine.schedule import make_schedule
-from smdistributed.modelparallel.tensorflow.engine.segments import Cut, Message, cut
+from smdistributed.modelparallel.tensorflow.engine.segments import SegmentCut, SegmentMessage, cut
 
 pytestmark = pytest.mark.smp_first
 
 
-def cut_of(graph: Graph, owners: list[int], wanted: dict[int, int], *, effects=(), partitions=2, recompute=()) -> Cut:
+def cut_of(
+    graph: Graph, owners: list[int], wanted: dict[int, int], *, effects=(), partitions=2, recompute=()
+) -> SegmentCut:
     results = [((index, 0), where) for index, where in wanted.items()]
     return cut(
         graph.nodes,
@@ -25,7 +27,7 @@ def cut_of(graph: Graph, owners: list[int], wanted: dict[int, int], *, effects=(
     )
 
 
-def layout(found: Cut, graph: Graph) -> dict[tuple[int, int], list[str]]:
+def layout(found: SegmentCut, graph: Graph) -> dict[tuple[int, int], list[str]]:
     return {(s.partition, s.level): [graph.nodes[index].name for index in s.nodes] for s in found.segments}
 
 
@@ -43,7 +45,7 @@ def test_forward_loss_and_backward_of_the_last_partition_are_one_segment():
         (0, 2): ["gradient_tape/a"],
         (1, 1): ["b", "loss", "gradient_tape/b"],
     }
-    assert found.messages == (Message((a, 0), 0, 1), Message((db, 0), 1, 0))
+    assert found.messages == (SegmentMessage((a, 0), 0, 1), SegmentMessage((db, 0), 1, 0))
     kinds = {(s.partition, s.level): s.kind for s in found.segments}
     assert kinds == {(0, 0): "forward", (0, 2): "backward", (1, 1): "forward and backward"}
 
@@ -71,7 +73,7 @@ def test_a_replicated_op_runs_on_all_ranks_and_only_its_inputs_are_sent():
         (1, 0): ["a", "output", "loss"],
         (2, 1): ["output", "loss"],
     }
-    assert found.messages == (Message((a, 0), 1, 0), Message((a, 0), 1, 2))
+    assert found.messages == (SegmentMessage((a, 0), 1, 0), SegmentMessage((a, 0), 1, 2))
 
 
 def test_unneeded_ops_are_left_out_but_side_effects_are_kept():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
-from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import size
 
 __all__ = ["adasum"]
@@ -42,7 +42,7 @@ def adasum(tensors: Sequence[Tensor], *, label: str, ranks: Sequence[int] | None
     @tf.autograph.experimental.do_not_convert  # it loses the variables of the function inside the function
     @tf.custom_gradient
     def combine(*values: Tensor) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
-        gathered = run(Kind.ALLGATHER, [value[tf.newaxis] for value in values], label=label, ranks=ranks)
+        gathered = run(CollectiveKind.ALLGATHER, [value[tf.newaxis] for value in values], label=label, ranks=ranks)
         combined = [_combine_all(tf.unstack(tf.ensure_shape(all_, [count, *all_.shape[1:]]))) for all_ in gathered]
 
         def backward(*upstream: Tensor) -> list[Tensor]:

@@ -21,10 +21,10 @@ from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor
 from horovod.tensorflow.errors import horovod_errors
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 
-__all__ = ["Kind", "Reduction", "run", "scaled"]
+__all__ = ["CollectiveKind", "Reduction", "run", "scaled"]
 
 
-class Kind(IntEnum):
+class CollectiveKind(IntEnum):
     """The collectives, as numbered in native/message.h."""
 
     ALLREDUCE = 0
@@ -49,7 +49,7 @@ _calls: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
 
 
 def run(
-    kind: Kind,
+    kind: CollectiveKind,
     tensors: Sequence[Tensor],
     *,
     label: str,
@@ -78,15 +78,15 @@ def run(
         shapes are those of the inputs, except for the first axis of an allgather, an alltoall and a reducescatter.
     """
     members = range(size()) if ranks is None else ranks
-    if len(members) == 1 and kind is not Kind.JOIN:
-        if kind is Kind.ALLTOALL:
+    if len(members) == 1 and kind is not CollectiveKind.JOIN:
+        if kind is CollectiveKind.ALLTOALL:
             return _send_to_self(*tensors)
         return [scaled(tf.identity(tensor), scale) for tensor in tensors]
     engine = current_engine()
     if engine is None:
         return _run_portably(kind, tensors, label, ranks, reduction, root, scale)
     is_eager = tf.executing_eagerly()
-    name = label if is_eager or kind is Kind.JOIN else _name_in_graph(label)
+    name = label if is_eager or kind is CollectiveKind.JOIN else _name_in_graph(label)
     arguments = {
         "tensors": list(tensors),
         "kind": int(kind),
@@ -95,7 +95,7 @@ def run(
         "eager": int(is_eager),
         "scale": repr(float(scale)),
         "names": name
-        if len(tensors) == 1 or kind is Kind.ALLTOALL
+        if len(tensors) == 1 or kind is CollectiveKind.ALLTOALL
         else "\n".join(f"{name}.{place}" for place in range(len(tensors))),
         "members": ",".join(map(str, members)),
     }
@@ -164,39 +164,41 @@ def _run_when_ready(op: GraphOperation) -> None:
         dependencies.run_independently(op)
 
 
-def _set_shapes(kind: Kind, tensors: Sequence[Tensor], results: Sequence[Tensor], members: Sequence[int]) -> None:
+def _set_shapes(
+    kind: CollectiveKind, tensors: Sequence[Tensor], results: Sequence[Tensor], members: Sequence[int]
+) -> None:
     for tensor, result in zip(tensors, results, strict=True):
-        if kind in (Kind.ALLREDUCE, Kind.BROADCAST, Kind.JOIN):
+        if kind in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST, CollectiveKind.JOIN):
             result.set_shape(tensor.shape)
         elif tensor.shape.rank:
-            rows = tensor.shape[0] if kind is Kind.REDUCESCATTER else None
+            rows = tensor.shape[0] if kind is CollectiveKind.REDUCESCATTER else None
             own = None if rows is None else rows // len(members) + (members.index(rank()) < rows % len(members))
             result.set_shape([own, *tensor.shape[1:]])
-    if kind is Kind.ALLTOALL:
+    if kind is CollectiveKind.ALLTOALL:
         results[1].set_shape([len(members)])
 
 
 @tf.RegisterGradient("HorovodCollective")
 def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Tensor | None]:
-    kind, members = Kind(op.get_attr("kind")), [int(one) for one in op.get_attr("members").split(b",")]
-    if kind is Kind.ALLREDUCE:
+    kind, members = CollectiveKind(op.get_attr("kind")), [int(one) for one in op.get_attr("members").split(b",")]
+    if kind is CollectiveKind.ALLREDUCE:
         if op.get_attr("reduction") != Reduction.SUM:
             raise LookupError("Min, Max and Product have no gradient: use Sum or Average, or tf.stop_gradient")
         return run(kind, upstream, label="gradient", ranks=members, scale=float(op.get_attr("scale")))
-    if kind is Kind.BROADCAST:
+    if kind is CollectiveKind.BROADCAST:
         means = _means(upstream, members)
         if op.get_attr("root") == rank():
             return means
         with tf.control_dependencies(means):  # a session would leave them out, and the other ranks wait for them
             return [tf.zeros_like(mean) for mean in means]
-    if kind is Kind.ALLGATHER:
+    if kind is CollectiveKind.ALLGATHER:
         return [_own_rows(tensor, given, members) for tensor, given in zip(op.inputs, upstream, strict=True)]
-    if kind is Kind.REDUCESCATTER:
+    if kind is CollectiveKind.REDUCESCATTER:
         # As Horovod defines it, so that a reducescatter and an allgather together have the gradient of an allreduce.
         factor = float(op.get_attr("scale")) * len(members)
-        gathered = run(Kind.ALLGATHER, upstream, label="gradient", ranks=members)
+        gathered = run(CollectiveKind.ALLGATHER, upstream, label="gradient", ranks=members)
         return [scaled(tensor, factor) for tensor in gathered]
-    if kind is Kind.ALLTOALL:
+    if kind is CollectiveKind.ALLTOALL:
         back, _ = run(kind, [upstream[0], op.outputs[1]], label="gradient", ranks=members)
         shape = tf.shape(op.inputs[0])
         unsent = tf.zeros(tf.concat([[shape[0] - tf.shape(back)[0]], shape[1:]], 0), back.dtype)
@@ -206,13 +208,13 @@ def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Tensor | None]:
 
 def _means(upstream: Sequence[Tensor], members: Sequence[int]) -> list[Tensor]:
     """Return gradients averaged over the ranks: Horovod defines those of allgather and broadcast so, not as sums."""
-    return run(Kind.ALLREDUCE, upstream, label="gradient", ranks=members, scale=1.0 / len(members))
+    return run(CollectiveKind.ALLREDUCE, upstream, label="gradient", ranks=members, scale=1.0 / len(members))
 
 
 def _own_rows(tensor: Tensor, upstream: Tensor, members: Sequence[int]) -> Tensor:
     (mean,) = _means([upstream], members)
     rows = tf.shape(tensor, tf.int64)[:1]
-    (counts,) = run(Kind.ALLGATHER, [rows], label="gradient.rows", ranks=members)
+    (counts,) = run(CollectiveKind.ALLGATHER, [rows], label="gradient.rows", ranks=members)
     begin = tf.reduce_sum(counts[: members.index(rank())])
     return mean[begin : begin + rows[0]]
 
@@ -221,7 +223,7 @@ def _own_rows(tensor: Tensor, upstream: Tensor, members: Sequence[int]) -> Tenso
 
 
 def _run_portably(
-    kind: Kind,
+    kind: CollectiveKind,
     tensors: Sequence[Tensor],
     label: str,
     ranks: Sequence[int] | None,
@@ -229,7 +231,7 @@ def _run_portably(
     root: int,
     scale: float,
 ) -> list[Tensor]:
-    if ranks is not None or kind in (Kind.ALLTOALL, Kind.JOIN):
+    if ranks is not None or kind in (CollectiveKind.ALLTOALL, CollectiveKind.JOIN):
         raise ValueError(
             f"the communicator that hvd.init was given exchanges arrays only: process sets, hvd.alltoall and hvd.join "
             f"({kind.name.lower()} here) want ranks that may connect with each other (`can_connect`)"
@@ -239,11 +241,11 @@ def _run_portably(
 
     def work(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
-        if kind is Kind.BROADCAST:
+        if kind is CollectiveKind.BROADCAST:
             result = group.broadcast(array, root)
-        elif kind is Kind.REDUCESCATTER:
+        elif kind is CollectiveKind.REDUCESCATTER:
             result = np.array_split(group.allreduce(array, "sum"), group.size)[group.rank]
-        elif kind is Kind.ALLGATHER:
+        elif kind is CollectiveKind.ALLGATHER:
             result = np.concatenate(group.allgather(array), 0)
         elif reduction is Reduction.SUM:
             result = group.allreduce(array, "sum")
@@ -258,13 +260,13 @@ def _run_portably(
 
     def with_gradient(tensor: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         def backward(upstream: Tensor) -> Tensor:
-            if kind is Kind.REDUCESCATTER:
-                (all_,) = _run_portably(Kind.ALLGATHER, [upstream], label, ranks, reduction, root, 1.0)
+            if kind is CollectiveKind.REDUCESCATTER:
+                (all_,) = _run_portably(CollectiveKind.ALLGATHER, [upstream], label, ranks, reduction, root, 1.0)
                 return scaled(all_, scale * group.size)
             return _run_portably(kind, [upstream], label, ranks, reduction, root, scale)[0]
 
         return forward(tensor), backward
 
-    if kind is Kind.REDUCESCATTER or (kind is Kind.ALLREDUCE and reduction is Reduction.SUM):
+    if kind is CollectiveKind.REDUCESCATTER or (kind is CollectiveKind.ALLREDUCE and reduction is Reduction.SUM):
         return [tf.custom_gradient(with_gradient)(tensor) for tensor in tensors]
     return [forward(tensor) for tensor in tensors]

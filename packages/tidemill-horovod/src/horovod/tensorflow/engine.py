@@ -19,14 +19,14 @@ from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.native_library import load_native_library
 from horovod.tensorflow.rendezvous import Rendezvous
 
-__all__ = ["Engine", "start_engine", "stop_engine"]
+__all__ = ["CollectiveEngine", "start_engine", "stop_engine"]
 
 _TEXT_BYTES = 1024
 _DEFAULT_FUSION_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Engine:
+class CollectiveEngine:
     """A started engine."""
 
     collective: Callable[..., Sequence[Tensor]]
@@ -35,7 +35,7 @@ class Engine:
     """By rank, the name of its machine."""
 
 
-def start_engine(rendezvous: Rendezvous, *, address: str = "") -> Engine:
+def start_engine(rendezvous: Rendezvous, *, address: str = "") -> CollectiveEngine:
     """Connect this rank to the others and start its engine. Collective.
 
     Args:
@@ -77,7 +77,7 @@ def start_engine(rendezvous: Rendezvous, *, address: str = "") -> Engine:
         raise RuntimeError(f"hvd.init(): {problem.value.decode(errors='replace')}")
     atexit.register(stop_engine)
     ops: Any = library.ops
-    return Engine(ops.horovod_collective, tuple(made.hosts))
+    return CollectiveEngine(ops.horovod_collective, tuple(made.hosts))
 
 
 def stop_engine() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor, TensorLike
-from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import communicator, current_engine, size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
 
@@ -45,7 +45,7 @@ def allgather(
     """
     del ignore_name_scope
     ranks = members_of("allgather", process_set)
-    return run(Kind.ALLGATHER, [_with_rows(tensor)], label=name or "horovod_allgather", ranks=ranks)[0]
+    return run(CollectiveKind.ALLGATHER, [_with_rows(tensor)], label=name or "horovod_allgather", ranks=ranks)[0]
 
 
 def grouped_allgather(
@@ -75,7 +75,7 @@ def grouped_allgather(
     if not tensors:
         return []
     rows = [_with_rows(tensor) for tensor in tensors]
-    return run(Kind.ALLGATHER, rows, label=name or "horovod_grouped_allgather", ranks=ranks)
+    return run(CollectiveKind.ALLGATHER, rows, label=name or "horovod_grouped_allgather", ranks=ranks)
 
 
 def alltoall(
@@ -113,7 +113,7 @@ def alltoall(
             None, None, f"hvd.alltoall: splits are of {given.dtype.name}; allowed are integers"
         )
     both = [dense, tf.cast(given, tf.int64)]
-    received, rows = run(Kind.ALLTOALL, both, label=name or "horovod_alltoall", ranks=ranks)
+    received, rows = run(CollectiveKind.ALLTOALL, both, label=name or "horovod_alltoall", ranks=ranks)
     return received if splits is None else (received, tf.cast(rows, tf.int32))
 
 
@@ -145,7 +145,7 @@ def broadcast(
     ranks = members_of("broadcast", process_set)
     check_root(root_rank, ranks)
     dense = tf.convert_to_tensor(tensor)
-    return run(Kind.BROADCAST, [dense], label=name or "horovod_broadcast", ranks=ranks, root=root_rank)[0]
+    return run(CollectiveKind.BROADCAST, [dense], label=name or "horovod_broadcast", ranks=ranks, root=root_rank)[0]
 
 
 def barrier(process_set: ProcessSet | None = None) -> None:
@@ -160,7 +160,7 @@ def barrier(process_set: ProcessSet | None = None) -> None:
     """
     ranks = members_of("barrier", process_set)
     if current_engine() is not None:
-        run(Kind.ALLGATHER, [tf.zeros([0], tf.uint8)], label="horovod_barrier", ranks=ranks, in_order=True)
+        run(CollectiveKind.ALLGATHER, [tf.zeros([0], tf.uint8)], label="horovod_barrier", ranks=ranks, in_order=True)
     elif size() > 1:
         communicator().barrier()
 
@@ -176,7 +176,7 @@ def join() -> Tensor:
     members_of("join", None)
     if size() == 1:
         return tf.zeros([], tf.int32)
-    return run(Kind.JOIN, [tf.zeros([], tf.int32)], label="join", in_order=True)[0]
+    return run(CollectiveKind.JOIN, [tf.zeros([], tf.int32)], label="join", in_order=True)[0]
 
 
 def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
-from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
@@ -55,7 +55,7 @@ def broadcast_object(
 
     def sent(array: np.ndarray, label: str) -> np.ndarray:
         (received,) = _arrays(
-            lambda: run(Kind.BROADCAST, [tf.constant(array)], label=label, ranks=ranks, root=root_rank)
+            lambda: run(CollectiveKind.BROADCAST, [tf.constant(array)], label=label, ranks=ranks, root=root_rank)
         )
         return received
 
@@ -104,7 +104,9 @@ def allgather_object(
         return [_unpacked(one) for one in communicator().allgather(data)]
     label = name or "horovod_allgather_object"
     joined, sizes = _arrays(
-        lambda: run(Kind.ALLGATHER, [tf.constant(data), tf.constant([data.size], tf.int64)], label=label, ranks=ranks)
+        lambda: run(
+            CollectiveKind.ALLGATHER, [tf.constant(data), tf.constant([data.size], tf.int64)], label=label, ranks=ranks
+        )
     )
     return [_unpacked(part) for part in np.split(joined, np.cumsum(sizes)[:-1])]
 

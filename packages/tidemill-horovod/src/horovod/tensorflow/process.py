@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from horovod.tensorflow import mpi
 from horovod.tensorflow.communicator import Communicator, Ranks, Single
-from horovod.tensorflow.engine import Engine, start_engine, stop_engine
+from horovod.tensorflow.engine import CollectiveEngine, start_engine, stop_engine
 from horovod.tensorflow.rendezvous import CommunicatorRendezvous, LauncherRendezvous, Rendezvous, find_launched
 
 __all__ = [
@@ -51,7 +51,7 @@ class _State:
     """A `Communicator`, or `Ranks`."""
     hosts: tuple[Any, ...]
     """By rank, the name of its machine."""
-    engine: Engine | None
+    engine: CollectiveEngine | None
     """None with one process, or with a communicator that only exchanges arrays."""
 
     @property
@@ -115,7 +115,7 @@ def communicator() -> Any:
     return _current_state().communicator
 
 
-def current_engine() -> Engine | None:
+def current_engine() -> CollectiveEngine | None:
     """Return the native engine; None with one process, or with a communicator that only exchanges arrays."""
     return _current_state().engine
 

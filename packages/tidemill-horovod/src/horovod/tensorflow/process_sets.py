@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import communicator, is_initialized, rank, size
 
 __all__ = [
@@ -142,7 +142,9 @@ def register_process_set(function: str, process_set: ProcessSet) -> None:
     """
     global _last_id
     ranks = check_process_set(function, process_set)
-    everyone = run(Kind.ALLGATHER, [tf.constant([[len(ranks), hash(tuple(ranks))]], tf.int64)], label="process_set")
+    everyone = run(
+        CollectiveKind.ALLGATHER, [tf.constant([[len(ranks), hash(tuple(ranks))]], tf.int64)], label="process_set"
+    )
     if len({tuple(row) for row in everyone[0].numpy().tolist()}) != 1:
         raise ValueError(f"hvd.{function}: ranks are {ranks} here and others on other ranks: give all the same")
     equal = next((one for one in _sets.values() if one == process_set), None)
@@ -175,7 +177,9 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """
     if process_set.process_set_id is None or _sets.get(process_set.process_set_id) is not process_set:
         return False
-    run(Kind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set")  # waits until no rank uses the set in a call
+    run(
+        CollectiveKind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set"
+    )  # waits until no rank uses the set in a call
     del _sets[process_set.process_set_id]
     process_set.process_set_id = None
     return True

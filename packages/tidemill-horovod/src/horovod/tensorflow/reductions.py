@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Gradient, IndexedSlices, Tensor, TensorLike
 from horovod.tensorflow.adasum import adasum
-from horovod.tensorflow.collectives import Kind, Reduction, run, scaled
+from horovod.tensorflow.collectives import CollectiveKind, Reduction, run, scaled
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gathers import require_rows
 from horovod.tensorflow.process import size
@@ -100,7 +100,7 @@ def allreduce(
     _refuse_scaled_slices("allreduce", [tensor], prescale_factor, postscale_factor)
     if prescale_factor == postscale_factor == 1.0 and _is_sent_unchanged(tensor, op, compression):
         label, scale = name or "horovod_allreduce", _divisor(op, ranks)
-        return run(Kind.ALLREDUCE, [tensor], label=label, ranks=ranks, scale=scale)[0]
+        return run(CollectiveKind.ALLREDUCE, [tensor], label=label, ranks=ranks, scale=scale)[0]
     return reduce_all(
         [tensor],
         op=op,
@@ -333,7 +333,7 @@ def _reduce_dense(
             if op in _NATIVE and tensor.dtype.is_complex:
                 raise ValueError(f"op is {op.name} for a tensor of {tensor.dtype.name}; allowed is Sum or Average")
         reduced = run(
-            Kind.ALLREDUCE,
+            CollectiveKind.ALLREDUCE,
             packed,
             label=label,
             ranks=ranks,
@@ -373,7 +373,7 @@ def _reduce_slices(
         )
     packed, context = compression.compress(slices.values)
     values, indices = run(
-        Kind.ALLGATHER, [packed, tf.convert_to_tensor(slices.indices)], label=f"{label}.slices", ranks=ranks
+        CollectiveKind.ALLGATHER, [packed, tf.convert_to_tensor(slices.indices)], label=f"{label}.slices", ranks=ranks
     )
     count = size() if ranks is None else len(ranks)
     gathered = compression.decompress(values, context)
@@ -401,7 +401,7 @@ def _scatter(
         return []
     packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in dense), strict=True)
     own = run(
-        Kind.REDUCESCATTER,
+        CollectiveKind.REDUCESCATTER,
         packed,
         label=name or f"horovod_{function}",
         ranks=ranks,

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
-from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import is_initialized, size
 
 __all__ = ["SyncBatchNormalization"]
@@ -76,7 +76,7 @@ def _moments_of_all(
     squares = tf.reduce_sum(wide * wide * weights, axes, keepdims=True)
     counts = tf.reduce_sum(weights, axes, keepdims=True)
     packed = tf.stack([sums, squares, counts])
-    (total,) = run(Kind.ALLREDUCE, [packed], label="horovod_sync_batch_norm")
+    (total,) = run(CollectiveKind.ALLREDUCE, [packed], label="horovod_sync_batch_norm")
     total_sums, total_squares, total_counts = tf.unstack(total)
     mean = total_sums / tf.maximum(total_counts, 1)
     variance = tf.maximum(total_squares / tf.maximum(total_counts, 1) - mean * mean, 0)

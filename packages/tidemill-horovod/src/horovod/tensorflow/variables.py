@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor, Variable
-from horovod.tensorflow.collectives import Kind, run
+from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator
 from horovod.tensorflow.process_sets import ProcessSet, members_of
@@ -126,7 +126,9 @@ def _assign(
     if not held:
         return []
     values = [tf.convert_to_tensor(variable) for variable in held]
-    sent = run(Kind.BROADCAST, values, label=name or "horovod_broadcast_variables", ranks=ranks, root=root_rank)
+    sent = run(
+        CollectiveKind.BROADCAST, values, label=name or "horovod_broadcast_variables", ranks=ranks, root=root_rank
+    )
     return [variable.assign(value) for variable, value in zip(held, sent, strict=True)]
 
 

@@ -22,7 +22,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.engine.batch_sums import is_known_ahead, sum_over_batch
 from smdistributed.modelparallel.tensorflow.marks import Tracer
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 
 __all__ = ["BatchLoss"]
 
@@ -32,7 +32,7 @@ log = logging.getLogger("smdistributed.modelparallel")
 class BatchLoss:
     """The loss of the whole batch, while one microbatch is traced."""
 
-    def __init__(self, rows: Tensor, state: Tracer, session: Session, reported: set[str]) -> None:
+    def __init__(self, rows: Tensor, state: Tracer, session: RankSession, reported: set[str]) -> None:
         """Begin a microbatch.
 
         Args:

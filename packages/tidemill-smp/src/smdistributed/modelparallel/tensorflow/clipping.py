@@ -22,7 +22,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, mode
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients, marked_as_means
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.marks import tracer
-from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+from smdistributed.modelparallel.tensorflow.session import RankSession, current, is_initialized
 from tensorflow.python.ops import clip_ops
 
 __all__ = ["clip_by_global_norm", "global_norm_of", "install_warning", "scaled_to"]
@@ -66,7 +66,7 @@ def clip_by_global_norm(
 
 
 def _clip(
-    gradients: list[Gradient | None], clip_norm: float | Tensor, use_norm: Tensor | None, session: Session
+    gradients: list[Gradient | None], clip_norm: float | Tensor, use_norm: Tensor | None, session: RankSession
 ) -> tuple[list[Any], Any]:
     if session.config.partitions == 1:
         return tf.clip_by_global_norm(gradients, clip_norm, use_norm)
@@ -120,7 +120,7 @@ def install_warning() -> None:
 
 
 def _warning_of_parts(original: Callable[..., Any]) -> Callable[..., Any]:
-    warned: list[Session] = []
+    warned: list[RankSession] = []
 
     @functools.wraps(original)
     def global_norm(t_list: Sequence[Gradient | None], *args: object, **kwargs: object) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
 __all__ = ["TensorGroup", "data_parallel_group", "model_parallel_group"]
@@ -138,13 +138,13 @@ class TensorGroup:
         return _CHANNELS | zlib.crc32(f"{self.name} {what}".encode())
 
 
-def model_parallel_group(session: Session) -> TensorGroup:
+def model_parallel_group(session: RankSession) -> TensorGroup:
     """Return the group of this replica's ranks, ordered by partition."""
     group = session.mp_group
     return TensorGroup(session.transport, group.ranks, group.rank, "model-parallel")
 
 
-def data_parallel_group(session: Session) -> TensorGroup:
+def data_parallel_group(session: RankSession) -> TensorGroup:
     """Return the group of the ranks that hold this partition, ordered by replica."""
     group = session.dp_group
     return TensorGroup(session.transport, group.ranks, group.rank, "data-parallel")

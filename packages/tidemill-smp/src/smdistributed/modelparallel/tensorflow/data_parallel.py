@@ -19,7 +19,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group
 from smdistributed.modelparallel.tensorflow.graph_names import AVERAGING, mark
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
@@ -31,7 +31,7 @@ _SEEDS = "seed_generator_state"
 """Part of the names of Keras's generator-state variables, which differ between replicas: each draws its own masks."""
 
 
-def average_gradients(gradients: Sequence[Gradient | None], session: Session) -> list[Any]:
+def average_gradients(gradients: Sequence[Gradient | None], session: RankSession) -> list[Any]:
     """Return the mean gradients over the replicas, bit-equal on all; None stays None, `tf.IndexedSlices` stay sparse.
 
     Gradients that are already means (see `marked_as_means`) are returned unchanged.
@@ -62,7 +62,9 @@ def average_gradients(gradients: Sequence[Gradient | None], session: Session) ->
     return marked_as_means(means)
 
 
-def average_owned(gradients: Sequence[Gradient | None], owners: Sequence[int | None], session: Session) -> list[Any]:
+def average_owned(
+    gradients: Sequence[Gradient | None], owners: Sequence[int | None], session: RankSession
+) -> list[Any]:
     """Return the means over the replicas for variables that this replica owns, and the other gradients unchanged.
 
     Args:
@@ -94,7 +96,7 @@ def average_owned(gradients: Sequence[Gradient | None], owners: Sequence[int | N
     return means
 
 
-def all_gather(variables: Sequence[Variable], owners: Sequence[int], session: Session) -> None:
+def all_gather(variables: Sequence[Variable], owners: Sequence[int], session: RankSession) -> None:
     """Assign to each variable its value on the replica that owns it; collective over the replicas.
 
     Args:

@@ -23,7 +23,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, GraphOperation, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.marks import tracer
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
@@ -95,7 +95,7 @@ def require_horovod(replicas: int) -> None:
         )
 
 
-def start_horovod(session: Session) -> None:
+def start_horovod(session: RankSession) -> None:
     """Initialize Horovod if it is installed; collective."""
     if not _is_installed():
         return

@@ -25,8 +25,8 @@ from smdistributed.modelparallel.tensorflow.engine import real_inputs
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.hybrid import require_horovod, start_horovod
 from smdistributed.modelparallel.tensorflow.optimizers import installation as optimizers
-from smdistributed.modelparallel.tensorflow.placement import Placement, place
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.placement import RankPlacement, place
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.choice import choose_transport
 from smdistributed.modelparallel.tensorflow.transport.errors import as_library_error
@@ -80,7 +80,7 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     _warn_of_idle_parameters(session.current())
 
 
-def _warn_of_lone_replicas(joined: Session) -> None:
+def _warn_of_lone_replicas(joined: RankSession) -> None:
     config, placement = joined.config, joined.placement
     if placement.replicas > 1 and not (config.horovod or config.ddp) and placement.rank == 0:
         log.warning(
@@ -92,12 +92,12 @@ def _warn_of_lone_replicas(joined: Session) -> None:
         )
 
 
-def _warn_of_schedule(joined: Session) -> None:
+def _warn_of_schedule(joined: RankSession) -> None:
     if joined.config.pipeline == "_only_forward" and joined.placement.rank == 0:
         log.warning("smp: 'pipeline' is '_only_forward', which means 'interleaved' here; set 'interleaved' or 'simple'")
 
 
-def _warn_of_idle_parameters(joined: Session) -> None:
+def _warn_of_idle_parameters(joined: RankSession) -> None:
     if joined.placement.rank != 0:
         return
     names = [field.name for field in fields(Config) if field.name != "extras"]
@@ -126,7 +126,7 @@ def _require_same(parameters: Config) -> None:
     )
 
 
-def _join(parameters: Config) -> Session:
+def _join(parameters: Config) -> RankSession:
     rendezvous = find_rendezvous(timeout_s=parameters.hang_timeout_s)
     placement = place(
         rendezvous.rank,
@@ -159,7 +159,7 @@ def _join(parameters: Config) -> Session:
     world.on_loss(transport.lose_all)
     world.add_doing_source(transport.waiting)
     _leave_at_exit(world, transport, rendezvous.mpi)
-    return Session(
+    return RankSession(
         config=parameters,
         world=world,
         placement=placement,
@@ -171,7 +171,7 @@ def _join(parameters: Config) -> Session:
     )
 
 
-def _namer(placement: Placement) -> Callable[[int], str]:
+def _namer(placement: RankPlacement) -> Callable[[int], str]:
     def name_of(rank: int) -> str:
         replica = f" of replica {placement.replica_of(rank)}" if placement.replicas > 1 else ""
         return f"rank {rank} (partition {placement.partition_of(rank)}{replica})"

@@ -25,7 +25,7 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
     Variable,
 )
 from smdistributed.modelparallel.tensorflow.keras_api import in_order_of_metrics
-from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.session import RankSession, current
 from smdistributed.modelparallel.tensorflow.variables import (
     RemoteVariable,
     is_remote,
@@ -143,7 +143,7 @@ def _combined(values: Sequence[np.ndarray], variable: Variable) -> np.ndarray:
     return values[0]
 
 
-def _mean_of_logs(logs: Logs, session: Session) -> Logs:
+def _mean_of_logs(logs: Logs, session: RankSession) -> Logs:
     if not isinstance(logs, dict) or not _is_data_parallel(session):
         return logs
     replicas = session.dp_group.allgather_objects(tf.nest.map_structure(_plain, logs), what=_WHAT)
@@ -159,7 +159,7 @@ def _mean(*values: TensorLike) -> float | np.ndarray:
     return _plain(np.mean(values, 0))
 
 
-def _is_data_parallel(session: Session) -> bool:
+def _is_data_parallel(session: RankSession) -> bool:
     return session.config.ddp and session.dp_group.size > 1
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 
-__all__ = ["STRATEGIES", "Placement", "place"]
+__all__ = ["STRATEGIES", "RankPlacement", "place"]
 
 STRATEGIES = ("cluster", "spread")
 
 
 @dataclass(frozen=True)
-class Placement:
+class RankPlacement:
     """The partition and replica of one rank among `size` ranks."""
 
     rank: int
@@ -67,7 +67,7 @@ class Placement:
         return partition * self.replicas + replica
 
 
-def place(rank: int, *, size: int, partitions: int, strategy: str = "cluster") -> Placement:
+def place(rank: int, *, size: int, partitions: int, strategy: str = "cluster") -> RankPlacement:
     """Return the placement of a rank.
 
     Raises:
@@ -82,4 +82,4 @@ def place(rank: int, *, size: int, partitions: int, strategy: str = "cluster") -
             f"there are {size} ranks and 'partitions' is {partitions}; the number of ranks must be a multiple of it: "
             f"start {partitions} ranks (or 2 x {partitions}, ...), or set 'partitions' to a divisor of {size}"
         )
-    return Placement(rank, size, partitions, strategy)
+    return RankPlacement(rank, size, partitions, strategy)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, KerasModel, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.config import Config, read_config
-from smdistributed.modelparallel.tensorflow.engine.profile import Times, measure
+from smdistributed.modelparallel.tensorflow.engine.profile import UnitTimes, measure
 from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
@@ -78,7 +78,7 @@ def profile(model: KerasModel, *batch: object, loss: Callable[[Any], Any] | None
         raise SMPUsageError(f"model.profile: the model {model.name!r} is cut already; call it before the first step")
     session = here.session
     traced = trace_model(model, batch, session.config.microbatches, loss=loss, **kwargs)
-    times: dict[str, Times] = {}
+    times: dict[str, UnitTimes] = {}
     if session.placement.rank == 0:
         graph = unit_graph(traced, variables_of(traced.tracer.models))
         times = here.measure(traced, graph, _microbatch(batch, session.config.microbatches))
@@ -124,7 +124,7 @@ def trace_model(
         model.__dict__["_smp_inputs"] = inputs
 
 
-def _known_times() -> dict[str, Times]:
+def _known_times() -> dict[str, UnitTimes]:
     if not is_initialized():
         return {}
     from smdistributed.modelparallel.tensorflow.engine.engine import engine

@@ -9,24 +9,24 @@ from smdistributed.modelparallel.backend.exceptions import SMPNotInitializedErro
 
 if TYPE_CHECKING:
     from smdistributed.modelparallel.tensorflow.config import Config
-    from smdistributed.modelparallel.tensorflow.placement import Placement
+    from smdistributed.modelparallel.tensorflow.placement import RankPlacement
     from smdistributed.modelparallel.tensorflow.transport.base import Transport
     from smdistributed.modelparallel.tensorflow.world.communicator import Group
     from smdistributed.modelparallel.tensorflow.world.objects import Objects
     from smdistributed.modelparallel.tensorflow.world.world import World
 
-__all__ = ["Session", "current", "is_initialized", "set_current"]
+__all__ = ["RankSession", "current", "is_initialized", "set_current"]
 
 
 @dataclass(frozen=True)
-class Session:
+class RankSession:
     """State of an initialized process."""
 
     config: Config
     """The validated parameters."""
     world: World
     """Connections of this process to the other ranks."""
-    placement: Placement
+    placement: RankPlacement
     """Mapping between ranks, partitions and replicas."""
     transport: Transport
     """Transport of tensors between ranks."""
@@ -40,10 +40,10 @@ class Session:
     """The ranks that hold this partition, ordered by replica."""
 
 
-_current: Session | None = None
+_current: RankSession | None = None
 
 
-def current() -> Session:
+def current() -> RankSession:
     """Return the session of this process.
 
     Raises:
@@ -59,7 +59,7 @@ def is_initialized() -> bool:
     return _current is not None
 
 
-def set_current(session: Session | None) -> None:
+def set_current(session: RankSession | None) -> None:
     """Set the session of this process; None clears it."""
     global _current
     _current = session

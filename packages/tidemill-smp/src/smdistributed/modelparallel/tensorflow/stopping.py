@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Logs
-from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.session import RankSession, current
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 
 __all__ = ["stopping_together"]
@@ -81,7 +81,7 @@ class _Batchwise(_Epochwise):
         self._agree()
 
 
-def _group(session: Session) -> Group:
+def _group(session: RankSession) -> Group:
     """Return the ranks that wait for each other: with `ddp` all ranks, else the replica."""
     return session.world_group if session.config.ddp else session.mp_group
 

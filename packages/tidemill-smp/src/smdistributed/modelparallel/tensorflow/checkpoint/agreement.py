@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 
-__all__ = ["Agreement"]
+__all__ = ["RankAgreement"]
 
 
-class Agreement:
+class RankAgreement:
     """This rank and its role among the ranks that save and restore together."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RankSession) -> None:
         """Act together with the ranks of `session`."""
         self._session = session
         placement = session.placement

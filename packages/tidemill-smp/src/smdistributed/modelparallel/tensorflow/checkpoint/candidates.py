@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import exists
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
@@ -16,7 +16,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 __all__ = ["find"]
 
 
-def find(ranks: Agreement, files: Directory, wanted: str | None) -> Saved | None:
+def find(ranks: RankAgreement, files: Directory, wanted: str | None) -> Saved | None:
     """Return the checkpoint to restore, the same on all ranks.
 
     Args:

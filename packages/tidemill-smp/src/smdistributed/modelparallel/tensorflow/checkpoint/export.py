@@ -9,14 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import OBJECT_GRAPH, Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
 
 __all__ = ["export"]
 
 
-def export(ranks: Agreement, checkpoint: tf.train.Checkpoint, target: Path) -> None:
+def export(ranks: RankAgreement, checkpoint: tf.train.Checkpoint, target: Path) -> None:
     """Write the variables of all ranks as one checkpoint whose files begin with `target`. Collective.
 
     Raises:

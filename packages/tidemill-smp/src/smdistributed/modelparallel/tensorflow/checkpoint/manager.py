@@ -7,13 +7,13 @@ from pathlib import Path
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.candidates import find
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
 from smdistributed.modelparallel.tensorflow.checkpoint.export import export
 from smdistributed.modelparallel.tensorflow.checkpoint.restoration import Restoration
 from smdistributed.modelparallel.tensorflow.checkpoint.retention import Retention
-from smdistributed.modelparallel.tensorflow.checkpoint.transaction import Transaction
+from smdistributed.modelparallel.tensorflow.checkpoint.transaction import CheckpointTransaction
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.session import current
 
@@ -53,7 +53,7 @@ class CheckpointManager(tf.train.CheckpointManager):
             checkpoint_name: Prefix of the names of checkpoints.
             **options: Other options of `tf.train.CheckpointManager`.
         """
-        self._ranks = Agreement(current())
+        self._ranks = RankAgreement(current())
         self._files = Directory(directory, checkpoint_name)
         self._is_cleaned = False
         self._restoration: Restoration | None = None
@@ -110,7 +110,7 @@ class CheckpointManager(tf.train.CheckpointManager):
         self._checkpoint.save_counter.assign_add(1)
         number = int(self._checkpoint.save_counter if checkpoint_number is None else checkpoint_number)
         name = f"{self._files.checkpoint_name}-{number}"
-        Transaction(self._ranks, self._files, name).run(self._checkpoint, options)
+        CheckpointTransaction(self._ranks, self._files, name).run(self._checkpoint, options)
         kept = Retention(self._max_to_keep, self._keep_checkpoint_every_n_hours, self._last_preserved_timestamp)
         kept.sweep(self._ranks, self._files)
         if self._checkpoint_interval is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
-from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.children import all_listed, graph_of, objects_below
 from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class Restoration:
     """The restoration of one checkpoint into live objects."""
 
-    def __init__(self, root: tf.train.Checkpoint, saved: Saved, ranks: Agreement) -> None:
+    def __init__(self, root: tf.train.Checkpoint, saved: Saved, ranks: RankAgreement) -> None:
         """Prepare to restore the objects reachable from `root`.
 
         Args:

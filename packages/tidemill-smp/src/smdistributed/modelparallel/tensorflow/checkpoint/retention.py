@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
 
 __all__ = ["Retention"]
@@ -21,7 +21,7 @@ class Retention:
     since_s: float
     """Start of the first of these intervals, in seconds since 1970."""
 
-    def sweep(self, ranks: Agreement, files: Directory) -> None:
+    def sweep(self, ranks: RankAgreement, files: Directory) -> None:
         """Delete older checkpoints on all ranks: first invalidate them, then delete their files."""
         dropped: list[str] = ranks.by_leader("choose the checkpoints to keep", lambda: self._surplus(files))
 

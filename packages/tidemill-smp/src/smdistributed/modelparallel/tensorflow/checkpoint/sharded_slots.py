@@ -17,7 +17,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, Bu
 from smdistributed.modelparallel.tensorflow.checkpoint.children import objects_below
 from smdistributed.modelparallel.tensorflow.keras_api import is_keras_variable
 from smdistributed.modelparallel.tensorflow.optimizers.slots import replica_of
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, tensorflow_variable
 
 __all__ = ["ShardedSlots", "serve"]
@@ -28,7 +28,7 @@ _MARK = b"smp: a slot of replica "
 class ShardedSlots:
     """Provides the values of remote slots on a rank of the first replica."""
 
-    def __init__(self, session: Session, checkpoint: tf.train.Checkpoint) -> None:
+    def __init__(self, session: RankSession, checkpoint: tf.train.Checkpoint) -> None:
         """Provide values for the objects of `checkpoint`. Create it inside `all_listed`."""
         self._session = session
         self._variables = _variables_below(checkpoint)
@@ -81,7 +81,7 @@ class ShardedSlots:
         return value
 
 
-def serve(session: Session, checkpoint: tf.train.Checkpoint) -> None:
+def serve(session: RankSession, checkpoint: tf.train.Checkpoint) -> None:
     """Answer the first replica until it has all slots. Other replicas call it, inside `all_listed`."""
     writer, doing = session.dp_group.ranks[0], "give slots to a checkpoint"
     variables: list[Variable] = []

@@ -8,19 +8,19 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
-from smdistributed.modelparallel.tensorflow.checkpoint.agreement import Agreement
+from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import OBJECT_GRAPH, Bundle
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, Directory, sync_files
 from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
-__all__ = ["Transaction"]
+__all__ = ["CheckpointTransaction"]
 
 
-class Transaction:
+class CheckpointTransaction:
     """One save under one name."""
 
-    def __init__(self, ranks: Agreement, files: Directory, name: str) -> None:
+    def __init__(self, ranks: RankAgreement, files: Directory, name: str) -> None:
         """Begin the save. Collective.
 
         Raises:

@@ -9,14 +9,14 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 
-__all__ = ["ALL", "Assignment", "assign"]
+__all__ = ["ALL", "PartitionAssignment", "assign"]
 
 ALL = -1
 """The owner of replicated ops, which every rank computes."""
 
 
 @dataclass(frozen=True)
-class Assignment:
+class PartitionAssignment:
     """The partitions of the nodes and resources of a graph."""
 
     owners: tuple[int, ...]
@@ -34,7 +34,7 @@ def assign(
     partitions: Mapping[str, int],
     gradients: Mapping[str, Output],
     placed: Mapping[Output, int] | None = None,
-) -> Assignment:
+) -> PartitionAssignment:
     """Assign every node by the first rule that applies.
 
     1. Placeholders and constants are replicated.
@@ -59,7 +59,7 @@ def assign(
     owners: list[int] = []
     for node in nodes:
         owners.append(_owner(node, owners, marked[node.index], handles, roots, gradients))
-    return Assignment(tuple(owners), handles, users)
+    return PartitionAssignment(tuple(owners), handles, users)
 
 
 def _marked(unit: str | None, partitions: Mapping[str, int]) -> int | None:

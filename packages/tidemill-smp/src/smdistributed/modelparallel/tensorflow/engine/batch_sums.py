@@ -16,7 +16,7 @@ from smdistributed.modelparallel.tensorflow.collectives import data_parallel_gro
 from smdistributed.modelparallel.tensorflow.engine.emission import emit
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 
 __all__ = ["emit_sums", "is_known_ahead", "sum_over_batch"]
 
@@ -54,7 +54,9 @@ def is_known_ahead(part: Tensor) -> bool:
     return True
 
 
-def emit_sums(plans: Sequence[Plan], groups: Sequence[Sequence[Sequence[Tensor]]], session: Session) -> list[Tensor]:
+def emit_sums(
+    plans: Sequence[Plan], groups: Sequence[Sequence[Sequence[Tensor]]], session: RankSession
+) -> list[Tensor]:
     """Compute the sums that a step uses, in the order in which its body asked for them.
 
     Args:

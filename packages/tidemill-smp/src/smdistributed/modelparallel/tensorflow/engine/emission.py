@@ -13,7 +13,7 @@ from smdistributed.modelparallel.tensorflow.engine.extract import SegmentFunctio
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
-from smdistributed.modelparallel.tensorflow.engine.segments import Message
+from smdistributed.modelparallel.tensorflow.engine.segments import SegmentMessage
 from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline
 from smdistributed.modelparallel.tensorflow.graph_names import TRAINING, mark
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
@@ -106,10 +106,10 @@ class _Emission:
         self._gather_stamps()
         return self._results()
 
-    def _made_in(self, message: Message) -> int:
+    def _made_in(self, message: SegmentMessage) -> int:
         return self.plan.cut.levels[message.source, message.output[0]]
 
-    def _receive(self, number: int, message: Message, microbatch: int) -> None:
+    def _receive(self, number: int, message: SegmentMessage, microbatch: int) -> None:
         if message.output in self.values[microbatch]:
             return
         # A tensor that is equal for all microbatches is received once, with the first.
@@ -129,7 +129,7 @@ class _Emission:
         self.after = [tensor.op]
         self.values[microbatch][message.output] = self.values[sent_with][message.output] = tensor
 
-    def _send(self, number: int, message: Message, microbatch: int) -> None:
+    def _send(self, number: int, message: SegmentMessage, microbatch: int) -> None:
         if microbatch > 0 and message.output in self.plan.trace.invariance.equal:
             return
         with tf.control_dependencies(self.after):
@@ -172,7 +172,7 @@ class _Emission:
             raise SMPUsageError(f"{microbatch + 1} microbatches are more than the {MAX_MICROBATCHES} allowed")
         return (self.plan.number << 40) | (number << 16) | microbatch
 
-    def _label(self, message: Message, microbatch: int) -> str:
+    def _label(self, message: SegmentMessage, microbatch: int) -> str:
         return f"partition {message.source}, microbatch {microbatch}, op {self.plan.label(message)}"
 
     # --- the timeline, if there is one -------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPlanMismatchError, SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, TypeSpec, Variable
 from smdistributed.modelparallel.tensorflow.data_parallel import make_equal
-from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment, assign
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL, PartitionAssignment, assign
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan, make_plan
-from smdistributed.modelparallel.tensorflow.engine.profile import Times, measure
+from smdistributed.modelparallel.tensorflow.engine.profile import UnitTimes, measure
 from smdistributed.modelparallel.tensorflow.engine.real_inputs import inputs_of, values_of
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace, trace
 from smdistributed.modelparallel.tensorflow.engine.units import unit_graph
@@ -27,7 +27,7 @@ from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decisi
 from smdistributed.modelparallel.tensorflow.partitioning.context import partition_of
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 from smdistributed.modelparallel.tensorflow.progress import doing
-from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.session import RankSession, current
 from smdistributed.modelparallel.tensorflow.variables import (
     Deferred,
     dropping_remote_values,
@@ -38,7 +38,7 @@ from smdistributed.modelparallel.tensorflow.variables import (
     variables_of,
 )
 
-__all__ = ["Engine", "engine"]
+__all__ = ["PartitionEngine", "engine"]
 
 log = logging.getLogger("smdistributed.modelparallel")
 
@@ -48,10 +48,10 @@ _MEASURING_S = 10.0
 """Time limit for measuring the layers of a model before its first step; the times of further layers are estimated."""
 
 
-class Engine:
+class PartitionEngine:
     """State that the steps of one process share."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RankSession) -> None:
         self.session = session
         self.owners: dict[int, int] = {}
         """id of a tf.Variable -> the partition that holds the variable, or `ALL`."""
@@ -62,7 +62,7 @@ class Engine:
         self.is_partitioned = False
         self.decisions: dict[str, int] = {}
         """Unit -> partition, as automatic partitioning assigned it."""
-        self.times: dict[str, Times] = {}
+        self.times: dict[str, UnitTimes] = {}
         """Unit -> measured times."""
         self.cuts: list[Decision] = []
         """The automatic placement of each model, which checkpoints store."""
@@ -149,7 +149,7 @@ class Engine:
         traced.forget_handles()
         return plan
 
-    def _make_plan(self, traced: Trace, assignment: Assignment, num_microbatches: int) -> Plan:
+    def _make_plan(self, traced: Trace, assignment: PartitionAssignment, num_microbatches: int) -> Plan:
         config = self.session.config
         self._num_plans += 1
         doing("building the segments of this rank")
@@ -169,7 +169,7 @@ class Engine:
         with tf.init_scope(), dropping_remote_values():
             hook()
 
-    def _assign(self, traced: Trace, variables: Sequence[Variable], leaves: Sequence[Tensor]) -> Assignment:
+    def _assign(self, traced: Trace, variables: Sequence[Variable], leaves: Sequence[Tensor]) -> PartitionAssignment:
         by_handle = {id(variable.handle): variable for variable in variables}
         placed = {
             output: self.owners[id(by_handle[id(external)])]
@@ -184,7 +184,7 @@ class Engine:
             placed=placed,
         )
 
-    def _warn_of_shared(self, traced: Trace, assignment: Assignment, variables: Sequence[Variable]) -> None:
+    def _warn_of_shared(self, traced: Trace, assignment: PartitionAssignment, variables: Sequence[Variable]) -> None:
         by_handle = {id(variable.handle): variable for variable in variables}
         for output, users in assignment.users.items():
             variable = by_handle.get(id(traced.captures.get(output)))
@@ -233,7 +233,7 @@ class Engine:
 
     def _kept_cut_and_times(
         self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor]
-    ) -> tuple[Decision | None, dict[str, Times]]:
+    ) -> tuple[Decision | None, dict[str, UnitTimes]]:
         options = cut_options(self.session.config)
         kept = next((one for one in self.kept_cuts if one.fits(graph, options)), None)
         known = any(unit.name in self.times for unit in graph.units)  # from `model.profile`, or from another model
@@ -241,7 +241,7 @@ class Engine:
             return kept, {}
         return None, self._measured(traced, graph, leaves)
 
-    def _measured(self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor]) -> dict[str, Times]:
+    def _measured(self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor]) -> dict[str, UnitTimes]:
         """Measure the layers on the library's own initiative, so that a failure must not end the job."""
         try:
             values = values_of(leaves)
@@ -264,7 +264,7 @@ class Engine:
 
     def measure(
         self, traced: Trace, graph: UnitGraph, leaves: Sequence[Tensor], *, budget_s: float = math.inf
-    ) -> dict[str, Times]:
+    ) -> dict[str, UnitTimes]:
         """Measure the units of a trace on a microbatch and copies of the variables, if this process can hold both.
 
         Args:
@@ -296,7 +296,7 @@ class Engine:
             prints = self.session.mp_group.allgather_objects(plan.fingerprint())
         raise SMPPlanMismatchError(_first_difference(prints))
 
-    def _place(self, traced: Trace, assignment: Assignment, variables: Sequence[Variable]) -> None:
+    def _place(self, traced: Trace, assignment: PartitionAssignment, variables: Sequence[Variable]) -> None:
         """Assign each variable of the models to its owner, and initialize the variables that this rank holds.
 
         A variable that no op of the trace uses, such as the seed of dropout in an evaluation step, is on all ranks
@@ -329,7 +329,7 @@ class Engine:
             held = [variable for variable in fresh if not is_remote(variable) and id(variable) not in seeds]
             self._run(lambda: make_equal(held, self.session.dp_group))
 
-    def _owners_by_handle(self, traced: Trace, assignment: Assignment) -> dict[int, int]:
+    def _owners_by_handle(self, traced: Trace, assignment: PartitionAssignment) -> dict[int, int]:
         return {
             id(external): assignment.handles.get(output, ALL)
             for output, external in traced.captures.items()
@@ -337,7 +337,7 @@ class Engine:
         }
 
 
-def engine() -> Engine:
+def engine() -> PartitionEngine:
     """Return the engine of this process.
 
     Raises:
@@ -346,11 +346,11 @@ def engine() -> Engine:
     global _engine
     session = current()
     if _engine is None or _engine.session is not session:
-        _engine = Engine(session)
+        _engine = PartitionEngine(session)
     return _engine
 
 
-_engine: Engine | None = None
+_engine: PartitionEngine | None = None
 
 
 def _output(traced: Trace, tensor: Tensor) -> Output:

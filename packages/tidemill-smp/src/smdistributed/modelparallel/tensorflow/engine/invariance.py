@@ -87,7 +87,7 @@ def invariance_of(graph: Graph, nodes: Sequence[Node], feeds: Mapping[Output, Fe
         feeds: Placeholder -> how that input was split. Other placeholders are captured tensors, which are equal for all
             microbatches.
     """
-    reader = _Reader(graph, nodes, feeds)
+    reader = _StateReader(graph, nodes, feeds)
     for node in nodes:
         reader.read(node)
     return Invariance(
@@ -97,7 +97,7 @@ def invariance_of(graph: Graph, nodes: Sequence[Node], feeds: Mapping[Output, Fe
 
 
 @dataclass
-class _Reader:
+class _StateReader:
     graph: Graph
     nodes: Sequence[Node]
     feeds: Mapping[Output, Feed]

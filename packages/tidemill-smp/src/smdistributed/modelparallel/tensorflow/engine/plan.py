@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
-from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL, PartitionAssignment
 from smdistributed.modelparallel.tensorflow.engine.extract import Extractor, SegmentFunction
 from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule, Stage, make_schedule
-from smdistributed.modelparallel.tensorflow.engine.segments import Cut, Message, cut
+from smdistributed.modelparallel.tensorflow.engine.segments import SegmentCut, SegmentMessage, cut
 from smdistributed.modelparallel.tensorflow.engine.trace import Result, Trace
 
 __all__ = ["Plan", "make_plan", "stages_of"]
@@ -25,8 +25,8 @@ class Plan:
     """Number of the plan, counted alike on all ranks of a replica."""
     partition: int
     trace: Trace
-    assignment: Assignment
-    cut: Cut
+    assignment: PartitionAssignment
+    cut: SegmentCut
     schedule: Schedule
     functions: Mapping[tuple[int, int], SegmentFunction]
     """Functions by level and microbatch. Microbatches share a function unless it contains seeded random ops."""
@@ -53,14 +53,14 @@ class Plan:
         """Return a hash of `fingerprint`."""
         return hashlib.sha256("\n".join(self.fingerprint()).encode()).hexdigest()
 
-    def label(self, message: Message) -> str:
+    def label(self, message: SegmentMessage) -> str:
         """Return the name of the op whose output a message carries."""
         return f"{self.trace.nodes[message.output[0]].name}:{message.output[1]}"
 
 
 def make_plan(
     trace: Trace,
-    assignment: Assignment,
+    assignment: PartitionAssignment,
     *,
     number: int,
     partition: int,
@@ -103,7 +103,7 @@ def make_plan(
     return Plan(number, partition, trace, assignment, pieces, schedule, functions, extractor, placements)
 
 
-def _placements(trace: Trace, assignment: Assignment) -> list[int]:
+def _placements(trace: Trace, assignment: PartitionAssignment) -> list[int]:
     """Return the ranks of each result: gradients and values computed from them are with their variable, others on
     `ALL`."""
     carries = set()
@@ -113,7 +113,7 @@ def _placements(trace: Trace, assignment: Assignment) -> list[int]:
     return [_placement(result, trace, assignment, carries) for result in trace.results]
 
 
-def _placement(result: Result, trace: Trace, assignment: Assignment, carries: set[int]) -> int:
+def _placement(result: Result, trace: Trace, assignment: PartitionAssignment, carries: set[int]) -> int:
     owners = {assignment.owners[index] for index, _ in result.outputs}
     if len(owners) != 1 or not any(index in carries for index, _ in result.outputs):
         return ALL
@@ -122,7 +122,7 @@ def _placement(result: Result, trace: Trace, assignment: Assignment, carries: se
     return ALL if is_scalar and not is_gradient else owners.pop()
 
 
-def stages_of(pieces: Cut) -> list[Stage]:
+def stages_of(pieces: SegmentCut) -> list[Stage]:
     """Return the segments as inputs of the schedule."""
     needs: dict[tuple[int, int], set[tuple[int, int]]] = {(s.partition, s.level): set() for s in pieces.segments}
     for segment in pieces.segments:
@@ -138,7 +138,7 @@ def stages_of(pieces: Cut) -> list[Stage]:
     ]
 
 
-def _check_messages(trace: Trace, pieces: Cut, extractor: Extractor) -> None:
+def _check_messages(trace: Trace, pieces: SegmentCut, extractor: Extractor) -> None:
     for message in pieces.messages:
         tensor = extractor.tensor(message.output)
         if tensor.dtype in (tf.string, tf.variant, tf.resource):

@@ -31,7 +31,7 @@ from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_registry, tensor_util
 from tensorflow.python.ops import handle_data_util
 
-__all__ = ["LOSS", "Times", "measure", "scaled"]
+__all__ = ["LOSS", "UnitTimes", "measure", "scaled"]
 
 LOSS = "(loss)"
 """Pseudo-unit for all ops outside the models."""
@@ -51,22 +51,24 @@ _PASSED_ON = frozenset({"Identity", "NoOp"})
 
 
 @dataclass(frozen=True)
-class Times:
+class UnitTimes:
     """Times of one unit for one microbatch, in microseconds."""
 
     forward_us: float
     backward_us: float | None
     """None if only the forward pass was measured."""
 
-    def least(self, other: Times | None) -> Times:
+    def least(self, other: UnitTimes | None) -> UnitTimes:
         """Return the shorter of two measurements: the longer one was disturbed."""
         if other is None:
             return self
         backward = [each for each in (self.backward_us, other.backward_us) if each is not None]
-        return Times(min(self.forward_us, other.forward_us), min(backward, default=None))
+        return UnitTimes(min(self.forward_us, other.forward_us), min(backward, default=None))
 
 
-def measure(trace: Trace, given: Mapping[Output, Tensor | Variable], *, budget_s: float = math.inf) -> dict[str, Times]:
+def measure(
+    trace: Trace, given: Mapping[Output, Tensor | Variable], *, budget_s: float = math.inf
+) -> dict[str, UnitTimes]:
     """Measure the units of a trace, and the ops outside all units as `LOSS`.
 
     Units with stateful ops, and units whose inputs depend on such ops or on unknown values, are omitted. If only the
@@ -88,12 +90,12 @@ def measure(trace: Trace, given: Mapping[Output, Tensor | Variable], *, budget_s
     members = {unit: probe.measurable(nodes) for unit, nodes in members.items()}
     members = {unit: nodes for unit, nodes in members.items() if nodes and (unit in whole or unit != LOSS)}
     times = probe.run(budget_s)
-    found: dict[str, Times] = {}
+    found: dict[str, UnitTimes] = {}
     for unit, nodes in members.items():
         if times.keys() >= set(nodes):
             forward = sum(times[index] for index in probe.forward(nodes))
             backward = sum(times[index] for index in nodes) - forward if unit in whole else None
-            found[unit] = Times(max(forward, _LEAST_US), backward)
+            found[unit] = UnitTimes(max(forward, _LEAST_US), backward)
     return found
 
 
@@ -354,7 +356,7 @@ def _least_us(call: Callable[[], Any]) -> float:
     return least_s * 1e6
 
 
-def scaled(times: Mapping[str, Times], estimates: Mapping[str, Pair]) -> tuple[dict[str, Pair], float]:
+def scaled(times: Mapping[str, UnitTimes], estimates: Mapping[str, Pair]) -> tuple[dict[str, Pair], float]:
     """Return times for all units, measured or else estimated times a ratio, and that ratio (measured / estimated).
 
     Args:

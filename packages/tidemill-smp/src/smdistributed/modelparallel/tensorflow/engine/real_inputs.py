@@ -54,7 +54,7 @@ def install() -> None:
     function_type.FunctionType.placeholder_arguments = recording
 
 
-class _Call:
+class _TracedCall:
     """A call of a `tf.function` in progress: its arguments and, once they exist, their placeholders."""
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -63,17 +63,17 @@ class _Call:
         """id of a placeholder -> the placeholder, and the tensor that the caller gave."""
 
 
-def _calls() -> list[_Call]:
+def _calls() -> list[_TracedCall]:
     if not hasattr(_local, "calls"):
         _local.calls = []
-    calls: list[_Call] = _local.calls
+    calls: list[_TracedCall] = _local.calls
     return calls
 
 
 @contextmanager
 def _calling(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     calls = _calls()
-    calls.append(_Call(args, kwargs))
+    calls.append(_TracedCall(args, kwargs))
     try:
         yield
     finally:

@@ -9,11 +9,11 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, nodes_to_recompute
 
-__all__ = ["Cut", "Message", "Segment", "cut"]
+__all__ = ["Segment", "SegmentCut", "SegmentMessage", "cut"]
 
 
 @dataclass(frozen=True, order=True)
-class Message:
+class SegmentMessage:
     """A tensor sent from the partition that computes it to another partition."""
 
     output: Output
@@ -41,11 +41,11 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SegmentCut:
     """The segments of all partitions, and the messages between them."""
 
     segments: tuple[Segment, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[SegmentMessage, ...]
     """Messages, sorted: their indices are their numbers, the same on all ranks."""
     levels: dict[tuple[int, int], int] = field(repr=False)
     """(partition, node) -> level of the segment that computes it there."""
@@ -63,7 +63,7 @@ def cut(
     results: Sequence[tuple[Output, int]],
     effects: Sequence[int],
     recompute: Set[int] = frozenset(),
-) -> Cut:
+) -> SegmentCut:
     """Cut the graph into segments.
 
     The level of a node on a partition is the highest level of its inputs, plus one for inputs that another partition
@@ -88,7 +88,7 @@ def cut(
             cutter.need(partition, node)
     cutter.set_levels()
     cutter.sink()
-    return Cut(tuple(cutter.segments()), tuple(sorted(cutter.messages)), cutter.levels)
+    return SegmentCut(tuple(cutter.segments()), tuple(sorted(cutter.messages)), cutter.levels)
 
 
 class _Cutter:
@@ -99,7 +99,7 @@ class _Cutter:
         self.partitions = range(num_partitions)
         self.needed: list[set[int]] = [set() for _ in self.partitions]
         self.wanted: list[set[Output]] = [set() for _ in self.partitions]
-        self.messages: set[Message] = set()
+        self.messages: set[SegmentMessage] = set()
         self.levels: dict[tuple[int, int], int] = {}
         self.floating = _floating(nodes, owners)
         self.users: list[list[int]] = [[] for _ in nodes]
@@ -132,7 +132,7 @@ class _Cutter:
     def _source(self, partition: int, output: Output) -> tuple[int, int]:
         if self.is_here(output[0], partition):
             return partition, output[0]
-        self.messages.add(Message(output, self.owners[output[0]], partition))
+        self.messages.add(SegmentMessage(output, self.owners[output[0]], partition))
         return self.owners[output[0]], output[0]
 
     def set_levels(self) -> None:

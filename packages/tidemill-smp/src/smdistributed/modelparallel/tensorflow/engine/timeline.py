@@ -32,7 +32,7 @@ from smdistributed.modelparallel.tensorflow.session import current
 if TYPE_CHECKING:
     from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 
-__all__ = ["Recorded", "Timeline", "active_timeline", "ideal_bubble", "timeline"]
+__all__ = ["RecordedStep", "Timeline", "active_timeline", "ideal_bubble", "timeline"]
 
 STAMPS_PER_TASK = 3
 """Before the receives, before the call, and after the call. The sends end when the next task begins."""
@@ -43,7 +43,7 @@ _active: Timeline | None = None
 
 
 @dataclass(frozen=True)
-class Span:
+class ActivitySpan:
     """One activity of a rank."""
 
     partition: int
@@ -59,10 +59,10 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedStep:
     """One step on all ranks of a replica."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[ActivitySpan, ...]
     num_partitions: int
     num_microbatches: int
 
@@ -90,7 +90,7 @@ class Timeline:
 
     path: Path
     """File that `save` writes."""
-    steps: deque[Recorded] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
+    steps: deque[RecordedStep] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     """Filled on the rank of partition 0."""
 
     def __enter__(self) -> Timeline:
@@ -124,7 +124,7 @@ class Timeline:
                 for partition, values in enumerate(readings)
                 for span in _spans(plan, partition, ranks[partition], np.asarray(values).tolist())
             ]
-            self.steps.append(Recorded(tuple(spans), len(ranks), num_microbatches))
+            self.steps.append(RecordedStep(tuple(spans), len(ranks), num_microbatches))
 
         tf.numpy_function(keep, list(stamps), [])
 
@@ -198,23 +198,23 @@ def _path_of_replica(path: str | os.PathLike[str]) -> Path:
     return given if replica == 0 else given.with_name(f"{given.stem}.replica-{replica}{given.suffix}")
 
 
-def _spans(plan: Plan, partition: int, rank: int, readings: Sequence[float]) -> Iterator[Span]:
+def _spans(plan: Plan, partition: int, rank: int, readings: Sequence[float]) -> Iterator[ActivitySpan]:
     segments = plan.cut.of(partition)
     tasks = plan.schedule.of(partition)
     for place, task in enumerate(tasks):
         begin, called, ended, sent = readings[STAMPS_PER_TASK * place :][:4]
         kind = segments[task.level].kind
         for what, start, end in (("wait", begin, called), ("compute", called, ended), ("send", ended, sent)):
-            yield Span(partition, rank, what, kind, task.level, task.microbatch, start, end)
+            yield ActivitySpan(partition, rank, what, kind, task.level, task.microbatch, start, end)
     last, done = readings[-2:]
-    yield Span(partition, rank, "wait", "", -1, -1, last, done)
+    yield ActivitySpan(partition, rank, "wait", "", -1, -1, last, done)
 
 
 _COLOURS = {"forward": "good", "backward": "thread_state_running", "forward and backward": "rail_animation"}
 _ROWS = {"compute": 0, "wait": 1, "send": 2}
 
 
-def _events(steps: Sequence[Recorded]) -> Iterator[dict[str, Any]]:
+def _events(steps: Sequence[RecordedStep]) -> Iterator[dict[str, Any]]:
     named: set[int] = set()
     for number, step in enumerate(steps):
         for span in step.spans:
@@ -240,7 +240,7 @@ def _events(steps: Sequence[Recorded]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _names(span: Span) -> Iterator[dict[str, Any]]:
+def _names(span: ActivitySpan) -> Iterator[dict[str, Any]]:
     yield _metadata(span.rank, 0, "process_name", f"rank {span.rank} (partition {span.partition})")
     for what, row in _ROWS.items():
         yield _metadata(span.rank, row, "thread_name", what)
@@ -250,7 +250,7 @@ def _metadata(rank: int, row: int, name: str, value: str) -> dict[str, Any]:
     return {"ph": "M", "pid": rank, "tid": row, "name": name, "args": {"name": value}}
 
 
-def _title(span: Span) -> str:
+def _title(span: ActivitySpan) -> str:
     if span.level < 0:
         return "wait for results"
     if span.what == "wait":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, Variable
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
-from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, Times, scaled
+from smdistributed.modelparallel.tensorflow.engine.profile import LOSS, UnitTimes, scaled
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
@@ -34,7 +34,7 @@ class _Sums:
 
 
 def unit_graph(
-    trace: Trace, variables: Sequence[Variable], times: Mapping[str, Times] | None = None
+    trace: Trace, variables: Sequence[Variable], times: Mapping[str, UnitTimes] | None = None
 ) -> graph.UnitGraph:
     """Return the units of a trace with exact bytes, and measured or estimated times.
 
@@ -47,7 +47,7 @@ def unit_graph(
     return read if not times else _with_times(read, times)
 
 
-def _with_times(estimated: graph.UnitGraph, times: Mapping[str, Times]) -> graph.UnitGraph:
+def _with_times(estimated: graph.UnitGraph, times: Mapping[str, UnitTimes]) -> graph.UnitGraph:
     guesses = {unit.name: (unit.forward_us, unit.backward_us) for unit in estimated.units}
     known, ratio = scaled(times, guesses)
     units = [
@@ -151,14 +151,14 @@ class _Reader:
             variables=frozenset(sums.variables),
         )
 
-    def _outputs(self) -> list[graph.Output]:
+    def _outputs(self) -> list[graph.ModelOutput]:
         index = {node.name: node.index for node in self.nodes}
         found = []
         for name in self.trace.tracer.outputs:
             op, _, number = name.rpartition(":")
             unit = self.unit[index[op]] if op in index else None
             if unit in self.sums:
-                found.append(graph.Output(unit, self._bytes((index[op], int(number)))))
+                found.append(graph.ModelOutput(unit, self._bytes((index[op], int(number)))))
         return found
 
     def _bytes(self, output: Output) -> int:

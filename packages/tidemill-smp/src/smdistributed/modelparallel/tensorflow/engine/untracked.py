@@ -7,14 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
-from smdistributed.modelparallel.tensorflow.engine.assign import ALL, Assignment
+from smdistributed.modelparallel.tensorflow.engine.assign import ALL, PartitionAssignment
 from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 
 __all__ = ["untracked_variables"]
 
 
-def untracked_variables(traced: Trace, assignment: Assignment, known: Iterable[Any]) -> list[tf.Variable]:
+def untracked_variables(traced: Trace, assignment: PartitionAssignment, known: Iterable[Any]) -> list[tf.Variable]:
     """Return the untracked variables that change on one rank: written in one partition, or trainable there.
 
     Variables that never change are equal on all ranks, and so are those that the step changes outside all partitions.

@@ -15,7 +15,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, TensorLike
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
-__all__ = ["LoadedModel", "LoadedSignature", "patches"]
+__all__ = ["LoadedSavedModel", "LoadedSignature", "patches"]
 
 
 class LoadedSignature:
@@ -54,7 +54,7 @@ class LoadedSignature:
         return getattr(self._function, name)
 
 
-class LoadedModel:
+class LoadedSavedModel:
     """A SavedModel for inference, without the Python code of its model.
 
     It has `signatures`, `predict`, and is callable; other attributes come from the object that `tf.saved_model.load`
@@ -133,11 +133,11 @@ def patches(namespaces: Sequence[Any]) -> list[Patch]:
 
 def _or_saved_model(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def load_model(filepath: object, *args: object, **kwargs: object) -> KerasModel | LoadedModel:
+    def load_model(filepath: object, *args: object, **kwargs: object) -> KerasModel | LoadedSavedModel:
         if isinstance(filepath, (str, os.PathLike)):
             path = os.fspath(filepath)
             if tf.io.gfile.exists(f"{path.rstrip('/')}/saved_model.pb"):
-                return LoadedModel(path)
+                return LoadedSavedModel(path)
         return original(filepath, *args, **kwargs)
 
     return load_model

@@ -30,7 +30,7 @@ from smdistributed.modelparallel.tensorflow.data_parallel import average_gradien
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.optimizers import slots
-from smdistributed.modelparallel.tensorflow.session import Session, current
+from smdistributed.modelparallel.tensorflow.session import RankSession, current
 from smdistributed.modelparallel.tensorflow.variables import (
     Deferred,
     dropping_remote_values,
@@ -157,7 +157,7 @@ def _apply_nothing(self: _Optimizer) -> None:
 
 
 def _averaged(
-    grads: list[Gradient | None], variables: list[Variable], sharding: slots.Sharding | None, session: Session
+    grads: list[Gradient | None], variables: list[Variable], sharding: slots.Sharding | None, session: RankSession
 ) -> list[Gradient | None]:
     if not session.config.ddp or getattr(_local, "averaged", False):
         return grads

@@ -19,7 +19,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data
 from smdistributed.modelparallel.tensorflow.data_parallel import all_gather, average_owned
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 from smdistributed.modelparallel.tensorflow.marks import tracer
-from smdistributed.modelparallel.tensorflow.session import Session, current, is_initialized
+from smdistributed.modelparallel.tensorflow.session import RankSession, current, is_initialized
 from smdistributed.modelparallel.tensorflow.variables import is_remote, make_remote, tensorflow_variable
 
 __all__ = [
@@ -56,7 +56,7 @@ def is_distributed(variables: Iterable[Variable]) -> bool:
     return any(map(_predicates[0], variables))
 
 
-def is_sharding(session: Session) -> bool:
+def is_sharding(session: RankSession) -> bool:
     """Return whether the replicas shard the optimizer state."""
     return session.config.shard_optimizer_state and session.dp_group.size > 1
 
@@ -64,7 +64,7 @@ def is_sharding(session: Session) -> bool:
 class Sharding:
     """The sharding plan of one optimizer: which replica owns which variable; the same on all replicas."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RankSession) -> None:
         self.rank = session.dp_group.rank
         """This replica."""
         self._session = session
@@ -104,7 +104,7 @@ class Sharding:
         return self._session.world.name_of(self._session.dp_group.ranks[replica])
 
 
-def shared_session(variables: Sequence[Variable]) -> Session | None:
+def shared_session(variables: Sequence[Variable]) -> RankSession | None:
     """Return the session if updating the variables involves other ranks, else None; inside a step it does not."""
     if not is_initialized() or tracer() is not None:
         return None
@@ -114,7 +114,7 @@ def shared_session(variables: Sequence[Variable]) -> Session | None:
     return session if is_distributed(variables) else None
 
 
-def groups_of_others(session: Session, sharding: Sharding | None) -> list[TensorGroup]:
+def groups_of_others(session: RankSession, sharding: Sharding | None) -> list[TensorGroup]:
     """Return the groups of ranks with the optimizer's other gradients: those that this rank does not have."""
     replicas = [] if sharding is None else [data_parallel_group(session)]
     return replicas if session.config.partitions == 1 else [*replicas, model_parallel_group(session)]

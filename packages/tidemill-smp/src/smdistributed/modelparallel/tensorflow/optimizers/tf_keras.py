@@ -21,7 +21,7 @@ from smdistributed.modelparallel.tensorflow.data_parallel import average_gradien
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.keras_api import without_memory
 from smdistributed.modelparallel.tensorflow.optimizers import slots, tf_keras_loss_scaling
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
 __all__ = ["install"]
@@ -135,7 +135,7 @@ def _clipping_by_all(
         optimizer.global_clipnorm = clip_norm
 
 
-def _refuse_nadam_of_a_part(optimizer: _Optimizer, session: Session) -> None:
+def _refuse_nadam_of_a_part(optimizer: _Optimizer, session: RankSession) -> None:
     # In a graph, Nadam multiplies its product of rates once per variable it receives, minus one: here not all of them.
     if session.config.partitions > 1 and _is_nadam(optimizer) and hasattr(optimizer, "_index_dict"):
         raise SMPUsageError(

@@ -19,7 +19,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.optimizers import slots
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 
 __all__ = ["install"]
 
@@ -80,7 +80,7 @@ def _counted(optimizer: Optimizer) -> Callable[[], Any]:
     return count
 
 
-def _refuse_sharding(session: Session) -> None:
+def _refuse_sharding(session: RankSession) -> None:
     if slots.is_sharding(session):
         raise SMPUsageError(
             "'shard_optimizer_state' is True, but LossScaleOptimizer of tf_keras would need the gradients of all "

@@ -27,10 +27,10 @@ from smdistributed.modelparallel.tensorflow.partitioning.lattice import (
     slackened,
 )
 from smdistributed.modelparallel.tensorflow.partitioning.orders import contraction, orders
-from smdistributed.modelparallel.tensorflow.partitioning.search import Position, first_key, refine, second_key
+from smdistributed.modelparallel.tensorflow.partitioning.search import SearchPosition, first_key, refine, second_key
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["Cut", "cut"]
+__all__ = ["PartitionCut", "cut"]
 
 REVISIT_GAIN = 0.10
 """Least relative gain for which a microbatch may visit a partition twice: such a pipeline fills more slowly than the
@@ -42,7 +42,7 @@ REFINED = 3
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartitionCut:
     """The result of automatic partitioning."""
 
     graph: UnitGraph
@@ -74,7 +74,7 @@ class _Candidate:
     exact: bool = field(default=False, compare=False)
 
 
-def cut(graph: UnitGraph, options: CutOptions) -> Cut:
+def cut(graph: UnitGraph, options: CutOptions) -> PartitionCut:
     """Assign every unit to a partition.
 
     Args:
@@ -101,7 +101,7 @@ def cut(graph: UnitGraph, options: CutOptions) -> Cut:
     if best is None:
         raise _too_few(found[-1][0], options)
     groups, candidate = best
-    return Cut(
+    return PartitionCut(
         graph=graph,
         options=options,
         assignment=groups.spread(candidate.assignment),
@@ -149,13 +149,13 @@ def _refined(costs: Costs, found: list[tuple[int, ...]], *, connected: bool) -> 
     starts = sorted((_candidate(costs, each) for each in found), key=lambda c: (c.first, c))
     most = REFINED if len(costs.groups) <= MANY_GROUPS else 1
     for start in starts[:most]:
-        position = Position(costs, start.assignment, connected=connected)
+        position = SearchPosition(costs, start.assignment, connected=connected)
         refine(position, first_key)
         found.append(tuple(position.parts))
     bound = _bound(costs, found)
     close = sorted(c for c in (_candidate(costs, each) for each in dict.fromkeys(found)) if c.first <= bound)
     for start in close[:most]:
-        position = Position(costs, start.assignment, connected=connected)
+        position = SearchPosition(costs, start.assignment, connected=connected)
         refine(position, second_key(bound))
         found.append(tuple(position.parts))
     return _choose(costs, found)

@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["Anchor", "Groups", "Tensor", "apart", "group"]
+__all__ = ["Anchor", "GroupTensor", "Groups", "apart", "group"]
 
 
 class Anchor(StrEnum):
@@ -34,7 +34,7 @@ class Anchor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class GroupTensor:
     """A tensor that one group produces and others consume."""
 
     producer: int
@@ -52,7 +52,7 @@ class Groups:
     """Per group, the indices of its units in the graph."""
     of: tuple[int, ...]
     """Per unit, its group."""
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[GroupTensor, ...]
     predecessors: tuple[tuple[int, ...], ...]
     """Per group, the sources of its forward edges; none of them may be on a later partition than the group."""
     successors: tuple[tuple[int, ...], ...]
@@ -203,7 +203,7 @@ def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
         members=tuple(tuple(units_of[root]) for root in ordered),
         of=tuple(number[root] for root in joined),
         tensors=tuple(
-            Tensor(number[joined[source]], tuple(sorted(number[target] for target in targets)), size)
+            GroupTensor(number[joined[source]], tuple(sorted(number[target] for target in targets)), size)
             for (source, _), (targets, size) in sorted(uses.items())
             if targets
         ),

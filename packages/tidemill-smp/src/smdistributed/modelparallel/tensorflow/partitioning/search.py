@@ -15,7 +15,7 @@ from itertools import combinations
 
 from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs
 
-__all__ = ["Position", "refine"]
+__all__ = ["SearchPosition", "refine"]
 
 Key = tuple[int, ...]
 PASSES = 12
@@ -24,7 +24,7 @@ LOOKS = 150_000
 """Largest number of groups examined in one search, over all steps: unlike a time limit, equal on every machine."""
 
 
-class Position:
+class SearchPosition:
     """An assignment and its objectives, updated incrementally with each move."""
 
     def __init__(self, costs: Costs, assignment: Sequence[int], *, connected: bool) -> None:
@@ -123,22 +123,22 @@ class Position:
                 self.communication += 2 * transfer
 
 
-def first_key(position: Position) -> Key:
+def first_key(position: SearchPosition) -> Key:
     """Return the first objective, largest partition first, so that improving only the second largest counts too."""
     return (*sorted(position.measures[0], reverse=True), position.communication)
 
 
-def second_key(bound: int) -> Callable[[Position], Key]:
+def second_key(bound: int) -> Callable[[SearchPosition], Key]:
     """Return a key that compares by the second objective if the first is within its bound."""
 
-    def key(position: Position) -> Key:
+    def key(position: SearchPosition) -> Key:
         one, two = position.measures
         return (max(0, max(one) - bound), max(two), position.communication, *sorted(two, reverse=True))
 
     return key
 
 
-def refine(position: Position, key: Callable[[Position], Key]) -> None:
+def refine(position: SearchPosition, key: Callable[[SearchPosition], Key]) -> None:
     """Run passes while they improve the position."""
     size = len(position.parts)
     patience = size if size <= 64 else 12
@@ -150,7 +150,7 @@ def refine(position: Position, key: Callable[[Position], Key]) -> None:
             return
 
 
-def _pass(position: Position, key: Callable[[Position], Key], patience: int, most: int) -> tuple[bool, int]:
+def _pass(position: SearchPosition, key: Callable[[SearchPosition], Key], patience: int, most: int) -> tuple[bool, int]:
     """Run one pass; return whether the position improved, and the number of steps."""
     start = best = key(position)
     trail: list[tuple[int, int]] = []
@@ -171,7 +171,7 @@ def _pass(position: Position, key: Callable[[Position], Key], patience: int, mos
     return best < start, len(trail)
 
 
-def _swap(position: Position, key: Callable[[Position], Key]) -> bool:
+def _swap(position: SearchPosition, key: Callable[[SearchPosition], Key]) -> bool:
     """Exchange the best pair of groups: single moves cannot exchange partitions that have one group each."""
     parts, best = position.parts, (key(position), 0, 0)
     for a, b in combinations(range(len(parts)), 2):
@@ -185,13 +185,15 @@ def _swap(position: Position, key: Callable[[Position], Key]) -> bool:
     return best[1] != best[2]
 
 
-def _exchange(position: Position, a: int, b: int) -> None:
+def _exchange(position: SearchPosition, a: int, b: int) -> None:
     one, two = position.parts[a], position.parts[b]
     position.move(a, two)
     position.move(b, one)
 
 
-def _best_move(position: Position, key: Callable[[Position], Key], locked: set[int]) -> tuple[Key, int, int] | None:
+def _best_move(
+    position: SearchPosition, key: Callable[[SearchPosition], Key], locked: set[int]
+) -> tuple[Key, int, int] | None:
     found = []
     for group, placed in enumerate(position.parts):
         if group in locked:

@@ -18,7 +18,7 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 
-__all__ = ["Edge", "Output", "Unit", "UnitGraph"]
+__all__ = ["Edge", "ModelOutput", "Unit", "UnitGraph"]
 
 FORMAT = 1
 _AMOUNTS = ("forward_us", "backward_us", "parameter_bytes", "slot_bytes", "activation_bytes", "op_count")
@@ -66,7 +66,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ModelOutput:
     """A result of the model, broadcast to all ranks: each rank computes the loss and its gradient."""
 
     unit: str
@@ -83,7 +83,7 @@ class UnitGraph:
 
     units: tuple[Unit, ...]
     edges: tuple[Edge, ...] = ()
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[ModelOutput, ...] = ()
     loss_us: float = 0.0
     """Time of loss and metrics of one microbatch, charged to the last partition, for whose end the step waits."""
 
@@ -165,7 +165,7 @@ class UnitGraph:
             return cls(
                 units=tuple(_unit(fields) for fields in record["units"]),
                 edges=tuple(Edge(source, target, size, tensor) for source, target, tensor, size in record["edges"]),
-                outputs=tuple(Output(unit, size) for unit, size in record["outputs"]),
+                outputs=tuple(ModelOutput(unit, size) for unit, size in record["outputs"]),
                 loss_us=record["loss_us"],
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:

@@ -16,7 +16,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPError, SMPUsageErr
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor, Variable
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.optimizers.slots import is_sharding
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import (
     RemoteVariable,
     is_remote,
@@ -30,7 +30,7 @@ __all__ = ["Values", "on_first_rank"]
 class Values:
     """Provides the values of remote variables on the gathering rank."""
 
-    def __init__(self, session: Session, variables: Sequence[Variable], holders: Sequence[int]) -> None:
+    def __init__(self, session: RankSession, variables: Sequence[Variable], holders: Sequence[int]) -> None:
         """Fetch variables from `holders`, which contains a global rank per variable."""
         self._objects = session.objects
         self._variables = variables
@@ -64,7 +64,12 @@ class Values:
 
 
 def on_first_rank(
-    session: Session, variables: Sequence[Variable], work: Callable[[Values], Any], *, doing: str, error: type[SMPError]
+    session: RankSession,
+    variables: Sequence[Variable],
+    work: Callable[[Values], Any],
+    *,
+    doing: str,
+    error: type[SMPError],
 ) -> None:
     """Call `work` on the first rank of the first replica, while the others send it the values it requests. Collective.
 
@@ -104,7 +109,7 @@ def on_first_rank(
 
 def _failure_of(
     work: Callable[[Values], Any],
-    session: Session,
+    session: RankSession,
     variables: Sequence[Variable],
     holding: Mapping[int, Sequence[bool]],
     error: type[SMPError],
@@ -126,7 +131,7 @@ def _traceback(failure: Exception) -> str:
     return "".join(traceback.format_exception(failure))
 
 
-def _serve(session: Session, variables: Sequence[Variable], asking: int, doing: str) -> None:
+def _serve(session: RankSession, variables: Sequence[Variable], asking: int, doing: str) -> None:
     while (number := session.objects.receive(asking, doing=f"wait for rank {asking}, to {doing}")) is not None:
         session.objects.send(variables[number].numpy(), (asking,), doing=f"send {variables[number].name}")
 

@@ -20,9 +20,9 @@ from smdistributed.modelparallel.tensorflow.stepping.kinds import (
     spec_of,
 )
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced, Split, Static, Whole
-from smdistributed.modelparallel.tensorflow.stepping.structure import LeafNode, Node, take_apart
+from smdistributed.modelparallel.tensorflow.stepping.structure import LeafNode, StructureNode, take_apart
 
-__all__ = ["Cutter"]
+__all__ = ["ArgumentCutter"]
 
 
 @dataclass
@@ -43,13 +43,13 @@ class _Cut:
 
 
 @dataclass
-class Cutter:
+class ArgumentCutter:
     num_microbatches: int
     found: list[_Cut | Leaf] = field(default_factory=list)
     checks: list[GraphOperation] = field(default_factory=list)
 
-    def take(self, name: str, value: object, *, axis: int, whole: bool) -> Node:
-        def visit(item: Any, path: str) -> Node:
+    def take(self, name: str, value: object, *, axis: int, whole: bool) -> StructureNode:
+        def visit(item: Any, path: str) -> StructureNode:
             return self._leaf(item, path, axis=axis, whole=whole, parameter=name)
 
         return take_apart(value, name, visit, lambda item: not whole and is_sliceable(item))
@@ -60,7 +60,7 @@ class Cutter:
 
     # Kinds of leaves
 
-    def _leaf(self, item: Any, path: str, *, axis: int, whole: bool, parameter: str) -> Node:
+    def _leaf(self, item: Any, path: str, *, axis: int, whole: bool, parameter: str) -> StructureNode:
         if is_sliceable(item) and not whole:
             return self._slice(item, path, axis)
         if not is_tensor_like(item):
@@ -72,11 +72,11 @@ class Cutter:
             return self._other_composite(tensor, path, parameter)
         return self._add(self._to_cut(tensor, path, axis, parameter))
 
-    def _add(self, leaf: _Cut | Leaf) -> Node:
+    def _add(self, leaf: _Cut | Leaf) -> StructureNode:
         self.found.append(leaf)
         return LeafNode(len(self.found) - 1)
 
-    def _other_composite(self, value: object, path: str, parameter: str) -> Node:
+    def _other_composite(self, value: object, path: str, parameter: str) -> StructureNode:
         if isinstance(value, (tf.data.Iterator, tf.TensorArray, tf.data.Dataset)):
             return self._add(Whole(path, value, spec_of(value)))
         raise SMPSplitError(
@@ -84,15 +84,15 @@ class Cutter:
             f"a method smp_slice(self, num_mb, mb, axis), or name {parameter!r} in non_split_inputs to pass it whole"
         )
 
-    def _slice(self, item: Sliceable, path: str, axis: int) -> Node:
+    def _slice(self, item: Sliceable, path: str, axis: int) -> StructureNode:
         count = self.num_microbatches
         pieces = tuple(item.smp_slice(count, mb, axis) for mb in range(count))
         return self._uniform(pieces, path) or self._add(Sliced(path, pieces))
 
-    def _uniform(self, pieces: tuple[Tensor, ...], path: str) -> Node | None:
+    def _uniform(self, pieces: tuple[Tensor, ...], path: str) -> StructureNode | None:
         """Convert pieces that differ only in tensor values to split tensors: one trace then serves all microbatches."""
         per_piece: list[list[Leaf]] = []
-        structures: list[Node] = []
+        structures: list[StructureNode] = []
         for piece in pieces:
             leaves: list[Leaf] = []
             structures.append(take_apart(piece, path, lambda item, at, into=leaves: _visit_piece(item, at, into)))
@@ -199,8 +199,8 @@ def _cut_sparse(cut: _Cut, count: int) -> tuple[Any, ...]:
 class _Renumbered:
     """A structure whose leaves have other indices in the list of leaves."""
 
-    structure: Node
-    places: tuple[Node, ...]
+    structure: StructureNode
+    places: tuple[StructureNode, ...]
 
     def key(self) -> Hashable:
         return self.structure.key(), tuple(place.key() for place in self.places)
@@ -209,7 +209,7 @@ class _Renumbered:
         return self.structure.build([place.build(values) for place in self.places])
 
 
-def _visit_piece(item: Any, path: str, leaves: list[Leaf]) -> Node:
+def _visit_piece(item: Any, path: str, leaves: list[Leaf]) -> StructureNode:
     if is_tensor_like(item):
         tensor = item if is_composite(item) else tf.convert_to_tensor(item)
         leaves.append(Whole(path, tensor, spec_of(tensor)))

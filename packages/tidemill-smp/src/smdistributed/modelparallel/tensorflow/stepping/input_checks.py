@@ -17,7 +17,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPInputMismatchError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import GraphOperation, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.collectives import model_parallel_group
-from smdistributed.modelparallel.tensorflow.session import Session
+from smdistributed.modelparallel.tensorflow.session import RankSession
 
 __all__ = ["InputCheck"]
 
@@ -35,7 +35,7 @@ class InputCheck:
         """Distinguishes steps with the same name; equal on all ranks, which run the same script."""
         self._calls: Variable | None = None
 
-    def emit(self, named: Sequence[tuple[str, Tensor]], session: Session) -> list[GraphOperation]:
+    def emit(self, named: Sequence[tuple[str, Tensor]], session: RankSession) -> list[GraphOperation]:
         """Add ops that compare tensors with those of the replica's other ranks, on the first runs of the graph.
 
         Args:
@@ -67,7 +67,7 @@ class InputCheck:
 
         return [tf.cond(self._calls < CALLS, check, self._calls.read_value).op]
 
-    def _compare(self, call: int, names: Sequence[str], by_rank: Sequence[Any], session: Session) -> None:
+    def _compare(self, call: int, names: Sequence[str], by_rank: Sequence[Any], session: RankSession) -> None:
         for name, *checksums in zip(names, *by_rank, strict=True):
             others = [rank for rank, checksum in enumerate(checksums) if checksum != checksums[0]]
             if others:

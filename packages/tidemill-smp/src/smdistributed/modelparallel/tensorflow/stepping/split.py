@@ -23,10 +23,10 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPSplitError
-from smdistributed.modelparallel.tensorflow.stepping.cutting import Cutter
+from smdistributed.modelparallel.tensorflow.stepping.cutting import ArgumentCutter
 from smdistributed.modelparallel.tensorflow.stepping.kinds import is_sliceable
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced
-from smdistributed.modelparallel.tensorflow.stepping.structure import Container, Node
+from smdistributed.modelparallel.tensorflow.stepping.structure import ContainerNode, StructureNode
 
 __all__ = ["SplitArguments", "split_arguments"]
 
@@ -37,7 +37,7 @@ class SplitArguments:
 
     num_microbatches: int
     leaves: tuple[Leaf, ...]
-    structure: Node
+    structure: StructureNode
     """`(args, kwargs)` without the leaves."""
 
     @property
@@ -109,9 +109,9 @@ def split_arguments(
     _check_names(function_signature, whole, axes)
     names = _names_of_positional(function_signature, args, kwargs)
     specs = dict(zip(_positional_parameters(function_signature), input_signature or (), strict=False))
-    cutter = Cutter(num_microbatches)
+    cutter = ArgumentCutter(num_microbatches)
 
-    def part(name: str, value: object) -> Node:
+    def part(name: str, value: object) -> StructureNode:
         if name in specs:
             value = _convert_to_specs(name, value, specs[name])
         return cutter.take(name, value, axis=axes.get(name, 0), whole=name in whole)
@@ -124,7 +124,7 @@ def split_arguments(
         list,
         (
             _container(tuple, positional, tuple),
-            Container(dict, keyword_names, keywords, lambda values: dict(zip(keyword_names, values, strict=True))),
+            ContainerNode(dict, keyword_names, keywords, lambda values: dict(zip(keyword_names, values, strict=True))),
         ),
         list,
     )
@@ -167,8 +167,8 @@ def _names_of_positional(
     return names + rest * (len(args) - len(names))
 
 
-def _container(kind: type, children: tuple[Node, ...], make: Callable[[list[Any]], Any]) -> Container:
-    return Container(kind, tuple(range(len(children))), children, make)
+def _container(kind: type, children: tuple[StructureNode, ...], make: Callable[[list[Any]], Any]) -> ContainerNode:
+    return ContainerNode(kind, tuple(range(len(children))), children, make)
 
 
 def _convert_to_specs(name: str, value: object, specs: Any) -> object:

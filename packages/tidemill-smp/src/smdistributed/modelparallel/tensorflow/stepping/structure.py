@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Container", "Identity", "LeafNode", "Node", "Visitor", "static_key", "take_apart"]
+__all__ = ["ContainerNode", "Identity", "LeafNode", "StructureNode", "Visitor", "static_key", "take_apart"]
 
 
-class Node(Protocol):
+class StructureNode(Protocol):
     """A structure without its leaves."""
 
     def key(self) -> Hashable:
@@ -31,7 +31,7 @@ class Node(Protocol):
         ...
 
 
-Visitor = Callable[[Any, str], Node]
+Visitor = Callable[[Any, str], StructureNode]
 """Function that `take_apart` calls with each leaf and its path, such as `x['image'][0]`."""
 
 
@@ -42,31 +42,31 @@ class LeafNode:
     index: int
 
     def key(self) -> Hashable:
-        """See `Node`."""
+        """See `StructureNode`."""
         return self.index
 
     def build(self, values: Sequence[Any]) -> Any:
-        """See `Node`."""
+        """See `StructureNode`."""
         return values[self.index]
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerNode:
     """A container and the structures of its children."""
 
     kind: type
     names: tuple[Hashable, ...]
     """The keys of a mapping; the positions of anything else."""
-    children: tuple[Node, ...]
+    children: tuple[StructureNode, ...]
     make: Callable[[list[Any]], Any]
     """Rebuilds the container from the children's values."""
 
     def key(self) -> Hashable:
-        """See `Node`."""
+        """See `StructureNode`."""
         return self.kind, tuple(map(static_key, self.names)), tuple(child.key() for child in self.children)
 
     def build(self, values: Sequence[Any]) -> Any:
-        """See `Node`."""
+        """See `StructureNode`."""
         return self.make([child.build(values) for child in self.children])
 
 
@@ -96,7 +96,9 @@ def static_key(value: object) -> Hashable:
     return type(value), value
 
 
-def take_apart(value: Any, path: str, visit: Visitor, is_leaf: Callable[[Any], bool] = lambda _: False) -> Node:
+def take_apart(
+    value: Any, path: str, visit: Visitor, is_leaf: Callable[[Any], bool] = lambda _: False
+) -> StructureNode:
     """Flatten lists, tuples, namedtuples, mappings and sets, and visit their leaves.
 
     Args:
@@ -116,14 +118,16 @@ def take_apart(value: Any, path: str, visit: Visitor, is_leaf: Callable[[Any], b
         return _take_set_apart(value, path, visit, is_leaf)
     if isinstance(value, (list, tuple)):
         children = tuple(take_apart(item, f"{path}[{index}]", visit, is_leaf) for index, item in enumerate(value))
-        return Container(type(value), tuple(range(len(children))), children, _maker_of_sequence(value))
+        return ContainerNode(type(value), tuple(range(len(children))), children, _maker_of_sequence(value))
     if _is_reference(value):
         child = take_apart(value.deref(), path, visit, is_leaf)
-        return Container(type(value), (0,), (child,), _make_reference)
+        return ContainerNode(type(value), (0,), (child,), _make_reference)
     return visit(value, path)
 
 
-def _take_mapping_apart(value: Mapping[Any, Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]) -> Node:
+def _take_mapping_apart(
+    value: Mapping[Any, Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]
+) -> StructureNode:
     names = tuple(value)
     kind: Any = type(value)
     children = tuple(take_apart(value[name], f"{path}[{name!r}]", visit, is_leaf) for name in names)
@@ -139,14 +143,16 @@ def _take_mapping_apart(value: Mapping[Any, Any], path: str, visit: Visitor, is_
             return same
         return kind(pairs)  # an immutable mapping is constructed from its pairs, as in tf.nest
 
-    return Container(kind, names, children, make)
+    return ContainerNode(kind, names, children, make)
 
 
-def _take_set_apart(value: AbstractSet[Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]) -> Node:
+def _take_set_apart(
+    value: AbstractSet[Any], path: str, visit: Visitor, is_leaf: Callable[[Any], bool]
+) -> StructureNode:
     items = sorted(value, key=_rank_in_set)
     children = tuple(take_apart(item, f"{path}{{{index}}}", visit, is_leaf) for index, item in enumerate(items))
     kind: Any = frozenset if isinstance(value, frozenset) else set
-    return Container(kind, tuple(range(len(children))), children, kind)
+    return ContainerNode(kind, tuple(range(len(children))), children, kind)
 
 
 def _rank_in_set(item: Any) -> tuple[str, str]:
