@@ -70,16 +70,15 @@ def _clip(
 ) -> tuple[list[Any], Any]:
     if session.config.partitions == 1:
         return tf.clip_by_global_norm(gradients, clip_norm, use_norm)
-    places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+    held = {place: gradient for place, gradient in enumerate(gradients) if gradient is not None}
     if use_norm is None:
-        local = [gradients[place] for place in places]
-        use_norm = global_norm_of(local, places, len(gradients), [model_parallel_group(session)])
-    scaled = iter(scaled_to(use_norm, clip_norm, [gradients[place] for place in places]))
+        use_norm = global_norm_of(list(held.values()), list(held), len(gradients), [model_parallel_group(session)])
+    scaled = iter(scaled_to(use_norm, clip_norm, list(held.values())))
     return [None if gradient is None else next(scaled) for gradient in gradients], use_norm
 
 
 def global_norm_of(
-    gradients: Sequence[Gradient | None], places: Sequence[int], total: int, groups: Sequence[TensorGroup]
+    gradients: Sequence[Gradient], places: Sequence[int], total: int, groups: Sequence[TensorGroup]
 ) -> Tensor:
     """Return the global norm over all gradients of the groups; a gradient that several ranks have counts once.
 
@@ -104,7 +103,7 @@ def global_norm_of(
     return tf.sqrt(tf.reduce_sum(norms) * tf.constant(2.0, dtype))
 
 
-def scaled_to(norm: Tensor, clip_norm: float | Tensor, gradients: Sequence[Gradient | None]) -> list[Any]:
+def scaled_to(norm: Tensor, clip_norm: float | Tensor, gradients: Sequence[Gradient]) -> list[Any]:
     """Return the gradients scaled from global norm `norm` to at most `clip_norm`; NaN if `norm` is not finite."""
     limit = tf.cast(clip_norm, norm.dtype)
     scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)

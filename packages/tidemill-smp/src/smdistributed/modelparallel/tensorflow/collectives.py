@@ -79,11 +79,15 @@ class TensorGroup:
         Returns:
             By member: the received tensor, or None.
         """
-        after = [self._send(tensors[peer], peer, what, []) for peer in self._others() if tensors[peer] is not None]
+        after: list[GraphOperation | None] = []
+        for peer in self._others():
+            tensor = tensors[peer]
+            if tensor is not None:
+                after.append(self._send(tensor, peer, what, []))
         received: list[Any] = [None] * self.size
-        for peer in range(self.size):
-            if peer != self.rank and dtypes[peer] is not None:
-                received[peer] = self._receive(dtypes[peer], peer, what, after)
+        for peer, dtype in enumerate(dtypes):
+            if peer != self.rank and dtype is not None:
+                received[peer] = self._receive(dtype, peer, what, after)
                 after.append(_op(received[peer]))
         return received
 

@@ -41,7 +41,7 @@ def average_gradients(gradients: Sequence[Gradient | None], session: RankSession
         session: The session of this process.
     """
     group = data_parallel_group(session)
-    means = list(gradients)
+    means: list[Any] = list(gradients)
     if group.size == 1:
         return means
     mark(AVERAGING)
@@ -74,7 +74,7 @@ def average_owned(
     """
     group = data_parallel_group(session)
     mark(AVERAGING)
-    means = list(gradients)
+    means: list[Any] = list(gradients)
     dense: list[list[int]] = [[] for _ in range(group.size)]
     for place, (gradient, owner) in enumerate(zip(gradients, owners, strict=True)):
         if gradient is None or owner is None or getattr(gradient, _IS_MEAN, False):
@@ -164,7 +164,7 @@ def _rounds(tensors: Sequence[Tensor], owned: Sequence[Sequence[int]]) -> Iterat
         yield [list(bucket) for bucket in messages]
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor | None:
+def _flat(tensors: Sequence[Tensor]) -> Any:
     """Flatten and concatenate tensors into one vector; None without tensors."""
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else None
 

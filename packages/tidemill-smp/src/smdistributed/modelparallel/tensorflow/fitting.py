@@ -24,7 +24,7 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
 )
 from smdistributed.modelparallel.tensorflow.keras_losses import dividing
 from smdistributed.modelparallel.tensorflow.keras_notes import notes_of, with_notes
-from smdistributed.modelparallel.tensorflow.marks import tracer
+from smdistributed.modelparallel.tensorflow.marks import SmpModel, tracer
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.step import StepFunction, step
@@ -38,7 +38,7 @@ log = logging.getLogger("smdistributed.modelparallel")
 class Steps:
     """The training, evaluation and prediction steps of one model."""
 
-    def __init__(self, model: KerasModel) -> None:
+    def __init__(self, model: SmpModel) -> None:
         self._model = model
         self._training = self._undecorated(self._train_microbatch)
         self._evaluation = self._undecorated(self._evaluate_microbatch)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
@@ -23,7 +23,7 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
 )
 from tensorflow.python.framework import func_graph
 
-__all__ = ["REPLICATED", "MarkingGraph", "Tracer", "plain_scope", "tracer", "tracing"]
+__all__ = ["REPLICATED", "MarkingGraph", "SmpModel", "Tracer", "plain_scope", "tracer", "tracing"]
 
 REPLICATED = "replicated"
 """The unit of replicated ops, which every rank computes."""
@@ -32,6 +32,14 @@ _SCOPE = re.compile(r"smp_unit_(\d+)_")
 _ANY_SCOPE = re.compile(r"smp_unit_\d+_[_\d]*(/|$)")
 _LAST_SCOPE = re.compile(r"/?smp_unit_\d+_$")
 _local = threading.local()
+
+
+class SmpModel(KerasModel, Protocol):
+    """A distributed model: what the layers below `model` use of `DistributedModel`."""
+
+    _smp_rules: Mapping[str, int] | None
+
+    def _smp_plain(self) -> KerasModel: ...
 
 
 @dataclass
@@ -44,7 +52,7 @@ class Tracer:
     """Op name -> unit."""
     gradients: dict[str, Tensor] = field(default_factory=dict)
     """Name of the op that outputs a component of a variable's gradient -> the variable's handle in the graph."""
-    models: list[KerasModel] = field(default_factory=list)
+    models: list[SmpModel] = field(default_factory=list)
     """The distributed models called in this trace, each once."""
     automatic: bool = False
     """Whether layers are the units (automatic partitioning), and not the partitions of `smp.partition`."""
