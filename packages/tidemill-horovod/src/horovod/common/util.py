@@ -53,8 +53,8 @@ def split_list(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
     Returns:
         The parts, the longer ones first.
     """
-    each, more = divmod(len(items), parts)
-    ends = [each * part + min(part, more) for part in range(parts + 1)]
+    length, longer = divmod(len(items), parts)
+    ends = [length * part + min(part, longer) for part in range(parts + 1)]
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
 
 

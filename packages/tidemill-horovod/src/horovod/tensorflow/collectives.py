@@ -149,8 +149,8 @@ def _name_in_graph(label: str) -> str:
     graph = tf.compat.v1.get_default_graph()
     counter = _calls.setdefault(graph, Counter())
     counter[label] += 1
-    place = re.sub(r"\d+", "", getattr(graph, "name", ""))
-    return f"{place}.{label}.{counter[label]}".replace("\n", " ")
+    traced = re.sub(r"\d+", "", getattr(graph, "name", ""))
+    return f"{traced}.{label}.{counter[label]}".replace("\n", " ")
 
 
 def _run_when_ready(op: GraphOperation) -> None:

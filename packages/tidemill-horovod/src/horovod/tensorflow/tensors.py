@@ -60,7 +60,7 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
     Raises:
         ValueError: If no set has that id.
     """
-    return tf.constant(_found("size_op", process_set_id).size(), tf.int32, name=name or "horovod_size")
+    return tf.constant(_registered_set("size_op", process_set_id).size(), tf.int32, name=name or "horovod_size")
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
@@ -76,12 +76,12 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     Raises:
         ValueError: If no set has that id.
     """
-    included = _found("process_set_included_op", process_set_id).included()
+    included = _registered_set("process_set_included_op", process_set_id).included()
     return tf.constant(int(bool(included)), tf.int32, name=name or "horovod_process_set_included")
 
 
-def _found(function: str, process_set_id: int) -> ProcessSet:
-    found = find_process_set(process_set_id)
-    if found is None:
+def _registered_set(function: str, process_set_id: int) -> ProcessSet:
+    process_set = find_process_set(process_set_id)
+    if process_set is None:
         raise ValueError(f"hvd.{function}: process_set_id is {process_set_id!r}; allowed is 0, or that of a set added")
-    return found
+    return process_set

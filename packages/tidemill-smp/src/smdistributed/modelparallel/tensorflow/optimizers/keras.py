@@ -336,14 +336,14 @@ def _add_variable_from_reference(
 def _build_adafactor(self: Any, var_list: Sequence[Variable]) -> None:
     if self.built:
         return
-    made = Deferred()
-    with made.collecting():
+    deferred = Deferred()
+    with deferred.collecting():
         _originals["build_adafactor"](self, var_list)
     for factors in (self._r, self._c):  # Keras creates them without a reference to their variable
         for variable, factor in zip(var_list, factors, strict=True):
             if factor is not None and factor.shape:
                 slots.add(self, variable, factor)
-    made.initialize(lambda slot: not is_remote(slot))
+    deferred.initialize(lambda slot: not is_remote(slot))
 
 
 def _build_schedule_free(self: _Optimizer, var_list: Sequence[Variable]) -> None:

@@ -43,11 +43,11 @@ def partition(index: int) -> Iterator[None]:
     if current().config.auto_partition if state is None else state.automatic:
         yield  # the index is not checked: the model may have been written for another number of partitions
         return
-    place = _checked(index)
+    number = _checked(index)
     if state is None or state.unit is None:
         yield
         return
-    with state.marking(unit_of(place)):
+    with state.marking(unit_of(number)):
         yield
 
 

@@ -140,7 +140,7 @@ def _move_in(staged: Path, target: Path) -> None:
     heart = "saved_model.pb"
     (target / heart).unlink(missing_ok=True)
     for entry in sorted(staged.iterdir(), key=lambda entry: entry.name == heart):
-        place = target / entry.name
-        if place.is_dir():
-            shutil.rmtree(place)
-        entry.replace(place)
+        destination = target / entry.name
+        if destination.is_dir():
+            shutil.rmtree(destination)
+        entry.replace(destination)

@@ -200,13 +200,13 @@ class _Renumbered:
     """A structure whose leaves have other indices in the list of leaves."""
 
     structure: StructureNode
-    places: tuple[StructureNode, ...]
+    leaves: tuple[StructureNode, ...]
 
     def key(self) -> Hashable:
-        return self.structure.key(), tuple(place.key() for place in self.places)
+        return self.structure.key(), tuple(leaf.key() for leaf in self.leaves)
 
     def build(self, values: Sequence[Any]) -> Any:
-        return self.structure.build([place.build(values) for place in self.places])
+        return self.structure.build([leaf.build(values) for leaf in self.leaves])
 
 
 def _visit_piece(item: Any, path: str, leaves: list[Leaf]) -> StructureNode:
