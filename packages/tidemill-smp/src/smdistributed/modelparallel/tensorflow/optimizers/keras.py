@@ -47,7 +47,7 @@ _PLACES = "_smp_places"
 """Attribute of an optimizer during `apply`: the indices of its gradients among all gradients, and their number."""
 
 
-class _Optimizer(Optimizer, Protocol):
+class _KerasOptimizer(Optimizer, Protocol):
     """The members of Keras 3's optimizers that the patches use."""
 
     use_ema: bool
@@ -65,10 +65,10 @@ class _Optimizer(Optimizer, Protocol):
     def _backend_apply_gradients(self, grads: Sequence[Gradient], trainable_variables: Sequence[Variable]) -> None: ...
 
 
-class _LossScaleOptimizer(_Optimizer, Protocol):
+class _LossScaleOptimizer(_KerasOptimizer, Protocol):
     dynamic_scale: Variable
     initial_scale: float
-    inner_optimizer: _Optimizer
+    inner_optimizer: _KerasOptimizer
     step_counter: Variable
 
     def add_variable(self, **options: object) -> Variable: ...
@@ -108,7 +108,7 @@ def _patch(kind: type, attribute: str, new: Callable[..., Any], *, name: str | N
 
 
 def _apply(
-    self: _Optimizer, grads: Iterable[Gradient | None], trainable_variables: Iterable[Variable] | None = None
+    self: _KerasOptimizer, grads: Iterable[Gradient | None], trainable_variables: Iterable[Variable] | None = None
 ) -> None:
     original = _originals["apply"]
     grads = list(grads)
@@ -135,21 +135,21 @@ def _apply(
         _all_gather_updates(self, grads, variables, sharding)
 
 
-def _build(self: _Optimizer, variables: list[Variable]) -> None:
+def _build(self: _KerasOptimizer, variables: list[Variable]) -> None:
     if not self.built:
         with base_optimizer.backend.name_scope(self.name, caller=self):
             self.build(variables)
         self.built = True
 
 
-def _require_shardable(self: _Optimizer) -> None:
+def _require_shardable(self: _KerasOptimizer) -> None:
     if type(self).__module__.startswith("keras."):
         return  # their variables other than slots are equal in all replicas
     common = (self._iterations, self._learning_rate)
     slots.require_known(self, [one for one in self._variables if all(one is not other for other in common)])
 
 
-def _apply_nothing(self: _Optimizer) -> None:
+def _apply_nothing(self: _KerasOptimizer) -> None:
     """Join the collective decisions of all ranks and update the step counter."""
     with base_optimizer.backend.name_scope(self.name, caller=self):
         self._backend_apply_gradients([], [])
@@ -167,7 +167,7 @@ def _averaged(
 
 
 def _all_gather_updates(
-    self: _Optimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], sharding: slots.Sharding
+    self: _KerasOptimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], sharding: slots.Sharding
 ) -> None:
     """Send the variables that this replica updated to the other replicas, and receive theirs."""
     is_overwriting = self.use_ema and self.ema_overwrite_frequency  # also variables without gradients
@@ -186,7 +186,7 @@ def _all_gather_updates(
 
 @contextmanager
 def _with_places(
-    self: _Optimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], here: Sequence[int]
+    self: _KerasOptimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], here: Sequence[int]
 ) -> Iterator[None]:
     places = [
         place
@@ -201,7 +201,7 @@ def _with_places(
 
 
 @contextmanager
-def _without_remote_entries(self: _Optimizer) -> Iterator[None]:
+def _without_remote_entries(self: _KerasOptimizer) -> Iterator[None]:
     """Replace remote variables by None in the optimizer's lists: the optimizer skips None."""
     before = {name: vars(self)[name] for name in _LISTS if vars(self).get(name)}
     for name, entries in before.items():
@@ -212,7 +212,7 @@ def _without_remote_entries(self: _Optimizer) -> Iterator[None]:
         vars(self).update(before)
 
 
-def _overwrite_with_averages(self: _Optimizer, trainable_variables: Sequence[Variable]) -> None:
+def _overwrite_with_averages(self: _KerasOptimizer, trainable_variables: Sequence[Variable]) -> None:
     averages = vars(self)["_model_variables_moving_average"]
     pairs = [
         (variable, average)
@@ -232,20 +232,20 @@ def _overwrite_with_averages(self: _Optimizer, trainable_variables: Sequence[Var
 # --- clipping ---------------------------------------------------------------------------------------------------------
 
 
-def _clip_gradients(self: _Optimizer, grads: Sequence[Gradient | None]) -> Sequence[Gradient | None]:
+def _clip_gradients(self: _KerasOptimizer, grads: Sequence[Gradient | None]) -> Sequence[Gradient | None]:
     if _PLACES not in vars(self) or not _clips_by_global_norm(self):
         return _originals["_clip_gradients"](self, grads)
     # As in Keras, sparse gradients become dense here, which sums repeated rows.
     return [tf.convert_to_tensor(grad) for grad in scaled_to(_global_norm(self, grads), self.global_clipnorm, grads)]
 
 
-def _clips_by_global_norm(self: _Optimizer) -> bool:
+def _clips_by_global_norm(self: _KerasOptimizer) -> bool:
     if (current().config.partitions == 1 and slots.sharding_of(self) is None) or (self.clipnorm and self.clipnorm > 0):
         return False
     return bool(self.global_clipnorm and self.global_clipnorm > 0)
 
 
-def _global_norm(self: _Optimizer, grads: Sequence[Gradient | None]) -> Tensor:
+def _global_norm(self: _KerasOptimizer, grads: Sequence[Gradient | None]) -> Tensor:
     places, total = vars(self)[_PLACES]
     return global_norm_of(grads, places, total, slots.groups_of_others(current(), slots.sharding_of(self)))
 
@@ -315,13 +315,13 @@ def _build_scaled(self: _LossScaleOptimizer, var_list: Sequence[Variable]) -> No
 # --- slots ------------------------------------------------------------------------------------------------------------
 
 
-def _prepare_and_build(self: _Optimizer, variables: Sequence[Variable]) -> None:
+def _prepare_and_build(self: _KerasOptimizer, variables: Sequence[Variable]) -> None:
     slots.prepare(self, variables)
     _originals["build"](self, variables)
 
 
 def _add_variable_from_reference(
-    self: _Optimizer, reference_variable: Variable, *args: object, **kwargs: object
+    self: _KerasOptimizer, reference_variable: Variable, *args: object, **kwargs: object
 ) -> Variable:
     original = _originals["add_variable_from_reference"]
     if slots.is_kept_here(self, reference_variable):
@@ -346,6 +346,6 @@ def _build_adafactor(self: Any, var_list: Sequence[Variable]) -> None:
     deferred.initialize(lambda slot: not is_remote(slot))
 
 
-def _build_schedule_free(self: _Optimizer, var_list: Sequence[Variable]) -> None:
+def _build_schedule_free(self: _KerasOptimizer, var_list: Sequence[Variable]) -> None:
     with dropping_remote_values():  # each slot is initialized with the value of its variable
         _originals["build_schedule_free"](self, var_list)

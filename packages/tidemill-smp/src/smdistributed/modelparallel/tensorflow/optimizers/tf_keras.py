@@ -27,7 +27,7 @@ from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorfl
 __all__ = ["install"]
 
 
-class _Optimizer(Optimizer, Protocol):
+class _TfKerasOptimizer(Optimizer, Protocol):
     """The members of both families of optimizers that the patches use."""
 
     global_clipnorm: float | None
@@ -66,7 +66,7 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
 
 def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any]], None]) -> Callable[..., Any]:
     def apply_gradients(
-        self: _Optimizer,
+        self: _TfKerasOptimizer,
         grads_and_vars: Iterable[tuple[Gradient | None, Variable]],
         name: str | None = None,
         *args: object,
@@ -101,13 +101,13 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
     return apply_gradients
 
 
-def _make_slots(optimizer: _Optimizer, variables: Sequence[Variable]) -> None:
+def _make_slots(optimizer: _TfKerasOptimizer, variables: Sequence[Variable]) -> None:
     is_modern = isinstance(optimizer, tf.keras.optimizers.Optimizer)
     _prepare(optimizer, variables, None, _build if is_modern else _create_slots)
 
 
 def _prepare(
-    self: _Optimizer, variables: Sequence[Variable], name: str | None, make: Callable[[Any, Sequence[Any]], None]
+    self: _TfKerasOptimizer, variables: Sequence[Variable], name: str | None, make: Callable[[Any, Sequence[Any]], None]
 ) -> None:
     """Create the slots of all variables, also of those without a gradient here: all ranks have the same list."""
     slots.prepare(self, variables)
@@ -117,7 +117,10 @@ def _prepare(
 
 @contextmanager
 def _clipping_by_all(
-    optimizer: _Optimizer, gradients: Sequence[Gradient | None], here: Sequence[int], groups: Sequence[TensorGroup]
+    optimizer: _TfKerasOptimizer,
+    gradients: Sequence[Gradient | None],
+    here: Sequence[int],
+    groups: Sequence[TensorGroup],
 ) -> Iterator[list[Any]]:
     """Clip the gradients of variables updated here by the global norm; the optimizer does not clip again inside."""
     clip_norm = getattr(optimizer, "global_clipnorm", None)
@@ -135,7 +138,7 @@ def _clipping_by_all(
         optimizer.global_clipnorm = clip_norm
 
 
-def _refuse_nadam_of_a_part(optimizer: _Optimizer, session: RankSession) -> None:
+def _refuse_nadam_of_a_part(optimizer: _TfKerasOptimizer, session: RankSession) -> None:
     # In a graph, Nadam multiplies its product of rates once per variable it receives, minus one: here not all of them.
     if session.config.partitions > 1 and _is_nadam(optimizer) and hasattr(optimizer, "_index_dict"):
         raise SMPUsageError(
@@ -144,11 +147,11 @@ def _refuse_nadam_of_a_part(optimizer: _Optimizer, session: RankSession) -> None
         )
 
 
-def _is_nadam(optimizer: _Optimizer) -> bool:
+def _is_nadam(optimizer: _TfKerasOptimizer) -> bool:
     return any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
 
 
-def _require_shardable_optimizer(optimizer: _Optimizer) -> None:
+def _require_shardable_optimizer(optimizer: _TfKerasOptimizer) -> None:
     is_nadam = _is_nadam(optimizer)
     if getattr(optimizer, "use_ema", False) or is_nadam:
         what = "the product of rates that Nadam" if is_nadam else "the averages of weights (use_ema) that optimizers"
@@ -162,17 +165,17 @@ def _require_shardable_optimizer(optimizer: _Optimizer) -> None:
         slots.require_known(optimizer, [one for one in kept if all(one is not other for other in common)])
 
 
-def _build(optimizer: _Optimizer, variables: Sequence[Variable]) -> None:
+def _build(optimizer: _TfKerasOptimizer, variables: Sequence[Variable]) -> None:
     optimizer.build(variables)
 
 
-def _create_slots(optimizer: _Optimizer, variables: Sequence[Variable]) -> None:
+def _create_slots(optimizer: _TfKerasOptimizer, variables: Sequence[Variable]) -> None:
     optimizer._create_all_weights(variables)
 
 
 def _adding_from_reference(original: Callable[..., Any]) -> Callable[..., Any]:
     def add_variable_from_reference(
-        self: _Optimizer,
+        self: _TfKerasOptimizer,
         model_variable: _NamedVariable,
         variable_name: str,
         shape: TensorShape | None = None,
@@ -191,7 +194,7 @@ def _adding_from_reference(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
     def add_slot(
-        self: _Optimizer,
+        self: _TfKerasOptimizer,
         var: _NamedVariable,
         slot_name: str,
         initializer: object = "zeros",
@@ -214,7 +217,7 @@ def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing_over_remote(original: Callable[..., Any]) -> Callable[..., Any]:
-    def overwrite(self: _Optimizer, var_list: Sequence[Variable]) -> object:
+    def overwrite(self: _TfKerasOptimizer, var_list: Sequence[Variable]) -> object:
         return original(self, [variable for variable in var_list if not is_remote(variable)])
 
     return overwrite
