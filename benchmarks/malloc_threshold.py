@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 @contextmanager
-def server(setting: str, options: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
+def server(setting: str, options: argparse.Namespace) -> Generator[subprocess.Popen[str]]:
     """Start a process that imports TensorFlow and waits for names of models."""
     variables = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "GLIBC_TUNABLES": setting}
     variables |= {f"TF_NUM_{kind}OP_THREADS": str(options.threads) for kind in ("INTRA", "INTER")}

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def client_of(url: str, access_key: str, secret_key: str) -> Any:
 
 
 @contextmanager
-def tidemill(directory: Path) -> Iterator[Any]:
+def tidemill(directory: Path) -> Generator[Any]:
     """Start the service as a user does, and yield a client of it."""
     state = directory / "state"
     command = [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--port", "0", "--state-dir", str(state)]
@@ -63,7 +63,7 @@ def tidemill(directory: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def moto(directory: Path) -> Iterator[Any]:
+def moto(directory: Path) -> Generator[Any]:
     """Start moto's server and yield a client of it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

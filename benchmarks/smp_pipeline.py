@@ -23,7 +23,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def manual(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def affinity(cores: set[int]) -> Iterator[None]:
+def affinity(cores: set[int]) -> Generator[None]:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,7 @@ def _load(launcher: Launcher | None) -> Any:
 
 
 @contextmanager
-def _library_of(launcher: Launcher | None) -> Iterator[None]:
+def _library_of(launcher: Launcher | None) -> Generator[None]:
     """Make mpi4py's wheels, which support several MPIs, load the library beside the launcher."""
     library = _library_beside(launcher)
     if library is None or any(name in os.environ for name in _CHOICES):

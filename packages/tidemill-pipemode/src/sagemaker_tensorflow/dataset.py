@@ -6,6 +6,7 @@ records or regroup them into batches. An iterator opens its epoch at its first r
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from functools import lru_cache
@@ -71,15 +72,15 @@ class PipeModeDataset(RecordDataset):
         self,
         channel: str,
         record_format: str = "RecordIO",
-        state_dir: str = "/opt/ml/pipe_state",
-        pipe_dir: str = "/opt/ml/input/data",
-        config_dir: str = "/opt/ml/input/config",
-        benchmark: bool = False,
+        state_dir: str | os.PathLike[str] = "/opt/ml/pipe_state",
+        pipe_dir: str | os.PathLike[str] = "/opt/ml/input/data",
+        config_dir: str | os.PathLike[str] = "/opt/ml/input/config",
+        benchmark: bool | int = False,
         benchmark_records_interval: int = 0,
         max_corrupted_records_to_skip: int = 0,
         *,
         max_record_bytes: int = 256 << 20,
-        strict_padding: bool = False,
+        strict_padding: bool | int = False,
         path_timeout_s: float = 120.0,
     ) -> None:
         Path(state_dir).mkdir(parents=True, exist_ok=True)

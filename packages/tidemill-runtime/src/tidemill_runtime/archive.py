@@ -22,7 +22,7 @@ from tidemill_runtime._shared.trees import remove_tree
 from tidemill_runtime.errors import InvalidArchive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
     from typing import IO
 
@@ -179,7 +179,7 @@ def _extract(file: IO[bytes], directory: Path, limits: Limits, progress: _Progre
 
 
 @contextlib.contextmanager
-def _readable_errors() -> Iterator[None]:
+def _readable_errors() -> Generator[None]:
     """Convert the errors that the parsers raise on invalid data to InvalidArchive."""
     try:
         yield

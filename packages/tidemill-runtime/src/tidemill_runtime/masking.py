@@ -45,7 +45,7 @@ def masked(values: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         A copy.
     """
-    return {name: MASK if is_secret_name(str(name)) else _inside(value) for name, value in values.items()}
+    return {name: MASK if is_secret_name(name) else _inside(value) for name, value in values.items()}
 
 
 def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from tidemill_runtime.errors import LaunchError
 from tidemill_runtime.tee import Tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
     from types import FrameType
     from typing import Protocol
@@ -265,7 +265,7 @@ def begin_afresh(parent_pid: int) -> Callable[[], None]:
 
 
 @contextlib.contextmanager
-def signal_numbers() -> Iterator[int]:
+def signal_numbers() -> Generator[int]:
     """Yield a descriptor from which the numbers of arriving signals can be read.
 
     Enter it before the script is started: a signal that arrives meanwhile is then passed on a little later.

@@ -38,7 +38,7 @@ class Aggregation:
             skip: Function for the other calls.
         """
         dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
-        self._create(dense)
+        counter = self._created(dense)
         with tf.control_dependencies(
             [
                 sum_.assign_add(one, read_value=False) if tf.executing_eagerly() else sum_.assign_add(one)
@@ -46,11 +46,15 @@ class Aggregation:
                 if one is not None
             ]
         ):
-            count = self._count.assign_add(1)
+            count = counter.assign_add(1)
         has_gradient = [one is not None for one in dense]
-        tf.cond(count >= self._passes, lambda: self._flush(has_gradient, use), lambda: [tf.constant(False), skip()][0])
+        tf.cond(
+            count >= self._passes,
+            lambda: self._flush(counter, has_gradient, use),
+            lambda: [tf.constant(False), skip()][0],
+        )
 
-    def _flush(self, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Tensor:
+    def _flush(self, counter: Variable, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Tensor:
         factor = 1.0 / self._passes if self._average else 1.0
         values = [
             scaled(sum_.read_value(), factor) if is_there else None
@@ -60,15 +64,18 @@ class Aggregation:
         for sum_, is_there in zip(self._sums, has_gradient, strict=True):
             if is_there:
                 sum_.assign(tf.zeros_like(sum_))
-        self._count.assign(0)
+        counter.assign(0)
         return tf.constant(True)
 
-    def _create(self, gradients: Sequence[Any]) -> None:
+    def _created(self, gradients: Sequence[Any]) -> Variable:
+        """Return the counter, and create it with the sums at the first call."""
         if self._count is not None:
-            return
+            return self._count
         with tf.init_scope():
-            self._count = tf.Variable(0, trainable=False, name="horovod_passes")
+            counter: Variable = tf.Variable(0, trainable=False, name="horovod_passes")
             self._sums = [
                 tf.Variable(0.0 if one is None else tf.zeros(one.shape, one.dtype), trainable=False)
                 for one in gradients
             ]
+        self._count = counter
+        return counter

@@ -262,7 +262,8 @@ class BestModelCheckpoint(_Callback):
     ) -> None:
         if filepath is None:
             raise ValueError("BestModelCheckpoint: filepath is None; give the path of the model file")
-        super().__init__(
+        super_init: Callable[..., None] = super().__init__  # of Keras's ModelCheckpoint
+        super_init(
             filepath=filepath, monitor=monitor, verbose=verbose, save_best_only=True, mode=mode, save_freq=save_freq
         )
 
@@ -270,4 +271,4 @@ class BestModelCheckpoint(_Callback):
         if rank() == 0:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # Keras, about the format of the file
-                super()._save_model(*args, **kwargs)
+                super()._save_model(*args, **kwargs)  # type: ignore[misc]

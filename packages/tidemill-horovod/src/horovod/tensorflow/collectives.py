@@ -179,7 +179,7 @@ def _set_shapes(
 
 
 @tf.RegisterGradient("HorovodCollective")
-def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Tensor | None]:
+def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Any]:
     kind, members = CollectiveKind(op.get_attr("kind")), [int(one) for one in op.get_attr("members").split(b",")]
     if kind is CollectiveKind.ALLREDUCE:
         if op.get_attr("reduction") != Reduction.SUM:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 __all__ = ["HorovodInternalError", "horovod_errors"]
@@ -20,7 +20,7 @@ class HorovodInternalError(RuntimeError):
 
 
 @contextmanager
-def horovod_errors() -> Iterator[None]:
+def horovod_errors() -> Generator[None]:
     """Convert errors of the engine's eager ops inside this context into `HorovodInternalError`."""
     try:
         yield

@@ -45,7 +45,7 @@ class ProcessSet:
     mpi_comm: None = None
     """Always None: sets are given by their ranks."""
 
-    def __init__(self, ranks: Iterable[int]) -> None:
+    def __init__(self, ranks: Iterable[int | np.integer]) -> None:
         given = list(ranks) if isinstance(ranks, Iterable) else []
         if not isinstance(ranks, Iterable) or not all(isinstance(one, (int, np.integer)) for one in given):
             raise ValueError(

@@ -40,7 +40,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.supports_jit = False
 
-    def _moments(self, inputs: Tensor, *args: object, **kwargs: bool | float | str | None) -> tuple[Tensor, Tensor]:
+    def _moments(self, inputs: Tensor, *args: Tensor | None, **kwargs: Tensor | None) -> tuple[Tensor, Tensor]:
         """The method of Keras 3, which has the mask; in tf_keras the method calls `_calculate_mean_and_var`."""
         if not _has_others() or not issubclass(_Base, _keras_3_layer()):
             return super()._moments(inputs, *args, **kwargs)

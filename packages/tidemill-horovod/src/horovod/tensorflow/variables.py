@@ -65,7 +65,7 @@ def broadcast_(
     return [tf.identity(variable) for variable in assigned]
 
 
-def broadcast_global_variables(root_rank: int) -> GraphOperation:
+def broadcast_global_variables(root_rank: int) -> GraphOperation | None:
     """Return the op that assigns to all global variables of a session's graph their values on `root_rank`.
 
     Args:

@@ -6,7 +6,7 @@ microsecond released the GIL, another thread could take it and hold it for up to
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,7 +134,7 @@ class CLibrary:
         return [self.path, *self.path.parent.glob("libtensorflow_framework.*")]
 
     @contextmanager
-    def status(self) -> Iterator[int]:
+    def status(self) -> Generator[int]:
         """Provide a TF_Status for calls in a ``with`` block, and check it when the block ends.
 
         Raises:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def read_meta_graph(path: Path, *, wheel: Wheel) -> Any:
 
 
 @contextlib.contextmanager
-def loadable(path: Path, meta_graph: Any, *, wheel: Wheel) -> Iterator[Path]:
+def loadable(path: Path, meta_graph: Any, *, wheel: Wheel) -> Generator[Path]:
     """Provide the directory to load: the SavedModel's, or a changed copy if variables are restored by the object graph.
 
     Args:

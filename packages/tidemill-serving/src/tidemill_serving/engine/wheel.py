@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -91,7 +91,7 @@ def _package_path() -> list[str]:
 
 
 @contextmanager
-def quiet_library() -> Iterator[None]:
+def quiet_library() -> Generator[None]:
     """Suppress standard error while the library loads; print the suppressed output if loading fails."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.stderr.flush()

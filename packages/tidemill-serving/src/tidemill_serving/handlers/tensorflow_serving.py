@@ -91,7 +91,7 @@ class InferenceScript:
                 connection.request("POST", parts.path, body)
                 reply = connection.getresponse()
                 return reply, reply.read()
-            except (ConnectionError, http.client.RemoteDisconnected):
+            except ConnectionError:
                 connection.close()
                 if connection is not kept:
                     raise

@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from tidemill_serving._shared.http.exchange import Application as Exchanges
@@ -97,7 +97,7 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _short_path(path: Path) -> Iterator[str]:
+def _short_path(path: Path) -> Generator[str]:
     """Provide a short name of a path: a socket address holds 108 bytes, and paths of job directories are longer."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 __all__ = [
@@ -66,7 +66,7 @@ class FilesystemError(Exception):
 
 
 @contextmanager
-def as_filesystem_error(subject: object) -> Iterator[None]:
+def as_filesystem_error(subject: object) -> Generator[None]:
     """Convert errors that boto3 raises in the block to `FilesystemError`, with S3's own code and message.
 
     Args:

@@ -37,7 +37,7 @@ def download(
             f" `tidemill logs {job}` shows its log"
         )
     for file in written:
-        typer.echo(printable(str(file)))
+        typer.echo(printable(file))
 
 
 def _archives(s3: Any, description: dict[str, Any]) -> list[str]:

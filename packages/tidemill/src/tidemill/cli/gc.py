@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -156,7 +156,7 @@ def _clear_unused(path: Path, *, before_s: float) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(built: "Built") -> Iterator[bool]:
+def _locked(built: "Built") -> Generator[bool]:
     """Try to take the build lock for a ``with`` block; yield whether it was taken."""
     with contextlib.ExitStack() as held:
         try:

@@ -9,7 +9,7 @@ import re
 import select
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -127,7 +127,7 @@ def terminal_session(
     variables: Mapping[str, str],
     log: TerminalLog,
     visible: tuple[Path, ...],
-) -> Iterator[InstanceSession]:
+) -> Generator[InstanceSession]:
     """Yield an instance in a temporary directory.
 
     Args:

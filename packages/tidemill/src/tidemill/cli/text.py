@@ -84,12 +84,12 @@ def print_members(members: Mapping[str, Any], *, indent: str = "") -> None:
     """
     for name, member in members.items():
         if type(member) in (dict, list) and member:
-            typer.echo(f"{indent}{_cell(str(name))}:")
+            typer.echo(f"{indent}{_cell(name)}:")
             below = {str(number): each for number, each in enumerate(member)} if isinstance(member, list) else member
             print_members(below, indent=f"{indent}  ")
         elif member not in (None, "", {}, []):
             first, *rest = _shown_member(member).splitlines() or [""]
-            typer.echo(f"{indent}{_cell(str(name))}: {printable(first)}")
+            typer.echo(f"{indent}{_cell(name)}: {printable(first)}")
             for line in rest:
                 typer.echo(f"{indent}  {printable(line)}")
 

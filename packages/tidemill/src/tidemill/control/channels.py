@@ -8,7 +8,7 @@ import hashlib
 import json
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -246,7 +246,7 @@ class _SourcePlace:
         return reference(info, name=name)
 
     @contextmanager
-    def opened(self, uri: S3Uri) -> Iterator[Path]:
+    def opened(self, uri: S3Uri) -> Generator[Path]:
         """Provide a manifest as a local file.
 
         Raises:

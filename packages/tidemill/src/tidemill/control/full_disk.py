@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from tidemill.errors import LaunchError, ServiceUnavailable
 
@@ -12,7 +12,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
-def delayed_by_full_disk(what: str) -> Iterator[None]:
+def delayed_by_full_disk(what: str) -> Generator[None]:
     """Turn a full disk in the block, which starts ``what``, into an error after which the caller tries again later.
 
     Everything in the block must be safe to repeat. Without this, all queued jobs would fail within seconds, one after

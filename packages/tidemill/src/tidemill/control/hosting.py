@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -353,7 +353,7 @@ class _EndpointCache:
 
 
 @contextlib.contextmanager
-def _taken(kind: str, arn: str) -> Iterator[None]:
+def _taken(kind: str, arn: str) -> Generator[None]:
     """Turn RecordExists into the ValidationException that SageMaker raises here; training jobs raise another error."""
     try:
         yield

@@ -73,9 +73,9 @@ class _Answers:
 
     def on_message_complete(self) -> None:
         self.answer.body = b"".join(self._chunks)
-        self.answer.status = int(self._parser.get_status_code())
+        self.answer.status = self._parser.get_status_code()
         # Only valid here: after this callback the parser has reset its state and returns False.
-        self.reusable = bool(self._parser.should_keep_alive())
+        self.reusable = self._parser.should_keep_alive()
         self.complete = True
 
 

@@ -4,7 +4,7 @@ Everything here uses the network: never call it in a transaction or in the event
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class RemoteStore:
         return True
 
     @contextmanager
-    def _named(self, uri: S3Uri) -> Iterator[None]:
+    def _named(self, uri: S3Uri) -> Generator[None]:
         """Turn botocore's errors into messages for a FailureReason."""
         from botocore.exceptions import BotoCoreError, ClientError
 

@@ -14,7 +14,7 @@ _MAX_VALUE_CHARS = 2500
 _RESERVED_NAMES = frozenset({"_tuning_objective_metric", "default_user_module_name"})
 
 
-def encode(hyperparameters: Mapping[str, Any]) -> dict[str, str]:
+def encode(hyperparameters: Mapping[Any, Any]) -> dict[str, str]:
     """Encode each value as JSON.
 
     Raises:

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class Built:
         return True
 
     @contextlib.contextmanager
-    def locked(self, *, poll: Callable[[], None], waiting: Callable[[], None] = lambda: None) -> Iterator[int]:
+    def locked(self, *, poll: Callable[[], None], waiting: Callable[[], None] = lambda: None) -> Generator[int]:
         """Take the build lock until the block ends. Yield its file descriptor.
 
         Builder processes inherit the descriptor, so that the lock stays taken if they outlive this process.

@@ -12,7 +12,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -266,7 +266,7 @@ class Environments:
         *,
         log: Callable[[str], None],
         poll: Callable[[], None],
-    ) -> Iterator[None]:
+    ) -> Generator[None]:
         """Keep a layer from removal during the block. It is complete, built from the lock ``name`` if missing."""
         layer = Built(directory)
         wait = _BuildWait(layer, name, log=log, poll=poll)
@@ -396,7 +396,7 @@ class _BuildWait:
 
 
 @contextlib.contextmanager
-def _building(built: Built, record: dict[str, str]) -> Iterator[None]:
+def _building(built: Built, record: dict[str, str]) -> Generator[None]:
     """Build in the block: start with an empty directory, and leave it complete with its marker, or remove it."""
     built.clear()
     try:

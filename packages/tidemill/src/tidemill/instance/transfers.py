@@ -12,7 +12,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from types import TracebackType
 from typing import Self
@@ -115,7 +115,7 @@ class Transfers:
         self._closed.wait(pause_s)
 
     @contextlib.contextmanager
-    def connection(self, scheme: str, netloc: str) -> Iterator["_Connection"]:
+    def connection(self, scheme: str, netloc: str) -> Generator["_Connection"]:
         """Yield a connection to a server. It is kept for the next transfer if its ``reusable`` is true afterwards."""
         connection = self._take(scheme, netloc)
         try:
@@ -200,7 +200,7 @@ class RemoteBody:
             self._transfers.pause(_FIRST_PAUSE_S * 2 ** (failures - 1))
 
     @contextlib.contextmanager
-    def _response(self, offset: int, end: int) -> Iterator[HTTPResponse]:
+    def _response(self, offset: int, end: int) -> Generator[HTTPResponse]:
         """Yield the answer to a request for the bytes from ``offset`` to ``end``."""
         try:
             url = urlsplit(self._transfers.stores.link(self._entry))

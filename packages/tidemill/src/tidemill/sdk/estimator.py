@@ -529,7 +529,7 @@ class TensorFlow:
             The transformer.
         """
         if enable_network_isolation is None:
-            enable_network_isolation = bool(self._arguments.enable_network_isolation)
+            enable_network_isolation = self._arguments.enable_network_isolation or False
         model = self.create_model(
             role,
             entry_point=entry_point,

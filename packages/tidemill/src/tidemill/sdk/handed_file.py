@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from tidemill.core.handed_files import GREETING, MESSAGE_MAX_BYTES, SOCKET_NAME
@@ -22,7 +22,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 @contextlib.contextmanager
-def handed_over(file: Path, socket_path: str, *, copied: Callable[[int], None]) -> Iterator[str | None]:
+def handed_over(file: Path, socket_path: str, *, copied: Callable[[int], None]) -> Generator[str | None]:
     """Hand a file over. Yield the ticket for its copy, valid until the block ends; None if the service takes none.
 
     Args:

@@ -6,7 +6,7 @@ directory of links itself is hidden from the job. A shared view has two parts if
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -196,7 +196,7 @@ def _named(names: Collection[str]) -> str:
 
 
 @contextlib.contextmanager
-def downloading(session: InstanceSession, stores: RemoteStores, *, place: str) -> Iterator[Download]:
+def downloading(session: InstanceSession, stores: RemoteStores, *, place: str) -> Generator[Download]:
     """Yield a `Download` for objects of remote S3 stores. Leaving the context waits for all downloads.
 
     Args:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import platform
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def _serve(session: InstanceSession, environment: JobEnvironment) -> InstanceExi
 
 
 @contextlib.contextmanager
-def _unpacked(session: InstanceSession, environment: JobEnvironment) -> Iterator[InstanceSession]:
+def _unpacked(session: InstanceSession, environment: JobEnvironment) -> Generator[InstanceSession]:
     """Unpack model and code, and yield a session whose commands see them."""
     model, code = session.task.model, session.task.code
     session.report.enter("Downloading", "Downloading the model")
@@ -145,7 +145,7 @@ def _unpacked(session: InstanceSession, environment: JobEnvironment) -> Iterator
 
 
 @contextlib.contextmanager
-def _shared(session: InstanceSession, environment: JobEnvironment, model: ObjectFile) -> Iterator[Path]:
+def _shared(session: InstanceSession, environment: JobEnvironment, model: ObjectFile) -> Generator[Path]:
     """Yield the directory with the model's files, which instances with the same model share."""
     own = session.directory.ml / _MODEL
     unpacked: list[str] = []

@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from tidemill.core.limits import InstanceLimits
@@ -61,7 +61,7 @@ class LimitWatch:
         self.out_of_memory = False
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> Generator[None]:
         """Watch during the context, and set ``failure`` if a limit is exceeded. May be entered again afterwards."""
         limits = self._limits
         self._ended.clear()

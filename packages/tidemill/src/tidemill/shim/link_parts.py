@@ -8,7 +8,7 @@ both parts, and names that clash with each other are in one part, where linking 
 import os
 import select
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
@@ -85,7 +85,7 @@ class _Child:
 
 
 @contextmanager
-def _child(work: Callable[[], None]) -> Iterator[_Child]:
+def _child(work: Callable[[], None]) -> Generator[_Child]:
     """Run ``work`` in a child process, which is killed if it still runs when the context ends or this process does.
 
     The child inherits the locks of this process: they stay locked until both have ended.

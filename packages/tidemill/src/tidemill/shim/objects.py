@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -309,7 +309,7 @@ def _clone(source: ObjectFile, target: Path) -> bool:
 
 
 @contextmanager
-def new_file(target: Path, *, uri: str, place: str) -> Iterator[Callable[[bytes], None]]:
+def new_file(target: Path, *, uri: str, place: str) -> Generator[Callable[[bytes], None]]:
     """Create a file, and yield a function that writes to it.
 
     Args:

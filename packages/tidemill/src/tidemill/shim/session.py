@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -257,7 +257,7 @@ class InstanceSession:
         return directory
 
     @contextlib.contextmanager
-    def needed_process(self) -> Iterator[int | None]:
+    def needed_process(self) -> Generator[int | None]:
         """Yield a pidfd of the process that the script needs; None if it needs none.
 
         The process is the holder of the job's network, or the agent that keeps the instance's lease.

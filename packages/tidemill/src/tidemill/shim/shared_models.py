@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from tidemill._shared.trees import remove_tree
@@ -25,7 +25,7 @@ _PAUSE_S = 0.05
 @contextlib.contextmanager
 def shared_model(
     models: Path, sha256: str, *, unpack: Callable[[], Path], wait: Callable[[float], None]
-) -> Iterator[Path]:
+) -> Generator[Path]:
     """Yield the directory with the files of a model archive. The files are kept until the context is left.
 
     Args:

@@ -14,7 +14,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import IO, Any, BinaryIO, cast
 
 from tidemill._shared.trees import Entry, walk
@@ -67,7 +67,7 @@ def restore(session: InstanceSession, stores: RemoteStores) -> None:
 
 
 @contextlib.contextmanager
-def synced(session: InstanceSession) -> Iterator[None]:
+def synced(session: InstanceSession) -> Generator[None]:
     """Upload the directories of the spec during the block, and after it the files that changed since the last scan.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, SupportsIndex
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
@@ -142,7 +143,7 @@ def _peer(rank: int, rank_type: RankType, argument: str) -> int:
     else:
         allowed = ", ".join(f"smp.RankType.{one.name}" for one in RankType)
         raise SMPUsageError(f"'rank_type' is {rank_type!r}; allowed is one of {allowed}")
-    if isinstance(rank, bool) or not isinstance(rank, SupportsIndex) or not 0 <= int(rank) < len(ranks):
+    if isinstance(rank, bool) or not isinstance(rank, SupportsIndex) or not 0 <= operator.index(rank) < len(ranks):
         raise SMPUsageError(
             f"'{argument}' is {rank!r} as {rank_type.name}; allowed is 0 to {len(ranks) - 1}, the ranks of that group"
         )

@@ -39,7 +39,7 @@ class _AtLeast:
 
     least: int
 
-    def __call__(self, name: str, value: object) -> int:
+    def __call__(self, name: str, value: Any) -> int:
         allowed = f"an int >= {self.least}"
         if isinstance(value, bool):
             raise _refused(f"'{name}'", value, allowed)
@@ -73,7 +73,7 @@ def _flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def _text(name: str, value: object) -> str:
+def _text(name: str, value: Any) -> str:
     try:
         return str(os.fspath(value))
     except TypeError as error:

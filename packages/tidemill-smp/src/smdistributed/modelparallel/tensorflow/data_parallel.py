@@ -141,7 +141,7 @@ def make_equal(variables: Sequence[Variable], group: Group) -> None:
                 variable.assign(value)
 
 
-def _buckets(tensors: Sequence[Tensor], places: Sequence[int]) -> list[list[int]]:
+def _buckets(tensors: Sequence[Tensor | Variable], places: Sequence[int]) -> list[list[int]]:
     """Group the places of tensors into messages of one dtype and about `_BUCKET_BYTES`."""
     buckets: list[list[int]] = []
     room: dict[Any, int] = {}
@@ -157,7 +157,7 @@ def _buckets(tensors: Sequence[Tensor], places: Sequence[int]) -> list[list[int]
     return buckets
 
 
-def _rounds(tensors: Sequence[Tensor], owned: Sequence[Sequence[int]]) -> Iterator[list[list[int]]]:
+def _rounds(tensors: Sequence[Tensor | Variable], owned: Sequence[Sequence[int]]) -> Iterator[list[list[int]]]:
     """Yield the places in the first message of each owner, then those in the second message of each, and so on."""
     buckets = [_buckets(tensors, places) for places in owned]
     for messages in itertools.zip_longest(*buckets, fillvalue=()):
@@ -169,7 +169,7 @@ def _flat(tensors: Sequence[Tensor]) -> Any:
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else None
 
 
-def _unpacked(vector: Tensor, tensors: Sequence[Tensor], places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+def _unpacked(vector: Tensor, tensors: Sequence[Tensor | Variable], places: Sequence[int]) -> Iterator[tuple[int, Any]]:
     """Yield each place with its part of the vector, reshaped like the tensor at that place."""
     parts = tf.split(vector, [tensors[place].shape.num_elements() for place in places])
     for place, part in zip(places, parts, strict=True):

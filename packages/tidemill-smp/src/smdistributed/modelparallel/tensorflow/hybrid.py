@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -99,7 +99,7 @@ def start_horovod(session: RankSession) -> None:
     """Initialize Horovod if it is installed; collective."""
     if not _is_installed():
         return
-    horovod = importlib.import_module("horovod.tensorflow")
+    horovod: Any = importlib.import_module("horovod.tensorflow")
     if hasattr(horovod, "Communicator"):  # tidemill-horovod
         if not horovod.is_initialized():  # the script may have done it, with as many processes as replicas
             horovod.init(HorovodGroup(session.dp_group))
@@ -158,7 +158,7 @@ def _adding_several(grouped_allreduce: Callable[..., Any], horovod: _Horovod) ->
 
 
 @contextmanager
-def _reducing() -> Iterator[None]:
+def _reducing() -> Generator[None]:
     """Prevent summing twice if one of Horovod's wrapped functions calls another."""
     _local.is_reducing = True
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
     DType,
     Gradient,
     KerasLayer,
+    KerasModel,
     Logs,
     Tensor,
     TensorShape,
@@ -109,7 +110,7 @@ def seeds_of(layer: Any) -> list[Variable]:
     return [] if generator is None else [generator.state]
 
 
-def tracked_variables(model: Any) -> list[Variable]:
+def tracked_variables(model: KerasModel) -> list[Variable]:
     """Return all tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
 
     The others are variables that Keras 3 does not list (in a layer's attributes, in lists and dictionaries, or in a
@@ -211,7 +212,7 @@ def without_memory(shape: TensorShape, dtype: DType, name: str, *, trainable: bo
 
 
 @contextmanager
-def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
+def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -> Generator[None]:
     """Create the weights of layers without memory inside this context.
 
     A tf.Variable that a layer creates directly gets its value immediately, also inside a graph.
@@ -225,7 +226,7 @@ def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -
 
 
 @contextmanager
-def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
+def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -> Generator[None]:
     kind = tf.keras.Variable
     original = kind._initialize_with_initializer
 
@@ -250,7 +251,7 @@ def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -
 
 
 @contextmanager
-def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) -> Iterator[None]:
+def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) -> Generator[None]:
     module: Any = importlib.import_module("tf_keras.src.engine.base_layer_utils")
     original = module.make_variable
 

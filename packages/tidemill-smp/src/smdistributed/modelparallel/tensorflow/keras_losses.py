@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, Tensor, TensorLike
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
+    DType,
+    KerasLayer,
+    KerasModel,
+    Tensor,
+    TensorLike,
+)
 from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model, layers_of
 
@@ -18,7 +24,7 @@ _MEANS = ("sum_over_batch_size", "mean", "auto")
 
 
 @contextmanager
-def dividing(model: Any, batch: BatchLoss) -> Iterator[None]:
+def dividing(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     """Make loss objects that are called inside this context divide by the divisors of the whole batch.
 
     Args:
@@ -39,13 +45,13 @@ def dividing(model: Any, batch: BatchLoss) -> Iterator[None]:
 
 
 @contextmanager
-def _patched_keras(model: Any, batch: BatchLoss) -> Iterator[None]:
+def _patched_keras(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     with _patched_reduction(batch), _patched_sums(model, batch), _patched_means(model, batch):
         yield
 
 
 @contextmanager
-def _patched_reduction(batch: BatchLoss) -> Iterator[None]:
+def _patched_reduction(batch: BatchLoss) -> Generator[None]:
     module: Any = importlib.import_module("keras.src.losses.loss")
     original = module.reduce_weighted_values
 
@@ -56,11 +62,12 @@ def _patched_reduction(batch: BatchLoss) -> Iterator[None]:
         reduction: str = _MEANS[0],
         dtype: DType | None = None,
     ) -> Tensor:
-        def weighted(reduction: str) -> Tensor:
-            return original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
+        dense = tf.convert_to_tensor(values)
 
-        values = tf.convert_to_tensor(values)
-        if not values.shape.rank:
+        def weighted(reduction: str) -> Tensor:
+            return original(dense, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
+
+        if not dense.shape.rank:
             batch.report_scalar()
             return weighted(reduction)
         if reduction == "sum":
@@ -82,7 +89,7 @@ def _patched_reduction(batch: BatchLoss) -> Iterator[None]:
 
 
 @contextmanager
-def _patched_sums(model: Any, batch: BatchLoss) -> Iterator[None]:
+def _patched_sums(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     """Keras 3 adds up the entries of a tensor that is passed to `add_loss`."""
     name = "_aggregate_additional_loss"
     original = getattr(model, name)
@@ -99,7 +106,7 @@ def _patched_sums(model: Any, batch: BatchLoss) -> Iterator[None]:
 
 
 @contextmanager
-def _patched_means(model: Any, batch: BatchLoss) -> Iterator[None]:
+def _patched_means(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     """Keras 3 does not weight the logged losses of single outputs by the rows of batches of unknown size."""
     kind: Any = tf.keras.metrics.Mean
     original = kind.update_state
@@ -118,7 +125,7 @@ def _patched_means(model: Any, batch: BatchLoss) -> Iterator[None]:
 
 
 @contextmanager
-def _patched_tf_keras(model: Any, batch: BatchLoss) -> Iterator[None]:
+def _patched_tf_keras(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     del model
     module: Any = importlib.import_module("tf_keras.src.utils.losses_utils")
     apply_valid_mask, compute_weighted_loss = module.apply_valid_mask, module.compute_weighted_loss
@@ -166,5 +173,5 @@ def _converted(weights: TensorLike | None, dtype: DType | None) -> Tensor | None
     return None if weights is None else tf.cast(weights, dtype)
 
 
-def _added_losses(layer: Any) -> Sequence[Any]:
+def _added_losses(layer: KerasLayer) -> Sequence[Any]:
     return [*layer._losses, *(layer._eager_losses if IS_TF_KERAS else ())]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ _local = threading.local()
 class SmpModel(KerasModel, Protocol):
     """A distributed model: what the layers below `model` use of `DistributedModel`."""
 
-    _smp_rules: Mapping[str, int] | None
+    _smp_rules: Mapping[Any, int] | None
 
     def _smp_plain(self) -> KerasModel: ...
 
@@ -71,7 +71,7 @@ class Tracer:
     """A number of this microbatch, and the placeholder of its sum over the whole batch (see `batch_sums`)."""
 
     @contextmanager
-    def marking(self, unit: str | None) -> Iterator[None]:
+    def marking(self, unit: str | None) -> Generator[None]:
         """Assign the ops created inside this context to `unit`, under a name scope that identifies the unit."""
         before = self.unit
         self.unit = unit
@@ -121,7 +121,7 @@ def tracer() -> Tracer | None:
 
 
 @contextmanager
-def tracing(new: Tracer) -> Iterator[Tracer]:
+def tracing(new: Tracer) -> Generator[Tracer]:
     """Make `new` the tracer of this thread inside this context."""
     _local.tracer = new
     try:

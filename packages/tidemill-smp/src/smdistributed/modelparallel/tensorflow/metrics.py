@@ -8,7 +8,7 @@ variables of metrics are combined over all ranks at the end of an epoch, as in `
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -112,7 +112,7 @@ class _Values:
 
 
 @contextmanager
-def _holding_values(variables: Sequence[Variable], values: Mapping[int, np.ndarray]) -> Iterator[None]:
+def _holding_values(variables: Sequence[Variable], values: Mapping[int, np.ndarray]) -> Generator[None]:
     """Replace the values of variables inside this context, including those of other ranks."""
     before = {place: variable.numpy() for place, variable in enumerate(variables) if not is_remote(variable)}
     try:

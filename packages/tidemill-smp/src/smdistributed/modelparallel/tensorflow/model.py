@@ -228,7 +228,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         with dropping_remote_values():
             super().reset_metrics()
 
-    def profile(self, *batch: object, **kwargs: object) -> None:
+    def profile(self, *batch: object, **kwargs: Any) -> None:
         """Measure the time of each layer, so that automatic partitioning need not estimate it.
 
         Collective; call it before the first step. Several calls keep the shortest times. Rank 0 runs the model and then
@@ -468,7 +468,7 @@ class _WrappedModel(DistributedModel):
         self.model = model
         self._smp_rules = dict(rules) if rules is not None else None
 
-    def compile(self, *args: object, **kwargs: object) -> None:
+    def compile(self, *args: object, **kwargs: Any) -> None:
         """Configure the model for `fit`; see `DistributedModel.compile`."""
         names = getattr(self.model, "output_names", None)
         if names is not None:

@@ -69,7 +69,7 @@ def plan(
     return report(graph, cut(graph, options).assignment, options)
 
 
-def profile(model: KerasModel, *batch: object, loss: Callable[[Any], Any] | None = None, **kwargs: object) -> None:
+def profile(model: KerasModel, *batch: object, loss: Callable[[Any], Any] | None = None, **kwargs: Any) -> None:
     """See `DistributedModel.profile`."""
     from smdistributed.modelparallel.tensorflow.engine.engine import engine
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -80,7 +80,7 @@ class Progress:
 
 
 @contextmanager
-def preparing(step: str, *, is_reported: bool) -> Iterator[None]:
+def preparing(step: str, *, is_reported: bool) -> Generator[None]:
     """Report on the preparation of a step that is done inside this context, and what follows in the same call.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
@@ -36,6 +36,7 @@ __all__ = [
     "is_remote",
     "is_traced_whole",
     "make_remote",
+    "owner_of",
     "reading_remote",
     "seeds_among",
     "tensorflow_variable",
@@ -115,7 +116,7 @@ _local = threading.local()
 
 
 @contextmanager
-def dropping_remote_values() -> Iterator[None]:
+def dropping_remote_values() -> Generator[None]:
     """Ignore assignments to remote variables inside, so that every rank can load the weights of a whole model."""
     before = _is_dropping()
     _local.dropping = True
@@ -142,7 +143,7 @@ class RemoteValues(Protocol):
 
 
 @contextmanager
-def reading_remote(values: RemoteValues) -> Iterator[None]:
+def reading_remote(values: RemoteValues) -> Generator[None]:
     """Read remote variables through `values` inside this context, also in graphs that are built inside."""
     before = _remote_values()
     _local.remote_values = values
@@ -166,6 +167,12 @@ def is_remote(variable: object) -> bool:
     return isinstance(tensorflow_variable(variable), RemoteVariable)
 
 
+def owner_of(variable: Variable) -> str:
+    """Return what messages call the rank that holds a variable of another rank."""
+    owner: str = tensorflow_variable(variable)._smp_owner
+    return owner
+
+
 def make_remote(variable: Any, owner: str) -> None:
     """Turn `variable` into a variable of another rank, and free its memory.
 
@@ -177,7 +184,7 @@ def make_remote(variable: Any, owner: str) -> None:
     if isinstance(inner, RemoteVariable):
         return
     empty = without_memory(inner.shape, inner.dtype, inner.name.split(":")[0], trainable=inner.trainable)
-    inner._handle = empty._handle
+    inner._handle = empty.handle
     inner._smp_handle_keeper = empty
     inner.__class__ = _remote_kind(type(inner))
     inner._smp_owner = owner
@@ -197,7 +204,7 @@ class Deferred:
     """(Keras variable, function that computes its initial value)."""
 
     @contextmanager
-    def collecting(self) -> Iterator[None]:
+    def collecting(self) -> Generator[None]:
         """Create the weights of layers without memory inside this context."""
         with creating_without_memory(lambda variable, initial: self.waiting.append((variable, initial))):
             yield

@@ -5,7 +5,7 @@ The counts are in memory only: after a restart of the service the idle time star
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Variant
@@ -31,7 +31,7 @@ class Serverless:
         self._used_s: dict[_Key, float] = {}
 
     @contextlib.contextmanager
-    def admitted(self, endpoint_id: str, variant: Variant) -> Iterator[None]:
+    def admitted(self, endpoint_id: str, variant: Variant) -> Generator[None]:
         """Count a request to a variant until the block ends.
 
         Raises:

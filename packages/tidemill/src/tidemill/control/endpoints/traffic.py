@@ -6,7 +6,7 @@ A request is retried on another instance only if the first instance received no 
 import asyncio
 import collections
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.control.endpoints.instances import Instances, ref_of
@@ -174,7 +174,7 @@ class EndpointTraffic:
                 await asyncio.sleep(_PAUSE_S)
 
     @contextlib.contextmanager
-    def _counted(self, instance: Instance) -> Iterator[None]:
+    def _counted(self, instance: Instance) -> Generator[None]:
         self._busy[instance.key] += 1
         try:
             yield

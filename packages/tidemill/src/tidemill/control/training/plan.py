@@ -271,6 +271,6 @@ def _decoded(value: str) -> str:
 def _compiler_cache(request: Mapping[str, Any]) -> str:
     """Return the name of the compiler's cache directory, which all jobs of a role share; "" without the compiler."""
     enabled = _decoded(request.get("HyperParameters", {}).get(_COMPILER, ""))
-    if str(enabled).strip().lower() != "true":
+    if enabled.strip().lower() != "true":
         return ""
     return hashlib.sha256(role_name(request["RoleArn"]).encode()).hexdigest()

@@ -6,7 +6,7 @@ The metadata of a result contains the id of its job. A restarted service skips t
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -147,7 +147,7 @@ class TransformRun:
         self._note(f"transformed {entry.uri} to {target}: {transform.requests} requests, {content.size_bytes} bytes")
 
     @contextlib.asynccontextmanager
-    async def _opened(self, entry: ObjectReference | RemoteObject) -> AsyncIterator[IO[bytes]]:
+    async def _opened(self, entry: ObjectReference | RemoteObject) -> AsyncGenerator[IO[bytes]]:
         """Open the content of an object; download it first if it is in a remote S3."""
         if isinstance(entry, ObjectReference):
             with await asyncio.to_thread(self.objects.open, entry) as file:

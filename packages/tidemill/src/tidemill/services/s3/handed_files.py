@@ -13,7 +13,7 @@ import secrets
 import socket
 import stat
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,7 +105,7 @@ class HandedFiles:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextlib.asynccontextmanager
-    async def redeem(self, ticket: str) -> AsyncIterator[HandedFile]:
+    async def redeem(self, ticket: str) -> AsyncGenerator[HandedFile]:
         """Yield the copy that belongs to a ticket, which is valid once.
 
         Raises:
@@ -152,7 +152,7 @@ class HandedFiles:
                     _send(sock, f"refused {reason}")
                 else:
                     await self._attend(sock, fd, status)
-            except (OSError, EOFError, TimeoutError, ServiceUnavailable) as error:
+            except (OSError, EOFError, ServiceUnavailable) as error:
                 _send(sock, f"refused {error or 'it took too long'}")
 
     async def _attend(self, sock: socket.socket, fd: int, status: os.stat_result) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -88,7 +88,7 @@ class WriteOperations:
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
 
     @contextlib.asynccontextmanager
-    async def _received(self, request: Mapping[str, Any]) -> AsyncIterator[tuple[Content, dict[str, str]]]:
+    async def _received(self, request: Mapping[str, Any]) -> AsyncGenerator[tuple[Content, dict[str, str]]]:
         """Yield the content of the body, and its checksums."""
         body, name = request["Body"], f"{request['Bucket']}/{request['Key']}"
         sha256, size_bytes = body.leave_sha256(), body.size_bytes or 0
@@ -96,7 +96,7 @@ class WriteOperations:
             yield content, dict(body.checksums)  # complete now: a trailer comes last
 
     @contextlib.asynccontextmanager
-    async def _handed(self, request: Mapping[str, Any], ticket: str) -> AsyncIterator[tuple[Content, dict[str, str]]]:
+    async def _handed(self, request: Mapping[str, Any], ticket: str) -> AsyncGenerator[tuple[Content, dict[str, str]]]:
         """Yield the copy of a file, with the checksum that boto3 sends for every body."""
         body = request["Body"]
         async with self._handed_files.redeem(ticket) as handed:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 
 from tidemill.sandbox import FuseMount, View, fuse_fault
@@ -64,7 +64,7 @@ class FastFiles:
         return failure if cause is None else type(cause)(f"{cause.reason}. The script then failed: {failure}")
 
     @contextlib.contextmanager
-    def running(self) -> Iterator["Serving"]:
+    def running(self) -> Generator["Serving"]:
         """Start the processes; end them when the context is left.
 
         Raises:
@@ -134,7 +134,7 @@ class _Server:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, session: InstanceSession, channel: str) -> "Iterator[_Server]":
+    def started(cls, session: InstanceSession, channel: str) -> "Generator[_Server]":
         argv = [sys.executable, "-I", "-m", "tidemill.shim.fast_files", str(session.directory.path), channel]
         with contextlib.ExitStack() as unless_started, contextlib.ExitStack() as always:
             ours, theirs = socket.socketpair()

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from tidemill.core.clock import Clock
 from tidemill.instance.directory import InstanceDirectory
@@ -71,7 +71,7 @@ class PipeFeeder:
         return next((feed.failure for feed in self._feeds if feed.failure), None)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Callable[[], None]]:
+    def running(self) -> Generator[Callable[[], None]]:
         """Yield a function that starts the feeding threads; end the threads when the context is left.
 
         Call the function after the runtime's process has started: starting a process runs Python code between fork and

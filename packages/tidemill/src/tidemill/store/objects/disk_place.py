@@ -13,7 +13,16 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -133,7 +142,7 @@ class DiskPlace:
         size_bytes: int = 0,
         digests: Iterable[Digest] = (),
         sha256: str | None = None,
-    ) -> AsyncIterator[Content]:
+    ) -> AsyncGenerator[Content]:
         """Store the bytes of ``body`` as a new file, which is durable before the block begins.
 
         The file is removed if ``body`` raises, or if the block ends and the content was not handed over.
@@ -164,7 +173,7 @@ class DiskPlace:
         digests: Iterable[Digest] = (),
         has_md5: bool = True,
         copied: Callable[[int], None],
-    ) -> AsyncIterator[Content]:
+    ) -> AsyncGenerator[Content]:
         """Store an open file as a new file, which is removed after the block unless handed over.
 
         The new file shares no blocks with the source that a later write to the source could change.
@@ -210,7 +219,7 @@ class DiskPlace:
     @contextlib.asynccontextmanager
     async def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str = "", digests: Iterable[Digest] = ()
-    ) -> AsyncIterator[Content]:
+    ) -> AsyncGenerator[Content]:
         """Store the concatenation of files as a new file, which is removed after the block unless handed over.
 
         Args:
@@ -228,7 +237,7 @@ class DiskPlace:
             yield content
 
     @contextlib.asynccontextmanager
-    async def adopt(self, file: Path, *, name: str = "") -> AsyncIterator[Content]:
+    async def adopt(self, file: Path, *, name: str = "") -> AsyncGenerator[Content]:
         """Store an existing file as content, which is removed after the block unless handed over.
 
         ``file`` stays in place and must not be written to. The caller removes ``file`` once a row names the content.
@@ -247,7 +256,7 @@ class DiskPlace:
             yield content
 
     @contextlib.asynccontextmanager
-    async def split(self, source: Path, ranges: Sequence[tuple[int, int]]) -> AsyncIterator[list[Content]]:
+    async def split(self, source: Path, ranges: Sequence[tuple[int, int]]) -> AsyncGenerator[list[Content]]:
         """Store ranges of a file as new files, which are durable before the block begins.
 
         Many small files cost a fraction of what `receive` needs for each: threads write and sync them at the same time,
@@ -462,7 +471,7 @@ class DiskPlace:
                 raise result
 
     @contextlib.asynccontextmanager
-    async def _draft(self, digests: Iterable[Digest] = (), *, has_md5: bool = True) -> AsyncIterator[Draft]:
+    async def _draft(self, digests: Iterable[Digest] = (), *, has_md5: bool = True) -> AsyncGenerator[Draft]:
         content_id = secrets.token_hex(16)
         self._drafts.add(content_id)
         self._unnamed.add(content_id)
@@ -550,7 +559,7 @@ class DiskPlace:
 
 
 @contextlib.contextmanager
-def disk_errors(doing: str) -> Iterator[None]:
+def disk_errors(doing: str) -> Generator[None]:
     """Turn errors of a full or failing disk in the block into ServiceUnavailable.
 
     Args:

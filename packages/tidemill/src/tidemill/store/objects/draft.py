@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,7 +247,7 @@ class Draft:
         self._target.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _hashed(self, chunk: bytes) -> Iterator[None]:
+    def _hashed(self, chunk: bytes) -> Generator[None]:
         """Hash ``chunk``, and run the block meanwhile."""
         running: list[Future[None]] = []
         if len(chunk) >= PARALLEL_BYTES:

@@ -1,7 +1,7 @@
 """Objects from the files of an archive: many small files that become durable, and visible, in a few steps."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ async def extract(
 @contextlib.asynccontextmanager
 async def _split(
     places: Contents, archive: Path, bucket: str, entries: Sequence[ArchiveEntry]
-) -> AsyncIterator[list[Content]]:
+) -> AsyncGenerator[list[Content]]:
     place, disk = places.new, places.disk
     if place is disk:
         async with disk.split(archive, [(entry.offset, entry.size_bytes) for entry in entries]) as contents:

@@ -429,7 +429,7 @@ def summarize(connection: Connection, bucket: str, *, prefix: bytes) -> tuple[in
     if prefix:
         query = query.where(objects.c.key < successor(prefix))
     count, size_bytes = connection.execute(query).one()
-    return int(count), int(size_bytes)
+    return count, int(size_bytes)
 
 
 def scan(

@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -181,10 +181,9 @@ class RemoteBucket:
                 _log.warning("objects.parts_remain", key=key, reason=str(error))
 
     @contextlib.contextmanager
-    def _asked(self, doing: str) -> Iterator[Any]:
+    def _asked(self, doing: str) -> Generator[Any]:
         """Yield the client, and turn its errors into ServiceUnavailable."""
         from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.exceptions import HTTPClientError as BrokenConnection
 
         try:
             yield self._stores.client(self._pattern)
@@ -196,7 +195,7 @@ class RemoteBucket:
             raise self._unavailable(doing, said.rstrip(": "), status) from error
         except RemoteUnusable as error:
             raise self._unavailable(doing, str(error), 403) from error
-        except (BotoCoreError, BrokenConnection, OSError) as error:
+        except (BotoCoreError, OSError) as error:
             raise self._unavailable(doing, f"{error}", 0) from error
 
     def _unavailable(self, doing: str, reason: str, status: int) -> "BucketUnavailable":

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 import tempfile
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -294,7 +294,7 @@ class RemotePlace:
         self._threads.shutdown()
 
     @contextlib.asynccontextmanager
-    async def _uploaded(self, taken: AbstractAsyncContextManager[Content], name: str) -> AsyncIterator[Content]:
+    async def _uploaded(self, taken: AbstractAsyncContextManager[Content], name: str) -> AsyncGenerator[Content]:
         assert self.home is not None, "contents have no place in another S3"
         async with taken as content:
             content_id = str(self.home / content_name(name, secrets.token_hex(8), prefix=self.home.key))

@@ -4,7 +4,6 @@ Only these requests have XML bodies. XML documents with a DTD, and deep ones, ar
 """
 
 import base64
-import binascii
 import math
 import re
 import xml.etree.ElementTree as ElementTree
@@ -210,7 +209,7 @@ class _HeadMember:
     def _value(self, text: str, timestamp_format: str) -> Any:
         try:
             value = parse_scalar(self.shape, text, timestamp_format=timestamp_format)
-        except (ValueError, binascii.Error) as error:
+        except ValueError as error:
             raise AwsError(f"{self.wire_name}: {error}.", code=self.code, status=400) from None
         return self.spellings.get(value.lower(), value) if self.spellings else value
 
@@ -289,7 +288,7 @@ class _XmlReaders(Functions):
             text = elements[0].text or ""
             try:
                 return parse_scalar(shape, text if shape.type_name == "string" else text.strip())
-            except (ValueError, binascii.Error) as error:
+            except ValueError as error:
                 raise _malformed(f"<{elements[0].tag}>: {error}") from None
 
         return read

@@ -141,7 +141,7 @@ class _Writers(Functions):
         value_tag = shape.value.serialization.get("name", "value")
         flattened = shape.serialization.get("flattened")
 
-        def write(name: str, entries: Mapping[str, Any], out: list[str]) -> None:
+        def write(name: str, entries: Mapping[Any, Any], out: list[str]) -> None:
             entry = name if flattened else "entry"
             out.append("" if flattened else f"<{name}>")
             for each, one in entries.items():

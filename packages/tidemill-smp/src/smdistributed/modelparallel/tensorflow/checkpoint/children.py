@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ __all__ = ["all_listed", "graph_of", "lost_variables", "objects_below"]
 
 
 @contextmanager
-def all_listed(*, seeds: bool = True) -> Iterator[None]:
+def all_listed(*, seeds: bool = True) -> Generator[None]:
     """Make TensorFlow save all parts of Keras layers inside this context.
 
     Args:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Optimizer, Variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 
 __all__ = ["after_build", "awaits_slots", "prepare", "slot_of", "slots_among"]
 
 
-def awaits_slots(live: Any) -> bool:
+def awaits_slots(live: object) -> bool:
     """Return whether `live` is an optimizer that may still create slots."""
     if _is_legacy(live):
         return True
@@ -62,15 +62,15 @@ def slot_of(optimizer: Any, variable: Variable | None, name: str) -> Variable | 
 def slots_among(objects: Iterable[Any]) -> Iterator[Any]:
     """Yield the slots of legacy optimizers for variables, both among `objects`."""
     known = list(objects)
-    for optimizer in filter(_is_legacy, known):
+    for optimizer in [live for live in known if _is_legacy(live)]:
         for name in optimizer.get_slot_names():
             slots = (slot_of(optimizer, live, name) for live in known if isinstance(live, tf.Variable))
             yield from (slot for slot in slots if slot is not None)
 
 
-def _is_legacy(live: Any) -> bool:
+def _is_legacy(live: object) -> bool:
     return IS_TF_KERAS and isinstance(live, tf.keras.optimizers.legacy.Optimizer)
 
 
-def _num_variables(optimizer: Any) -> int:
+def _num_variables(optimizer: Optimizer) -> int:
     return len(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)

@@ -148,10 +148,10 @@ class Restoration:
             ) from error
         self._done[id(live)] = live
 
-    def _children(self, live: Any) -> dict[str, Any]:
+    def _children(self, live: object) -> dict[str, Any]:
         return {child.name: child.ref for child in graph_of(self._checkpoint).list_children(live)}
 
-    def _lacks(self, live: Any) -> bool:
+    def _lacks(self, live: object) -> bool:
         is_variable = isinstance(live, tf.Variable) or is_keras_variable(live)
         return is_variable and id(live) not in self._done and id(live) not in self._reported and _can_restore(live)
 
@@ -177,6 +177,6 @@ def _can_restore(live: Any) -> bool:
     return not is_remote(live)
 
 
-def _name(live: Any) -> str:
+def _name(live: object) -> str:
     inner = tensorflow_variable(live)
     return str(getattr(live, "path", None) or getattr(inner, "name", None) or type(live).__name__)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
@@ -18,7 +20,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.children import objects_b
 from smdistributed.modelparallel.tensorflow.keras_api import is_keras_variable
 from smdistributed.modelparallel.tensorflow.optimizers.slots import replica_of
 from smdistributed.modelparallel.tensorflow.session import RankSession
-from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, owner_of, tensorflow_variable
 
 __all__ = ["ShardedSlots", "serve"]
 
@@ -71,7 +73,7 @@ class ShardedSlots:
         _, *others = self._session.dp_group.ranks
         self._session.objects.send(None, tuple(others), doing="end a checkpoint of shared slots")
 
-    def _fetch(self, replica: int, number: int) -> Any:
+    def _fetch(self, replica: int, number: int) -> np.ndarray:
         rank, variable = self._session.dp_group.ranks[replica], self._variables[number]
         doing = f"fetch {variable.name} from {self._session.world.name_of(rank)}"
         self._session.objects.send((number, _form(variable)), (rank,), doing=doing)
@@ -94,7 +96,7 @@ def serve(session: RankSession, checkpoint: tf.train.Checkpoint) -> None:
         session.objects.send(answer, (writer,), doing=doing)
 
 
-def _value(variables: Sequence[Variable], number: int, form: tuple[str, list[int]]) -> Any:
+def _value(variables: Sequence[Variable], number: int, form: tuple[str, list[int]]) -> np.ndarray:
     variable = variables[number] if number < len(variables) else None
     if variable is None or _form(variable) != form or is_remote(variable):
         raise SMPCheckpointError(
@@ -121,5 +123,5 @@ def _form(variable: Variable) -> tuple[str, list[int]]:
 def _described(variable: Variable | None) -> str:
     if variable is None:
         return "nothing"
-    where = f", held by {variable._smp_owner}" if is_remote(variable) else ""
+    where = f", held by {owner_of(variable)}" if is_remote(variable) else ""
     return f"{variable.name} (shape {variable.shape}, {variable.dtype.name}{where})"

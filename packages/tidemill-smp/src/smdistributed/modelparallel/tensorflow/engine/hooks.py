@@ -8,7 +8,7 @@ tape's result. `tf.gradients` needs no hook: its ops refer to their forward op (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ __all__ = ["gradient_hooks", "tag_gradient"]
 
 
 @contextmanager
-def gradient_hooks() -> Iterator[None]:
+def gradient_hooks() -> Generator[None]:
     """Install the hooks during one trace."""
     record_operation = record.record_operation
     gradient = backprop.GradientTape.gradient
@@ -54,7 +54,7 @@ def tag_gradient(gradient: Gradient | None, variable: Variable) -> Gradient | No
     return tagged
 
 
-def _tagged(gradient: Tensor, handle: Tensor, state: Tracer) -> Tensor:
+def _tagged(gradient: Any, handle: Tensor, state: Tracer) -> Tensor:
     tagged = tf.identity(gradient, name="gradient_of_variable")
     state.units.pop(tagged.op.name, None)
     state.gradients[tagged.op.name] = tf.compat.v1.get_default_graph().capture(handle)

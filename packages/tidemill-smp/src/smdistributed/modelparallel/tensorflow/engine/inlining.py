@@ -7,7 +7,7 @@ A `tf.function` inside `call` would otherwise be one op, and so be placed in one
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ __all__ = ["inlining"]
 
 
 @contextmanager
-def inlining() -> Iterator[None]:
+def inlining() -> Generator[None]:
     """Inline calls of tf.functions inside this context if possible."""
     kind = polymorphic_function.Function
     original = kind.__call__

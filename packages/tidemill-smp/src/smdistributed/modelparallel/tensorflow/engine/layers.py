@@ -9,7 +9,7 @@ of layers are a unit too (`encoder#3` is the glue after the third call).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +36,7 @@ class Container:
 
 
 @contextmanager
-def layer_hooks() -> Iterator[None]:
+def layer_hooks() -> Generator[None]:
     """Make each layer called inside this context a unit."""
     kind = Layer
     original = kind.__call__
@@ -56,7 +56,7 @@ def layer_hooks() -> Iterator[None]:
 
 
 @contextmanager
-def entering(state: Tracer, container: Container) -> Iterator[None]:
+def entering(state: Tracer, container: Container) -> Generator[None]:
     """Enter the call of a container: its ops are glue until it calls a layer."""
     state.layers.append(container)
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +37,7 @@ class SharedRows:
     """A sparse gradient with its shared rows first, and their number."""
 
     slices: tf.IndexedSlices
-    count: Tensor | None
+    count: int | Tensor | None
     """An int, a scalar tensor of the graph, or None if all rows are shared."""
     origin: str
     """Hash of the computation of the shared indices: equal for equal computations."""
@@ -185,7 +185,7 @@ def _tensor(size: TensorLike) -> Tensor:
 
 
 @contextmanager
-def _next_to(slices: tf.IndexedSlices, state: Tracer) -> Iterator[None]:
+def _next_to(slices: tf.IndexedSlices, state: Tracer) -> Generator[None]:
     """Place the ops created inside this context with the variable of a gradient."""
     graph, handle = slices.indices.graph, _handle_of(slices.indices, state)
     before = len(graph.get_operations())

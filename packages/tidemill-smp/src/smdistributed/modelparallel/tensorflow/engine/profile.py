@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +83,7 @@ def measure(
     for node in trace.nodes:
         unit = trace.tracer.units.get(node.name)
         if node.type != "Placeholder":
-            members.setdefault(LOSS if unit in (None, REPLICATED) else str(unit), []).append(node.index)
+            members.setdefault(LOSS if unit in (None, REPLICATED) else unit, []).append(node.index)
     probe = _Probe(trace, given)
     whole = {unit for unit, nodes in members.items() if probe.measurable(nodes)}
     members = {unit: nodes if unit in whole else probe.forward(nodes) for unit, nodes in members.items()}
@@ -104,7 +104,9 @@ class _Probe:
         self.trace = trace
         self._variables = [value for value in given.values() if isinstance(value, tf.Variable)]
         """Keeps the variables of the handles in `_values` alive."""
-        self._values = {o: value.handle if isinstance(value, tf.Variable) else value for o, value in given.items()}
+        self._values: dict[Output, Any] = {
+            o: value.handle if isinstance(value, tf.Variable) else value for o, value in given.items()
+        }
         """Known values of tensors."""
         graph = trace.graph.as_graph_def()
         self._library = graph.library
@@ -322,7 +324,7 @@ def _form(value: Tensor) -> Hashable:
     return value.dtype.name, shape
 
 
-def _scratch(handle: Tensor) -> Tensor | Variable:
+def _scratch(handle: Tensor) -> Any:
     """Return a copy of a variable; the handle itself if it is not known to be a variable."""
     data = handle_data_util.get_handle_data(handle)
     if data is None or len(data.shape_and_type) != 1:
@@ -332,7 +334,7 @@ def _scratch(handle: Tensor) -> Tensor | Variable:
 
 
 @contextmanager
-def _known_to_the_runtime(library: Any) -> Iterator[None]:
+def _known_to_the_runtime(library: Any) -> Generator[None]:
     """Register the functions of a graph that the eager runtime does not know, inside this context."""
     runtime = context.context()
     added = [function for function in library.function if not runtime.has_function(function.signature.name)]

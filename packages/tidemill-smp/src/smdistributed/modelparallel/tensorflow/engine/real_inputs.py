@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,7 +71,7 @@ def _calls() -> list[_TracedCall]:
 
 
 @contextmanager
-def _calling(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+def _calling(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Generator[None]:
     calls = _calls()
     calls.append(_TracedCall(args, kwargs))
     try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
-from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, KerasModel, Tensor, TypeSpec
+from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Tensor, TypeSpec
 from smdistributed.modelparallel.tensorflow.engine.batch import Batch
 from smdistributed.modelparallel.tensorflow.engine.hooks import gradient_hooks
 from smdistributed.modelparallel.tensorflow.engine.inlining import inlining
@@ -49,7 +49,7 @@ class Result:
 class Trace:
     """The step of one microbatch as a graph."""
 
-    graph: Graph
+    graph: MarkingGraph
     nodes: Sequence[Node]
     tracer: Tracer
     inputs: dict[Output, int]
@@ -125,7 +125,7 @@ def trace(
 class _Traced:
     """A traced graph, and the structure that the body returned."""
 
-    graph: Graph
+    graph: MarkingGraph
     state: Tracer
     structure: object
 
@@ -210,14 +210,15 @@ def _result(spec: TypeSpec, parts: Sequence[Tensor], shared: SharedRows | None, 
     if shared is None:
         return Result(spec, tuple(_output(index, part) for part in parts))
     outputs = tuple(_output(index, part) for part in tf.nest.flatten(shared.slices, expand_composites=True))
-    if tf.is_tensor(shared.count):
-        count = _output(index, shared.count)
-        return Result(spec, (*outputs, count), shared_rows=count, origin=shared.origin)
-    return Result(spec, outputs, shared_rows=ALL_ROWS if shared.count is None else shared.count, origin=shared.origin)
+    if shared.count is None or isinstance(shared.count, int):
+        rows = ALL_ROWS if shared.count is None else shared.count
+        return Result(spec, outputs, shared_rows=rows, origin=shared.origin)
+    count = _output(index, shared.count)
+    return Result(spec, (*outputs, count), shared_rows=count, origin=shared.origin)
 
 
 @contextmanager
-def _keeping_inputs(models: Sequence[KerasModel]) -> Iterator[None]:
+def _keeping_inputs(models: Sequence[KerasModel]) -> Generator[None]:
     """Preserve the inputs that models have recorded for `save_model`: this trace must not change them."""
     before = [model.__dict__.get("_smp_inputs") for model in models]
     try:

@@ -165,7 +165,7 @@ class _Reader:
         return _size(self.tensors[output])
 
 
-def _size(tensor: Tensor) -> int:
+def _size(tensor: Tensor | Variable) -> int:
     count = 1
     for size in tensor.shape.as_list() if tensor.shape.rank is not None else ():
         count *= size or 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasMetric
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
@@ -59,7 +60,7 @@ def _patches_of_schedules(keras: ModuleType) -> list[Patch]:
 
 def _named(schedule: type, init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
-    def init_with_name(self: object, *args: object, **kwargs: object) -> None:
+    def init_with_name(self: Any, *args: object, **kwargs: object) -> None:
         init(self, *args, **kwargs)
         if getattr(self, "name", schedule.__name__) is None:
             self.name = schedule.__name__

@@ -155,5 +155,5 @@ def _tf_variable(variable: Any) -> Variable:
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
 
 
-def _name(variable: Any) -> str:
+def _name(variable: object) -> str:
     return repr(getattr(variable, "path", None) or getattr(variable, "name", variable))

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -187,7 +187,7 @@ def _all_gather_updates(
 @contextmanager
 def _with_places(
     self: _KerasOptimizer, grads: Sequence[Gradient | None], variables: Sequence[Variable], here: Sequence[int]
-) -> Iterator[None]:
+) -> Generator[None]:
     places = [
         place
         for place in here
@@ -201,7 +201,7 @@ def _with_places(
 
 
 @contextmanager
-def _without_remote_entries(self: _KerasOptimizer) -> Iterator[None]:
+def _without_remote_entries(self: _KerasOptimizer) -> Generator[None]:
     """Replace remote variables by None in the optimizer's lists: the optimizer skips None."""
     before = {name: vars(self)[name] for name in _LISTS if vars(self).get(name)}
     for name, entries in before.items():
@@ -232,11 +232,12 @@ def _overwrite_with_averages(self: _KerasOptimizer, trainable_variables: Sequenc
 # --- clipping ---------------------------------------------------------------------------------------------------------
 
 
-def _clip_gradients(self: _KerasOptimizer, grads: Sequence[Gradient | None]) -> Sequence[Gradient | None]:
-    if _PLACES not in vars(self) or not _clips_by_global_norm(self):
+def _clip_gradients(self: _KerasOptimizer, grads: Sequence[Gradient]) -> Sequence[Gradient]:
+    clip_norm = self.global_clipnorm
+    if _PLACES not in vars(self) or clip_norm is None or not _clips_by_global_norm(self):
         return _originals["_clip_gradients"](self, grads)
     # As in Keras, sparse gradients become dense here, which sums repeated rows.
-    return [tf.convert_to_tensor(grad) for grad in scaled_to(_global_norm(self, grads), self.global_clipnorm, grads)]
+    return [tf.convert_to_tensor(grad) for grad in scaled_to(_global_norm(self, grads), clip_norm, grads)]
 
 
 def _clips_by_global_norm(self: _KerasOptimizer) -> bool:
@@ -245,7 +246,7 @@ def _clips_by_global_norm(self: _KerasOptimizer) -> bool:
     return bool(self.global_clipnorm and self.global_clipnorm > 0)
 
 
-def _global_norm(self: _KerasOptimizer, grads: Sequence[Gradient | None]) -> Tensor:
+def _global_norm(self: _KerasOptimizer, grads: Sequence[Gradient]) -> Tensor:
     places, total = vars(self)[_PLACES]
     return global_norm_of(grads, places, total, slots.groups_of_others(current(), slots.sharding_of(self)))
 

@@ -20,7 +20,7 @@ from smdistributed.modelparallel.tensorflow.data_parallel import all_gather, ave
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession, current, is_initialized
-from smdistributed.modelparallel.tensorflow.variables import is_remote, make_remote, tensorflow_variable
+from smdistributed.modelparallel.tensorflow.variables import is_remote, make_remote, owner_of, tensorflow_variable
 
 __all__ = [
     "Sharding",
@@ -237,7 +237,7 @@ def _place_slots(state: _OptimizerState) -> None:
 
 def _release(state: _OptimizerState, variable: Variable, slot: Variable) -> None:
     if is_remote(variable):
-        make_remote(slot, variable._smp_owner)
+        make_remote(slot, owner_of(variable))
     elif state.sharding is not None and (owner := state.sharding.other_owner(variable)) is not None:
         make_remote(slot, state.sharding.name_of(owner))
         setattr(slot, _REPLICA, owner)

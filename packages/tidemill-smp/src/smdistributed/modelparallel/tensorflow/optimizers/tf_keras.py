@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -121,16 +121,16 @@ def _clipping_by_all(
     gradients: Sequence[Gradient | None],
     here: Sequence[int],
     groups: Sequence[TensorGroup],
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any]]:
     """Clip the gradients of variables updated here by the global norm; the optimizer does not clip again inside."""
     clip_norm = getattr(optimizer, "global_clipnorm", None)
     mine = [gradients[place] for place in here]
     if not groups or not clip_norm:
         yield mine
         return
-    places = [place for place in here if gradients[place] is not None]
-    norm = global_norm_of([gradients[place] for place in places], places, len(gradients), groups)
-    scaled = iter(scaled_to(norm, clip_norm, [gradients[place] for place in places]))
+    held = {place: gradient for place, gradient in zip(here, mine, strict=True) if gradient is not None}
+    norm = global_norm_of(list(held.values()), list(held), len(gradients), groups)
+    scaled = iter(scaled_to(norm, clip_norm, list(held.values())))
     optimizer.global_clipnorm = None
     try:
         yield [None if gradient is None else next(scaled) for gradient in mine]

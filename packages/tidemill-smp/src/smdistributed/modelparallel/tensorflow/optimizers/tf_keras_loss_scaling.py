@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,7 +90,7 @@ def _refuse_sharding(session: RankSession) -> None:
 
 
 @contextmanager
-def _using_groups(groups: Sequence[TensorGroup]) -> Iterator[None]:
+def _using_groups(groups: Sequence[TensorGroup]) -> Generator[None]:
     before = getattr(_local, "groups", ())
     _local.groups = groups
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import SupportsIndex
 
@@ -25,7 +25,7 @@ def partition_of(unit: str) -> int:
 
 
 @contextmanager
-def partition(index: int) -> Iterator[None]:
+def partition(index: int) -> Generator[None]:
     """Place the ops created inside this context in partition `index`; the innermost context wins.
 
     Has no effect if `auto_partition` is True, as in SageMaker, or if the model was wrapped with rules.
@@ -53,9 +53,10 @@ def partition(index: int) -> Iterator[None]:
 
 def _checked(index: int) -> int:
     config = current().config
-    if isinstance(index, bool) or not isinstance(index, SupportsIndex) or not 0 <= int(index) < config.partitions:
+    number = operator.index(index) if isinstance(index, SupportsIndex) and not isinstance(index, bool) else -1
+    if not 0 <= number < config.partitions:
         raise SMPPartitionError(
             f"smp.partition({index!r}): with 'partitions' = {config.partitions} allowed are 0 to "
             f"{config.partitions - 1}; use one of them, or raise 'partitions'"
         )
-    return operator.index(index)
+    return number

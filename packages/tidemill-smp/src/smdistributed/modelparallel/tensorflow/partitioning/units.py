@@ -145,8 +145,8 @@ class UnitGraph:
             {
                 "format": FORMAT,
                 "units": [_unit_record(unit) for unit in self.units],
-                "edges": sorted([e.source, e.target, e.tensor, int(e.bytes)] for e in self.edges),
-                "outputs": sorted([o.unit, int(o.bytes)] for o in self.outputs),
+                "edges": sorted([e.source, e.target, e.tensor, e.bytes] for e in self.edges),
+                "outputs": sorted([o.unit, o.bytes] for o in self.outputs),
                 "loss_us": float(self.loss_us),
             }
         )
@@ -191,11 +191,11 @@ def _unit_record(unit: Unit) -> dict[str, Any]:
         "layer_path": unit.layer_path,
         "forward_us": float(unit.forward_us),
         "backward_us": float(unit.backward_us),
-        "parameter_bytes": int(unit.parameter_bytes),
-        "slot_bytes": int(unit.slot_bytes),
-        "activation_bytes": int(unit.activation_bytes),
-        "op_count": int(unit.op_count),
-        "variable_count": int(unit.variable_count),
+        "parameter_bytes": unit.parameter_bytes,
+        "slot_bytes": unit.slot_bytes,
+        "activation_bytes": unit.activation_bytes,
+        "op_count": unit.op_count,
+        "variable_count": unit.variable_count,
         "variables": _sorted(unit.variables),
         "colocation": _sorted(unit.colocation),
     }

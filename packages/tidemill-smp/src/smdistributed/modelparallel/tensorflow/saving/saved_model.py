@@ -6,7 +6,7 @@ import inspect
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def _write_graph(model: KerasModel, inputs: Inputs, path: Path, values: Values) 
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _quietly() -> Generator[None]:
     """Keep tf_keras from printing the path of the SavedModel, which is a temporary one."""
     keras = tf.keras.utils
     if not (IS_TF_KERAS and keras.is_interactive_logging_enabled()):
@@ -108,7 +108,7 @@ def _quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _one_endpoint(model: KerasModel) -> Iterator[None]:
+def _one_endpoint(model: KerasModel) -> Generator[None]:
     """Keep Keras 3 from tracing an endpoint for each nested model, which fails for models with several inputs."""
     name = "_default_save_signature"
     kind = next((kind for kind in type(model).__mro__ if name in vars(kind)), None)

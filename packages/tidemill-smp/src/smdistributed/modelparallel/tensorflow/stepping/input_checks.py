@@ -51,6 +51,7 @@ class InputCheck:
         if self._calls is None:
             with tf.init_scope():
                 self._calls = tf.Variable(0, dtype=tf.int64, trainable=False, name="smp_checked_calls")
+        calls = self._calls
         names = [name for name, _ in named]
 
         def compare(call: np.ndarray, *by_rank: np.ndarray) -> np.ndarray:
@@ -58,14 +59,14 @@ class InputCheck:
             return call
 
         def check() -> Tensor:
-            call = self._calls.assign_add(1)
+            call = calls.assign_add(1)
             mine = tf.numpy_function(_checksums, [tensor for _, tensor in named], tf.int64)
             mine.set_shape([len(names)])
             group = model_parallel_group(session)
             by_rank = group.gather([mine], f"checksums of the inputs of {self._step} ({self._number})")[0]
             return tf.numpy_function(compare, [call, *by_rank], tf.int64)
 
-        return [tf.cond(self._calls < CALLS, check, self._calls.read_value).op]
+        return [tf.cond(calls < CALLS, check, calls.read_value).op]
 
     def _compare(self, call: int, names: Sequence[str], by_rank: Sequence[Any], session: RankSession) -> None:
         for name, *checksums in zip(names, *by_rank, strict=True):

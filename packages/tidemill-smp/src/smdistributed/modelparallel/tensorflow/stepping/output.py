@@ -183,8 +183,8 @@ class StepOutput(tf.__internal__.CompositeTensor):  # type: ignore[misc]
     @property
     def _type_spec(self) -> StepOutputSpec:
         specs = tuple(None if value is None else _spec_of(value) for value in self._outputs)
-        is_known = isinstance(self._shared_rows, int)
-        return StepOutputSpec(specs, self._shared_rows if is_known else _spec_of(self._shared_rows))
+        rows = self._shared_rows
+        return StepOutputSpec(specs, rows if isinstance(rows, int) else _spec_of(rows))
 
     def _shape_invariant_to_type_spec(self, shape: object) -> NoReturn:
         raise NotImplementedError(
@@ -197,7 +197,7 @@ class StepOutputSpec(tf.TypeSpec):  # type: ignore[misc]
 
     __slots__ = ("_shared_rows", "_specs")
 
-    def __init__(self, specs: tuple[TypeSpec | None, ...], shared_rows: int | Tensor = 0) -> None:
+    def __init__(self, specs: tuple[TypeSpec | None, ...], shared_rows: int | TypeSpec = 0) -> None:
         """Create a spec from those of the microbatches, and the number of shared rows or the spec of its tensor."""
         self._specs = tuple(specs)
         self._shared_rows = shared_rows

@@ -288,7 +288,7 @@ def _flat(split: SplitArguments, microbatch: int) -> list[Any]:
     return tf.nest.flatten(values, expand_composites=True)
 
 
-def _spec(leaf: Leaf) -> list[Any]:
+def _spec(leaf: Split | Static | Whole) -> list[Any]:
     return [None] if isinstance(leaf, Static) else [leaf.spec]
 
 

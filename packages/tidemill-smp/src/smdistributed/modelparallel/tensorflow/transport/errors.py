@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from smdistributed.modelparallel.backend.exceptions import (
@@ -42,7 +42,7 @@ def as_library_error(error: BaseException) -> SMPError | None:
 
 
 @contextmanager
-def library_errors() -> Iterator[None]:
+def library_errors() -> Generator[None]:
     """Convert errors of transport ops inside this context into the library's exceptions."""
     try:
         yield

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
 from smdistributed.modelparallel.backend.exceptions import SMPDeadlockError, SMPPeerLostError
@@ -211,7 +211,7 @@ class World:
         )
 
     @contextmanager
-    def _recording(self, doing: str) -> Iterator[None]:
+    def _recording(self, doing: str) -> Generator[None]:
         thread = threading.get_ident()
         before = self._doings.get(thread)
         self._doings[thread] = doing if before is None else before
