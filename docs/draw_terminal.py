@@ -22,8 +22,8 @@ STYLES = (
 )
 
 
-def colour(line: str) -> str:
-    return next((colour for pattern, colour in STYLES if pattern.match(line)), PLAIN)
+def color(line: str) -> str:
+    return next((color for pattern, color in STYLES if pattern.match(line)), PLAIN)
 
 
 def lines_of(command: list[str], *, head: int, tail: int) -> list[str]:
@@ -41,7 +41,7 @@ def draw(lines: list[str], *, title: str) -> str:
     width = round(2 * MARGIN_PX + COLUMNS * CHARACTER_PX)
     height = TITLE_PX + 2 * MARGIN_PX + len(lines) * LINE_PX
     rows = [
-        f'<text x="{MARGIN_PX}" y="{TITLE_PX + MARGIN_PX + (number + 1) * LINE_PX - 5}" fill="{colour(line)}">'
+        f'<text x="{MARGIN_PX}" y="{TITLE_PX + MARGIN_PX + (number + 1) * LINE_PX - 5}" fill="{color(line)}">'
         f"{escape(line)}</text>"
         for number, line in enumerate(lines)
     ]

@@ -16,7 +16,7 @@ from tidemill.core.compatibility import (
     HYPERPARAMETERS,
     OPERATIONS,
     Argument,
-    Honoured,
+    Honored,
     Recorded,
     Refused,
     Row,
@@ -32,7 +32,7 @@ END = "<!-- end of the generated part -->\n"
 
 _LEGEND = """\
 ## Every member
-**honoured**: done as requested. **in part**: done as far as the note says. **recorded**: accepted and shown, without
+**honored**: done as requested. **in part**: done as far as the note says. **recorded**: accepted and shown, without
 effect. **refused**: an error at the call that names the member, the value, what is allowed and what to do; `false` and
 empty values request nothing, and are accepted. The row of a recorded or refused member also applies to the members
 inside it. Members that are not in AWS's model are ignored, with a warning in the service's log.
@@ -95,7 +95,7 @@ def _services() -> Iterator[str]:
                 yield f"**{operation}**\n"
                 yield from _table("member", rows)
             elif rows:
-                yield f"**{operation}**: {_names(rows)}: honoured.{others}\n"
+                yield f"**{operation}**: {_names(rows)}: honored.{others}\n"
             else:
                 yield f"**{operation}**: no members.{others}\n"
 
@@ -112,13 +112,13 @@ def _arguments() -> Iterator[str]:
             yield f"**{function}**\n"
             yield from _table("argument", arguments)
         else:
-            yield f"**{function}**: {_names(arguments)}: honoured.\n"
+            yield f"**{function}**: {_names(arguments)}: honored.\n"
     yield "**TensorFlow's `distribution`**\n"
     yield from _table("kind", DISTRIBUTIONS)
 
 
 def _is_remarkable(row: Argument) -> bool:
-    return row != Honoured()
+    return row != Honored()
 
 
 def _table(title: str, rows: Mapping[str, Argument]) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _described(row: Argument) -> tuple[str, str]:
     if isinstance(row, Recorded):
         return "recorded", row.note
     only = f"only {', '.join(f'`{value}`' for value in row.only)}" if row.only else ""
-    return "in part" if row.in_part else "honoured", "; ".join(part for part in (only, row.note) if part)
+    return "in part" if row.in_part else "honored", "; ".join(part for part in (only, row.note) if part)
 
 
 def _target(sent: Sent) -> Row:

@@ -75,7 +75,7 @@ def ask(predictor) -> float:
         predictions = predictor.predict({"instances": held_out["images"]})["predictions"]
     found = [scores.index(max(scores)) for scores in predictions]
     right = sum(one == other for one, other in zip(found, held_out["labels"], strict=True))
-    print(f"{right} of {len(found)} digits recognised")
+    print(f"{right} of {len(found)} digits recognized")
     return right / len(found)
 
 

@@ -184,7 +184,7 @@ def test_recorded_members_of_a_model_and_a_configuration_are_shown(tidemill_serv
         ({"EnableNetworkIsolation": True}, "share the machine's network"),
     ],
 )
-def test_a_configuration_that_cannot_be_honoured_is_refused(
+def test_a_configuration_that_cannot_be_honored_is_refused(
     tidemill_service: Service, members: dict[str, Any], message: str
 ) -> None:
     sagemaker = tidemill_service.client("sagemaker")

@@ -138,7 +138,7 @@ INVALID: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", list(INVALID))
-def test_a_request_that_cannot_be_honoured_is_a_validation_exception_that_names_the_member(
+def test_a_request_that_cannot_be_honored_is_a_validation_exception_that_names_the_member(
     raw: Raw, good: dict[str, Any], case: str
 ) -> None:
     change, named = INVALID[case]

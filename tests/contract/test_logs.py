@@ -137,7 +137,7 @@ def test_a_log_is_followed_as_the_cli_s_tail_follows_it(logs: Any, service: Serv
         ({"logGroupName": GROUP, "limit": 10_001}, "InvalidParameterException", "limit"),
     ],
 )
-def test_searches_that_cannot_be_honoured_are_refused(
+def test_searches_that_cannot_be_honored_are_refused(
     logs: Any, names: list[str], arguments: dict[str, Any], code: str, reason: str
 ) -> None:
     with pytest.raises(ClientError) as refused:

@@ -293,7 +293,7 @@ def test_a_job_without_data_or_with_a_missing_model_archive_fails_with_the_reaso
         ({"DataCaptureConfig": {"DestinationS3Uri": "s3://x/y"}}, "are not captured"),
     ],
 )
-def test_arguments_that_cannot_be_honoured_are_refused_at_the_call(
+def test_arguments_that_cannot_be_honored_are_refused_at_the_call(
     transforms: Transforms, members: dict[str, Any], words: str
 ) -> None:
     request = {

@@ -54,8 +54,8 @@ PUBLISHING = {
     "before publishing": ("control.publish.before", 0),
     "published object renamed": ("store.object.rename", 0),
     "after publishing": ("control.publish.after", 0),
-    "before the end is committed": ("control.finalise.before", 0),
-    "after the end is committed": ("control.finalise.after", 0),
+    "before the end is committed": ("control.finalize.before", 0),
+    "after the end is committed": ("control.finalize.after", 0),
 }
 
 

@@ -40,8 +40,8 @@ STAGES = {
     "before publishing": "control.publish.before",
     "published object renamed": "store.object.rename",
     "after publishing": "control.publish.after",
-    "before the end is committed": "control.finalise.before",
-    "after the end is committed": "control.finalise.after",
+    "before the end is committed": "control.finalize.before",
+    "after the end is committed": "control.finalize.after",
     "record half written": "files.rename.record.json",
     "cleaned": "control.cleaned",
 }

@@ -44,10 +44,10 @@ def test_every_rank_has_one_place_and_its_groups_agree(size, partitions, strateg
         assert one.rank_at(one.mp_rank, one.dp_rank) == one.rank
         assert all(places[other].mp_group == one.mp_group for other in one.mp_group)
         assert all(places[other].dp_group == one.dp_group for other in one.dp_group)
-        neighbour = (one.mp_rank if strategy == "cluster" else one.dp_rank) + 1
-        if neighbour < (partitions if strategy == "cluster" else replicas):
+        neighbor = (one.mp_rank if strategy == "cluster" else one.dp_rank) + 1
+        if neighbor < (partitions if strategy == "cluster" else replicas):
             group = one.mp_group if strategy == "cluster" else one.dp_group
-            assert group[neighbour] == one.rank + 1  # the rightmost letter varies fastest
+            assert group[neighbor] == one.rank + 1  # the rightmost letter varies fastest
 
 
 def test_ranks_that_make_no_whole_replicas_are_refused():

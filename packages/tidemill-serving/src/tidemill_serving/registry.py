@@ -215,7 +215,7 @@ class Registry:
         """
         model = self._models.get(name)
         if label is not None:
-            version = self._labelled(model, name, label)
+            version = self._labeled(model, name, label)
         if model is not None and model.servables:
             if version is None:
                 return next(iter(model.servables.values()))
@@ -247,7 +247,7 @@ class Registry:
         """
         model = self._models.get(name)
         if label is not None:
-            version = self._labelled(model, name, label)
+            version = self._labeled(model, name, label)
         if model is None or not model.statuses:
             raise not_found(f"Could not find any versions of model {name}")
         if version is None:
@@ -267,7 +267,7 @@ class Registry:
         """
         return self._models.get(name, _Model()).servables
 
-    def _labelled(self, model: _Model | None, name: str, label: str) -> int:
+    def _labeled(self, model: _Model | None, name: str, label: str) -> int:
         if model is None:
             raise not_found(f"Servable not found for request: Latest({name})")
         if label not in model.labels:

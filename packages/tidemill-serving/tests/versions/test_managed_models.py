@@ -88,8 +88,8 @@ def test_policies_labels_and_several_models(managed: Any, models: Path, tmp_path
     listed = {name: sorted(states(server, name)) for name in ("latest", "two", "every", "some")}
     assert listed == {"latest": [3], "two": [2, 3], "every": [1, 2, 3], "some": [1, 3]}
     body = {"instances": [2.0]}
-    labelled = server.request("POST", "/v1/models/every/labels/stable:predict", body)
-    assert (labelled.json, labelled.headers["x-tidemill-model-version"]) == ({"predictions": [3.0]}, "2")
+    labeled = server.request("POST", "/v1/models/every/labels/stable:predict", body)
+    assert (labeled.json, labeled.headers["x-tidemill-model-version"]) == ({"predictions": [3.0]}, "2")
     assert [each["version"] for each in server.get("/v1/models/every/labels/stable").json["model_version_status"]] == [
         "2"
     ]

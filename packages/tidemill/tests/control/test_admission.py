@@ -314,7 +314,7 @@ def check(request: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", list(REFUSED))
-def test_members_that_cannot_be_honoured_are_refused_by_name(case: str) -> None:
+def test_members_that_cannot_be_honored_are_refused_by_name(case: str) -> None:
     request, member, value = REFUSED[case]
     with pytest.raises(AwsError) as refusal:
         check(request)
@@ -400,7 +400,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("case", list(ACCEPTED))
-def test_requests_that_can_be_honoured_are_accepted(case: str) -> None:
+def test_requests_that_can_be_honored_are_accepted(case: str) -> None:
     check(ACCEPTED[case])
 
 
@@ -450,7 +450,7 @@ def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
         ),
     ],
 )
-def test_requests_that_cluster_machines_cannot_honour_are_refused(changes: dict[str, Any], words: str) -> None:
+def test_requests_that_cluster_machines_cannot_honor_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationException, match=words):
         check_training_request(with_(**changes), site=CLUSTER)
 

@@ -638,7 +638,7 @@ def test_the_keys_of_a_job_end_in_the_commit_that_ends_it(
         seen: list[tuple[bool, bool]] = []
 
         def note(point: str) -> None:
-            if point in ("control.finalise.before", "control.finalise.after"):
+            if point in ("control.finalize.before", "control.finalize.after"):
                 ended = stage.training.get("digits").status.terminal
                 seen.append((ended, stage.credentials.lookup(keys.access_key_id) is None))
 

@@ -82,7 +82,7 @@ static void of_name(char event, int directory, const char *name)
     record(event, status.st_ino, path, strlen(path));
 }
 
-/* A write to a file, or an acknowledgement: a successful answer, or a line of a test's program. */
+/* A write to a file, or an acknowledgment: a successful answer, or a line of a test's program. */
 static void writing(int fd, const void *data, size_t size)
 {
     struct stat status;

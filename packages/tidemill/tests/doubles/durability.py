@@ -26,7 +26,7 @@ class Event:
     Attributes:
         thread: Thread id.
         kind: ``W`` before a write, ``f`` and ``F`` before and after a sync, ``N`` after a name was created, ``U`` after
-            a name was removed, ``A`` before an acknowledgement is sent.
+            a name was removed, ``A`` before an acknowledgment is sent.
         inode: Number of the file or directory.
         text: Path; the beginning of what is sent for ``A``.
     """

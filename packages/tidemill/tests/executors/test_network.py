@@ -148,7 +148,7 @@ def test_a_single_instance_that_listens_on_all_interfaces_gets_its_own_network(s
 
 def test_a_closed_job_is_refused_where_there_are_no_networks(make_stage):
     stage = make_stage("mount")
-    with pytest.raises(LaunchError, match="EnableNetworkIsolation cannot be honoured: isolation is set to mount"):
+    with pytest.raises(LaunchError, match="EnableNetworkIsolation cannot be honored: isolation is set to mount"):
         stage.start("", closed=True)
 
 

@@ -212,7 +212,7 @@ def test_processes_of_the_machine_are_out_of_sight(mount_stage):
     assert os.getpid() not in pids
 
 
-def test_the_host_is_named_and_its_neighbours_resolve(mount_stage):
+def test_the_host_is_named_and_its_neighbors_resolve(mount_stage):
     found = ask(
         mount_stage,
         "[__import__('socket').gethostname(),"

@@ -148,7 +148,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> N
         ({"hyperparameters": {"sagemaker_distributed_dataparallel_enabled": 1}}, "hyperparameters=.*data parallelism"),
     ],
 )
-def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dict[str, Any], message: str) -> None:
+def test_a_value_that_cannot_be_honored_is_refused(script: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TensorFlow(str(script), **arguments)
 
@@ -166,7 +166,7 @@ def test_a_value_that_cannot_be_honoured_is_refused(script: Path, arguments: dic
         {"rules": [], "git_config": None, "requirements_file": ""},
     ],
 )
-def test_values_that_can_be_honoured_are_accepted(
+def test_values_that_can_be_honored_are_accepted(
     aws: Any, session: Session, script: Path, arguments: dict[str, Any]
 ) -> None:
     TensorFlow(str(script), sagemaker_session=session, **arguments).fit(wait=False, job_name="job")

@@ -251,7 +251,7 @@ def test_an_event_keeps_its_id_in_every_search(logs, two_jobs):
         ({"limit": 10_001}, "limit"),
     ],
 )
-def test_a_search_that_cannot_be_honoured_is_refused(logs, two_jobs, refusal, members, named):
+def test_a_search_that_cannot_be_honored_is_refused(logs, two_jobs, refusal, members, named):
     status, code, message = refusal(logs.filter_log_events, logGroupName=JOBS, **members)
     assert (status, code) == (400, "InvalidParameterException")
     assert named in message

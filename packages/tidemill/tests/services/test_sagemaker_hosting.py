@@ -286,7 +286,7 @@ def test_an_update_retains_what_it_is_asked_to(sagemaker, endpoint, stage, exclu
         ),
     ],
 )
-def test_an_update_that_cannot_be_honoured_is_refused_and_changes_nothing(
+def test_an_update_that_cannot_be_honored_is_refused_and_changes_nothing(
     sagemaker, endpoint, stage, refusal, members, named
 ):
     stage.bring_up(endpoint)

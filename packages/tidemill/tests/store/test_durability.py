@@ -1,6 +1,6 @@
 """Nothing is acknowledged before it would survive a power failure: puts, multipart uploads, creates, publication, logs.
 
-Each test records the calls of a real process (`durability`), and looks at the moment of the acknowledgement. That the
+Each test records the calls of a real process (`durability`), and looks at the moment of the acknowledgment. That the
 tests can fail is tested, too: without the record of one sync, the same look finds a loss.
 """
 
@@ -80,7 +80,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trace]:
 
 
 def windows(trace: Trace) -> dict[str, tuple[int, int]]:
-    """Return the positions between which each request was answered, the second one being its acknowledgement."""
+    """Return the positions between which each request was answered, the second one being its acknowledgment."""
     ends = trace.positions("A")
     assert len(ends) == len(REQUESTS), [trace.events[at] for at in ends]
     started = trace.positions("N", lambda path: path.endswith("/service.json"))[-1]
@@ -88,7 +88,7 @@ def windows(trace: Trace) -> dict[str, tuple[int, int]]:
 
 
 def losses(trace: Trace, request: str) -> list[str]:
-    """Return what a power failure could lose of a request after its acknowledgement, or leave behind before it."""
+    """Return what a power failure could lose of a request after its acknowledgment, or leave behind before it."""
     begin, end = windows(trace)[request]
     stored = [at for at in trace.positions("N", is_content) if begin < at < end]
     rows = [at for at in trace.positions("W", is_log) if max([begin, *stored]) < at < end]
@@ -121,11 +121,11 @@ def test_a_missing_sync_would_be_found(trace: Trace, left_out: Callable[[str], b
     assert losses(trace.without("fF", left_out), request_name) != []
 
 
-@pytest.mark.parametrize("what", ["the row", "the acknowledgement"])
+@pytest.mark.parametrize("what", ["the row", "the acknowledgment"])
 def test_another_order_would_be_found(trace: Trace, what: str) -> None:
     begin, end = windows(trace)["small put"]
     early = [at for at, each in enumerate(trace.events[:end]) if at > begin and is_log(each.text)]
-    if what == "the acknowledgement":
+    if what == "the acknowledgment":
         early = [end]
     moved = [trace.events[at] for at in early]
     others = [each for at, each in enumerate(trace.events) if at not in early]

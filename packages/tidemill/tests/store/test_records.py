@@ -240,7 +240,7 @@ def test_there_is_no_generation_while_a_change_may_be_yet_to_come(store):
 
 
 @pytest.mark.parametrize("refusal", [ValueError, RecordExists])
-def test_a_change_that_is_refused_leaves_nothing_and_its_neighbours_alone(refusal, store):
+def test_a_change_that_is_refused_leaves_nothing_and_its_neighbors_alone(refusal, store):
     async def run():
         await store.insert(record("taken", first=True))
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tidemill.core.compatibility import COMMON, OPERATIONS, Honoured, Recorded, Refused, row_of
+from tidemill.core.compatibility import COMMON, OPERATIONS, Honored, Recorded, Refused, row_of
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
@@ -70,7 +70,7 @@ def is_refused(row: Any) -> bool:
 
 
 def is_choice(row: Any) -> bool:
-    return isinstance(row, Honoured) and row.only != ()
+    return isinstance(row, Honored) and row.only != ()
 
 
 def value_of(shape: Shape) -> Any:
@@ -141,7 +141,7 @@ def test_a_member_that_requests_nothing_is_accepted(service: str, name: str, pla
 
 @pytest.mark.parametrize(("service", "name", "place", "row"), rows_that(is_choice))
 def test_a_member_with_a_choice_accepts_the_allowed_values(
-    service: str, name: str, place: shapes.Place, row: Honoured
+    service: str, name: str, place: shapes.Place, row: Honored
 ) -> None:
     for value in row.only:
         refuse(service, name, within(place.path, value))

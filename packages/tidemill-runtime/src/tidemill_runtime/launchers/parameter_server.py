@@ -164,7 +164,7 @@ class ClusterMember:
         self._ended_file = ended_file
         self._reports = reports
         self._exit_code: int | None = None
-        self._signalled = False
+        self._signaled = False
         self._left_at: float | None = None
         if master:
             signal.signal(signal.SIGALRM, _awake)
@@ -180,7 +180,7 @@ class ClusterMember:
         Args:
             number: Number of the signal.
         """
-        self._signalled = True
+        self._signaled = True
         self._script.signal_group(number)
 
     def account(self, ended: Ended) -> Ended:
@@ -203,7 +203,7 @@ class ClusterMember:
         code = self._script.exit_code()
         if self._master and (self._left_at is not None or self._master.has_ended(now=bool(code))):
             return self._end_after_master(code)
-        if code is not None and self._signalled:
+        if code is not None and self._signaled:
             return code
         lost = self._server.exit_code()
         if lost is not None and (code != 0 or self._master):

@@ -157,4 +157,4 @@ def _values(option: str, words: list[str], count: int) -> list[str]:
 
 
 def _refused(option: str, why: str) -> ConfigurationError:
-    return ConfigurationError(f"custom_mpi_options: {option!r} cannot be honoured: {why}")
+    return ConfigurationError(f"custom_mpi_options: {option!r} cannot be honored: {why}")

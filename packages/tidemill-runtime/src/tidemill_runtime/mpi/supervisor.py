@@ -5,7 +5,7 @@
 
 MPI starts an `entry` in place of each rank; the entry requests the rank from the supervisor, and lives as long as the
 rank. So the supervisor reads each rank's streams through pipes, sees how each rank ended regardless of MPI's reaction,
-and can signal the ranks without signalling mpirun, which would kill them at once.
+and can signal the ranks without signaling mpirun, which would kill them at once.
 
 The job ends as soon as a rank fails: the others get SIGTERM, and SIGKILL after `GRACE_S`. MPI learns of failures last,
 so that it cannot add reasons of its own. A stopped job's ranks have all the time that the platform gives them.

@@ -348,10 +348,10 @@ class LocalExecutor:
         if spec.kind != "training":
             return False
         if spec.closed and found.no_network:
-            raise LaunchError(f"EnableNetworkIsolation cannot be honoured: {found.no_network}")
+            raise LaunchError(f"EnableNetworkIsolation cannot be honored: {found.no_network}")
         if spec.addresses:
             if spec.closed:
-                raise LaunchError("EnableNetworkIsolation cannot be honoured: instances share their machines' network")
+                raise LaunchError("EnableNetworkIsolation cannot be honored: instances share their machines' network")
             return False
         wanted = found.always or spec.closed or spec.serves_network or len(spec.hosts) > 1
         return wanted and not found.no_network

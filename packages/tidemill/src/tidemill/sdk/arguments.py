@@ -138,7 +138,7 @@ class Arguments:
 
 
 def merge_arguments(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
-    """Merge deprecated aliases into current names, refuse arguments that cannot be honoured, and issue warnings.
+    """Merge deprecated aliases into current names, refuse arguments that cannot be honored, and issue warnings.
 
     Args:
         given: Arguments by the names that the caller used.

@@ -2,7 +2,7 @@
 
 If the output is not a terminal, it is plain text, and with several instances each line begins with the name of its
 instance, e.g. ``[algo-2]``. On a terminal the SDK's lines are dim and, with several instances, each instance's lines
-have a colour instead; ``NO_COLOR`` disables both, and the names appear. Escape bytes in log lines are dropped on a
+have a color instead; ``NO_COLOR`` disables both, and the names appear. Escape bytes in log lines are dropped on a
 terminal unless requested, so that a job's output cannot move the user's cursor.
 
 A log line that ends with a carriage return is the state of a progress bar. On a terminal and in a notebook the next
@@ -24,7 +24,7 @@ __all__ = ["Console"]
 
 _DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
-_COLOURS = ("\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m")
+_COLORS = ("\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m")
 _RETURN = "\r"
 _ESCAPES = dict.fromkeys((0x1B, 0x9B))
 _OWN_PREFIX = "tidemill: "
@@ -69,7 +69,7 @@ class Console:
             text: One or more lines.
         """
         text = printable(text)
-        self._write(f"{_DIM}{text}{_RESET}" if self._coloured else text)
+        self._write(f"{_DIM}{text}{_RESET}" if self._colored else text)
 
     def ask(self, question: str) -> None:
         """Write a question on a new line, without a line end, so that the answer is typed after it.
@@ -94,9 +94,9 @@ class Console:
 
         Args:
             lines: Lines, each with the name of its instance, or None if the job has one instance.
-            named: Whether lines begin with the instance's name even if colours tell the instances apart.
+            named: Whether lines begin with the instance's name even if colors tell the instances apart.
         """
-        named = named or not self._coloured
+        named = named or not self._colored
         if not self._redraws:
             shown = (line for line in lines if not (line[0].endswith(_RETURN) and self._leaves_out(line[0])))
             # No function call per line: most jobs have one instance and may write many lines.
@@ -121,17 +121,17 @@ class Console:
         return self._given or sys.stdout
 
     @property
-    def _coloured(self) -> bool:
+    def _colored(self) -> bool:
         return self.is_terminal and not self._variables.get("NO_COLOR")
 
     @property
     def _redraws(self) -> bool:
         return self.is_terminal or type(self._stream).__module__.startswith("ipykernel.")
 
-    def _in_colour(self, text: str, instance: str | None) -> str:
-        if instance is None or not self._coloured:
+    def _in_color(self, text: str, instance: str | None) -> str:
+        if instance is None or not self._colored:
             return text
-        return f"{_colour_of(instance)}{text}{_RESET}"
+        return f"{_color_of(instance)}{text}{_RESET}"
 
     def _leaves_out(self, state: str) -> bool:
         """Return whether a progress line is tidemill's own and follows another one too soon."""
@@ -148,19 +148,19 @@ class Console:
         if message.endswith(_RETURN):
             return self._drawing(message[:-1], instance)
         erased, self._drawn = self._erased(), ""
-        return f"{erased}{self._in_colour(message, instance)}\n"
+        return f"{erased}{self._in_color(message, instance)}\n"
 
     def _drawing(self, text: str, instance: str | None) -> str:
         """Return the text that overwrites the current line, cut to the screen's width so that it can be overwritten."""
         text = text[: shutil.get_terminal_size().columns - 1]
         erased, self._drawn = self._erased(), text
-        return f"{erased}{self._in_colour(text, instance)}"
+        return f"{erased}{self._in_color(text, instance)}"
 
     def _erased(self) -> str:
         """Return the text that erases the current line, or an empty text if nothing is drawn there."""
         if not self._drawn:
             return ""
-        return "\r\x1b[K" if self._coloured else f"\r{' ' * len(self._drawn)}\r"
+        return "\r\x1b[K" if self._colored else f"\r{' ' * len(self._drawn)}\r"
 
     def _write(self, text: str) -> None:
         self._put(f"{self._erased()}{text}\n")
@@ -182,7 +182,7 @@ def _label(instance: str | None, named: bool) -> str:
 
 
 @functools.cache
-def _colour_of(instance: str) -> str:
+def _color_of(instance: str) -> str:
     """Return the color of an instance: by its number, or by the characters of a name without a number."""
     number = instance.removeprefix("algo-")
-    return _COLOURS[(int(number) - 1 if number.isdecimal() else sum(map(ord, instance))) % len(_COLOURS)]
+    return _COLORS[(int(number) - 1 if number.isdecimal() else sum(map(ord, instance))) % len(_COLORS)]

@@ -45,7 +45,7 @@ class TensorFlow:
     accepted too, as arguments and as attributes.
 
     "Recorded" below means that the value is stored and shown by DescribeTrainingJob, but has no effect on a job. The
-    service refuses values that it cannot honour when the job is created; docs/compatibility.md lists each member.
+    service refuses values that it cannot honor when the job is created; docs/compatibility.md lists each member.
 
     Args:
         entry_point: Path of the script, relative to ``source_dir`` if that is given.

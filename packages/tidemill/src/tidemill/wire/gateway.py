@@ -211,7 +211,7 @@ class Gateway:
             _log.error("wire.state_corrupt", request_id=state.request_id, error=str(error))
             failure = AwsError(str(error), code=_internal(state.match))
             return error_reply(failure, request=state.request, match=state.match, request_id=state.request_id)
-        except Exception:  # noqa: BLE001 - the last line of defence: logged in full, answered without detail
+        except Exception:  # noqa: BLE001 - the last line of defense: logged in full, answered without detail
             _log.exception(
                 "wire.internal_failure",
                 request_id=state.request_id,

@@ -51,7 +51,7 @@ class Operation:
     """Error code for members that are not allowed."""
     check: Check
     refuse: Refuse
-    """Refuses members that the service cannot honour."""
+    """Refuses members that the service cannot honor."""
     write: Write
     streams_input: bool
     """Whether the handler gets the body as a stream."""

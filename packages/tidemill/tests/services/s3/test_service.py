@@ -55,7 +55,7 @@ def code_of(call: Callable[..., Any], **arguments: Any) -> str:
         ({"ChecksumCRC32": "AAAAAA=="}, "BadDigest"),
     ],
 )
-def test_requests_that_cannot_be_honoured_are_refused(
+def test_requests_that_cannot_be_honored_are_refused(
     s3: Any, bucket: str, arguments: dict[str, Any], code: str
 ) -> None:
     assert code_of(s3.put_object, Bucket=bucket, Key="k", Body=b"x", **arguments) == code

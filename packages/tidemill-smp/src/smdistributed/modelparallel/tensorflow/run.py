@@ -249,7 +249,7 @@ class _Job:
         return blame_file(self._directory, self._rendezvous.first_rank + rank).exists()
 
     def _is_effect(self, event: _Event, ending: _Ending) -> bool:
-        return self._is_consequence(event) or ending.has_signalled(event.rank)
+        return self._is_consequence(event) or ending.has_signaled(event.rank)
 
     def _is_consequence(self, event: _Event) -> bool:
         return event.rank is not None and self._has_reported(event.rank)
@@ -312,9 +312,9 @@ class _Ending:
                     due.append((rank, number))
         return due
 
-    def has_signalled(self, rank: int | None) -> bool:
-        """Return whether this rank was signalled, so that its exit is not a failure."""
-        return any(signalled == rank for signalled, _ in self._sent)
+    def has_signaled(self, rank: int | None) -> bool:
+        """Return whether this rank was signaled, so that its exit is not a failure."""
+        return any(signaled == rank for signaled, _ in self._sent)
 
 
 def _die_with(launcher: int) -> Callable[[], None]:

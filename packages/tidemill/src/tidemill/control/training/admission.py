@@ -3,7 +3,7 @@
 Every check follows one rule: the service runs a request as asked or refuses it, and never ignores a member. Members
 that are refused regardless of the other members are listed in `tidemill.core.compatibility`, and are refused before
 these checks. The checks here (`_CHECKS`) cover conditions that involve several members, the format of texts, and what
-the service can honour on its machine (`Site`).
+the service can honor on its machine (`Site`).
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _MAX_SCRIPT_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a service can honour on its machine.
+    """What a service can honor on its machine.
 
     Attributes:
         frameworks: Selects the environments of jobs. Default: without the setting ``images``.
@@ -77,7 +77,7 @@ class _Job:
 
     Attributes:
         request: The members of CreateTrainingJob.
-        site: What the service can honour.
+        site: What the service can honor.
         has_bucket: Returns whether a bucket exists.
         algorithm: The AlgorithmSpecification.
         texts: The hyperparameters.
@@ -99,7 +99,7 @@ async def admit(request: Mapping[str, Any], *, site: Site, objects: ObjectStore)
 
     Args:
         request: The members of CreateTrainingJob.
-        site: What the service can honour.
+        site: What the service can honor.
         objects: Holds the buckets and the script.
 
     Raises:
@@ -115,7 +115,7 @@ def check_training_request(request: Mapping[str, Any], *, site: Site | None = No
 
     Args:
         request: The members of CreateTrainingJob.
-        site: What the service can honour. Default: everything.
+        site: What the service can honor. Default: everything.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
@@ -196,7 +196,7 @@ def _check_network(job: _Job) -> None:
 
 
 def _check_cluster(job: _Job) -> None:
-    """Refuse members that the machines of a cluster cannot honour."""
+    """Refuse members that the machines of a cluster cannot honor."""
     if not job.site.clustered:
         return
     remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'

@@ -416,14 +416,14 @@ class TrainingDriver(JobDriver[TrainingJob]):
             reason = with_denials(failure, denied, most=_FAILURE_LIMIT) if outcome is InstanceOutcome.FAILED else ""
             return replace(ended, failure_reason=reason, model_artifacts=model_artifacts)
 
-        faults.point("control.finalise.before")
+        faults.point("control.finalize.before")
 
         def forget(transaction: Transaction) -> None:
             end_keys(transaction, job.job_id)
             forget_denials(transaction, job.job_id)
 
         job = await self._update(job.name, end, also=forget)
-        faults.point("control.finalise.after")
+        faults.point("control.finalize.after")
         _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         await asyncio.to_thread(self._publisher.clean_up, job)
         faults.point("control.cleaned")

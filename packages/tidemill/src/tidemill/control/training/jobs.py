@@ -29,7 +29,7 @@ class Training(Jobs[TrainingJob]):
         region: Region in ARNs.
         clock: Provides the current time.
         wake: Called with the name of a new or changed job.
-        site: What the service can honour. Default: everything.
+        site: What the service can honor. Default: everything.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Training(Jobs[TrainingJob]):
             tags: ``{"Key": ..., "Value": ...}`` each.
 
         Raises:
-            ValidationException: The request cannot be honoured.
+            ValidationException: The request cannot be honored.
             ResourceInUse: The name is taken.
             ResourceLimitExceeded: The job could never start on this machine.
         """

@@ -56,7 +56,7 @@ class TransformJobs(Jobs[TransformJob]):
             tags: ``{"Key": ..., "Value": ...}`` each.
 
         Raises:
-            ValidationException: The request cannot be honoured, or its model does not exist.
+            ValidationException: The request cannot be honored, or its model does not exist.
             ResourceInUse: The name is taken.
         """
         checked_tags = check_tags(tags)

@@ -16,7 +16,7 @@ from tidemill.core.compatibility.hyperparameters import (
     REFUSED_HYPERPARAMETERS,
     hyperparameter_refusal,
 )
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Sent, Unencrypted
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Sent, Unencrypted
 from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "REFUSED_HYPERPARAMETERS",
     "Argument",
     "Arguments",
-    "Honoured",
+    "Honored",
     "Recorded",
     "Refused",
     "Row",

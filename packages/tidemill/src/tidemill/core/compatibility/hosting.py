@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
 
 __all__ = ["OPERATIONS", "RUNTIME_OPERATIONS"]
 
@@ -10,13 +10,13 @@ _KEY = Unencrypted(names_key=True)
 _NO_ISOLATION = "servers of models share the machine's network; leave it out"
 _NO_NETWORK = Recorded("there is no network but this machine's")
 
-_TAGS: Rows = {"Tags": Honoured(), "Tags[].Key": Honoured(), "Tags[].Value": Honoured()}
+_TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
 
 
 def _container(at: str) -> Rows:
     rows: Rows = {
         "ContainerHostname": Recorded("a model has one container; SageMaker ignores it then"),
-        "Image": Honoured(
+        "Image": Honored(
             "the image is not run: endpoints have one TensorFlow version, and the log names a difference. An image"
             " `sagemaker-tensorflow` makes a Python-based endpoint (`input_fn`, `output_fn`, `transform_fn`), every"
             " other one TensorFlow Serving's kind. An image of another framework, and a version above the newest, are"
@@ -24,15 +24,15 @@ def _container(at: str) -> Rows:
             in_part=True,
         ),
         "ImageConfig": Recorded("no image is pulled"),
-        "Mode": Honoured("with MultiModel, an instance loads each model at its first request"),
-        "ModelDataUrl": Honoured("required; in the service's own S3. For MultiModel the prefix of the archives"),
+        "Mode": Honored("with MultiModel, an instance loads each model at its first request"),
+        "ModelDataUrl": Honored("required; in the service's own S3. For MultiModel the prefix of the archives"),
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
-        "Environment": Honoured("with `AWS_ACCESS_KEY_ID` or `AWS_PROFILE`, servers get no other keys"),
+        "Environment": Honored("with `AWS_ACCESS_KEY_ID` or `AWS_PROFILE`, servers get no other keys"),
         "ModelPackageName": Refused("there is no model registry: give Image and ModelDataUrl"),
         "InferenceSpecificationName": Refused("there is no model registry: give Image and ModelDataUrl"),
-        "MultiModelConfig": Honoured(),
-        "MultiModelConfig.ModelCacheSetting": Honoured(
+        "MultiModelConfig": Honored(),
+        "MultiModelConfig.ModelCacheSetting": Honored(
             only=("Enabled",), instead="loaded models stay until their memory is needed; leave it out"
         ),
         "ContainerMetricsConfig": Refused("metrics of containers are not collected; leave it out"),
@@ -41,49 +41,49 @@ def _container(at: str) -> Rows:
 
 
 _MODEL: Rows = {
-    "ModelName": Honoured(),
-    "PrimaryContainer": Honoured("either it or Containers"),
+    "ModelName": Honored(),
+    "PrimaryContainer": Honored("either it or Containers"),
     **_container("PrimaryContainer"),
-    "Containers": Honoured("exactly one"),
+    "Containers": Honored("exactly one"),
     **_container("Containers[]"),
-    "InferenceExecutionConfig": Honoured(),
-    "InferenceExecutionConfig.Mode": Honoured("a model has one container", only=("Serial",)),
-    "ExecutionRoleArn": Honoured("the policy of the role limits the keys of the model's servers; none without a role"),
+    "InferenceExecutionConfig": Honored(),
+    "InferenceExecutionConfig.Mode": Honored("a model has one container", only=("Serial",)),
+    "ExecutionRoleArn": Honored("the policy of the role limits the keys of the model's servers; none without a role"),
     **_TAGS,
     "VpcConfig": _NO_NETWORK,
     "EnableNetworkIsolation": Refused(_NO_ISOLATION),
 }
 
 _VARIANT: Rows = {
-    "VariantName": Honoured(),
-    "ModelName": Honoured("required: there are no inference components"),
-    "InitialInstanceCount": Honoured("1 to 8 instances in all variants of an endpoint together"),
-    "InstanceType": Honoured(
+    "VariantName": Honored(),
+    "ModelName": Honored("required: there are no inference components"),
+    "InitialInstanceCount": Honored("1 to 8 instances in all variants of an endpoint together"),
+    "InstanceType": Honored(
         "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else a server"
         " may use the whole machine"
     ),
     "InstancePools": Refused("there is one kind of instance: give InstanceType"),
     "VariantInstanceProvisionTimeoutInSeconds": Recorded("no instance has to be provided first"),
-    "InitialVariantWeight": Honoured("requests go to the variants in turn, each gets its share; not all may be 0"),
+    "InitialVariantWeight": Honored("requests go to the variants in turn, each gets its share; not all may be 0"),
     "AcceleratorType": Recorded("AWS no longer offers these accelerators"),
     "CoreDumpConfig": Refused("core dumps are not collected; leave it out"),
-    "ServerlessConfig": Honoured(
+    "ServerlessConfig": Honored(
         "a server is started when the endpoint is created, and by the next request after it was stopped. It is stopped"
         " when it was idle for `serverless_idle_s` (a setting, 5 minutes by default). InstanceType and"
         " InitialInstanceCount are refused together with it"
     ),
     "ServerlessConfig.MemorySizeInMB": Recorded("a server may use all free memory of the machine"),
-    "ServerlessConfig.MaxConcurrency": Honoured("more requests at a time are answered ThrottlingException, 429"),
-    "ServerlessConfig.ProvisionedConcurrency": Honoured("the server is never stopped"),
+    "ServerlessConfig.MaxConcurrency": Honored("more requests at a time are answered ThrottlingException, 429"),
+    "ServerlessConfig.ProvisionedConcurrency": Honored("the server is never stopped"),
     "VolumeSizeInGB": Recorded("a server may use all free space of the disk"),
     "ModelDataDownloadTimeoutInSeconds": Recorded("the model is on this machine"),
-    "ContainerStartupHealthCheckTimeoutInSeconds": Honoured("15 minutes if it is not given"),
+    "ContainerStartupHealthCheckTimeoutInSeconds": Honored("15 minutes if it is not given"),
     "EnableSSMAccess": Refused("there is no remote shell: endpoints run on this machine; leave it out"),
     "ManagedInstanceScaling": Refused(
         "the number of instances changes by UpdateEndpointWeightsAndCapacities only; leave it out"
     ),
-    "RoutingConfig": Honoured(),
-    "RoutingConfig.RoutingStrategy": Honoured(
+    "RoutingConfig": Honored(),
+    "RoutingConfig.RoutingStrategy": Honored(
         "`RANDOM`, the default, gives requests to the instances in turn", only=("RANDOM", "LEAST_OUTSTANDING_REQUESTS")
     ),
     "RoutingConfig.PrefixAwareRoutingConfig": Refused("requests go to the instances in turn; leave it out"),
@@ -93,28 +93,28 @@ _VARIANT: Rows = {
 }
 
 _CONFIG: Rows = {
-    "EndpointConfigName": Honoured(),
-    "ProductionVariants": Honoured(),
+    "EndpointConfigName": Honored(),
+    "ProductionVariants": Honored(),
     **{f"ProductionVariants[].{name}": row for name, row in _VARIANT.items()},
-    "DataCaptureConfig": Honoured("files are written every 30 seconds, or when there is 1 MB of data"),
-    "DataCaptureConfig.EnableCapture": Honoured("true if it is not given"),
-    "DataCaptureConfig.InitialSamplingPercentage": Honoured(),
-    "DataCaptureConfig.DestinationS3Uri": Honoured("in the service's own S3; its bucket may be created later"),
+    "DataCaptureConfig": Honored("files are written every 30 seconds, or when there is 1 MB of data"),
+    "DataCaptureConfig.EnableCapture": Honored("true if it is not given"),
+    "DataCaptureConfig.InitialSamplingPercentage": Honored(),
+    "DataCaptureConfig.DestinationS3Uri": Honored("in the service's own S3; its bucket may be created later"),
     "DataCaptureConfig.KmsKeyId": _KEY,
-    "DataCaptureConfig.CaptureOptions": Honoured(),
-    "DataCaptureConfig.CaptureOptions[].CaptureMode": Honoured(),
-    "DataCaptureConfig.CaptureContentTypeHeader": Honoured("data of other types is written in Base64"),
-    "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes": Honoured(),
-    "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honoured(),
+    "DataCaptureConfig.CaptureOptions": Honored(),
+    "DataCaptureConfig.CaptureOptions[].CaptureMode": Honored(),
+    "DataCaptureConfig.CaptureContentTypeHeader": Honored("data of other types is written in Base64"),
+    "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes": Honored(),
+    "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honored(),
     **_TAGS,
     "KmsKeyId": _KEY,
-    "AsyncInferenceConfig": Honoured("the endpoint accepts InvokeEndpointAsync and refuses InvokeEndpoint"),
-    "AsyncInferenceConfig.ClientConfig": Honoured(),
-    "AsyncInferenceConfig.ClientConfig.MaxConcurrentInvocationsPerInstance": Honoured("4 if it is not given"),
-    "AsyncInferenceConfig.OutputConfig": Honoured(),
+    "AsyncInferenceConfig": Honored("the endpoint accepts InvokeEndpointAsync and refuses InvokeEndpoint"),
+    "AsyncInferenceConfig.ClientConfig": Honored(),
+    "AsyncInferenceConfig.ClientConfig.MaxConcurrentInvocationsPerInstance": Honored("4 if it is not given"),
+    "AsyncInferenceConfig.OutputConfig": Honored(),
     "AsyncInferenceConfig.OutputConfig.KmsKeyId": _KEY,
-    "AsyncInferenceConfig.OutputConfig.S3OutputPath": Honoured("required"),
-    "AsyncInferenceConfig.OutputConfig.S3FailurePath": Honoured("without it failures are only in the service's log"),
+    "AsyncInferenceConfig.OutputConfig.S3OutputPath": Honored("required"),
+    "AsyncInferenceConfig.OutputConfig.S3FailurePath": Honored("without it failures are only in the service's log"),
     "AsyncInferenceConfig.OutputConfig.NotificationConfig": Refused(
         "there is no SNS to notify by: look for the objects at OutputLocation and FailureLocation, and leave it out"
     ),
@@ -123,7 +123,7 @@ _CONFIG: Rows = {
     "ExecutionRoleArn": Recorded("servers act as the ExecutionRoleArn of their model"),
     "VpcConfig": _NO_NETWORK,
     "EnableNetworkIsolation": Refused(_NO_ISOLATION),
-    "MetricsConfig": Honoured(),
+    "MetricsConfig": Honored(),
     "MetricsConfig.EnableEnhancedMetrics": Refused("there are no metrics of endpoints; leave it out"),
     "MetricsConfig.EnableDetailedObservability": Refused("there are no metrics of endpoints; leave it out"),
     "MetricsConfig.MetricPublishFrequencyInSeconds": Recorded("there are no metrics of endpoints"),
@@ -134,52 +134,50 @@ _CONFIG: Rows = {
 def _deployment_config(when: str) -> Rows:
     traffic = "BlueGreenUpdatePolicy.TrafficRoutingConfiguration"
     rows: Rows = {
-        "BlueGreenUpdatePolicy": Honoured("all traffic is shifted at once, as without a policy"),
-        traffic: Honoured(),
-        f"{traffic}.Type": Honoured(only=("ALL_AT_ONCE",), instead="use production variants with weights for a canary"),
+        "BlueGreenUpdatePolicy": Honored("all traffic is shifted at once, as without a policy"),
+        traffic: Honored(),
+        f"{traffic}.Type": Honored(only=("ALL_AT_ONCE",), instead="use production variants with weights for a canary"),
         f"{traffic}.WaitIntervalInSeconds": Recorded("there are no alarms to wait for"),
         f"{traffic}.CanarySize": Refused("all traffic is shifted at once; leave it out"),
         f"{traffic}.LinearStepSize": Refused("all traffic is shifted at once; leave it out"),
         "BlueGreenUpdatePolicy.TerminationWaitInSeconds": Recorded(
             "old instances end when they have answered all their requests"
         ),
-        "BlueGreenUpdatePolicy.MaximumExecutionTimeoutInSeconds": Honoured(
-            "an update that takes longer is rolled back"
-        ),
+        "BlueGreenUpdatePolicy.MaximumExecutionTimeoutInSeconds": Honored("an update that takes longer is rolled back"),
         "RollingUpdatePolicy": Refused("all traffic is shifted at once; give BlueGreenUpdatePolicy or leave it out"),
         "AutoRollbackConfiguration": Refused(
             "there are no alarms; an update whose instances do not come up is rolled back without it"
         ),
     }
-    return {"DeploymentConfig": Honoured(when), **{f"DeploymentConfig.{name}": row for name, row in rows.items()}}
+    return {"DeploymentConfig": Honored(when), **{f"DeploymentConfig.{name}": row for name, row in rows.items()}}
 
 
 _ENDPOINT: Rows = {
-    "EndpointName": Honoured(),
-    "EndpointConfigName": Honoured(),
+    "EndpointName": Honored(),
+    "EndpointConfigName": Honored(),
     **_deployment_config("of later updates that retain it"),
     **_TAGS,
 }
 
 _UPDATE: Rows = {
-    "EndpointName": Honoured(),
-    "EndpointConfigName": Honoured(
+    "EndpointName": Honored(),
+    "EndpointConfigName": Honored(
         "its instances are started while the old ones still serve, and take over when all of them answer /ping. If the"
         " update fails, the endpoint stays InService with its old configuration and a FailureReason"
     ),
-    "RetainAllVariantProperties": Honoured("of variants that have the same name"),
-    "ExcludeRetainedVariantProperties": Honoured("only with RetainAllVariantProperties"),
-    "ExcludeRetainedVariantProperties[].VariantPropertyType": Honoured(),
+    "RetainAllVariantProperties": Honored("of variants that have the same name"),
+    "ExcludeRetainedVariantProperties": Honored("only with RetainAllVariantProperties"),
+    "ExcludeRetainedVariantProperties[].VariantPropertyType": Honored(),
     **_deployment_config("of this update"),
-    "RetainDeploymentConfig": Honoured(),
+    "RetainDeploymentConfig": Honored(),
 }
 
 _RESIZE: Rows = {
-    "EndpointName": Honoured(),
-    "DesiredWeightsAndCapacities": Honoured("takes effect when all new instances answer /ping"),
-    "DesiredWeightsAndCapacities[].VariantName": Honoured(),
-    "DesiredWeightsAndCapacities[].DesiredWeight": Honoured("not all may be 0"),
-    "DesiredWeightsAndCapacities[].DesiredInstanceCount": Honoured(
+    "EndpointName": Honored(),
+    "DesiredWeightsAndCapacities": Honored("takes effect when all new instances answer /ping"),
+    "DesiredWeightsAndCapacities[].VariantName": Honored(),
+    "DesiredWeightsAndCapacities[].DesiredWeight": Honored("not all may be 0"),
+    "DesiredWeightsAndCapacities[].DesiredInstanceCount": Honored(
         "1 to 8 instances in all variants of an endpoint together"
     ),
     "DesiredWeightsAndCapacities[].ServerlessUpdateConfig": Refused(
@@ -188,7 +186,7 @@ _RESIZE: Rows = {
 }
 
 _LIST: Rows = {
-    name: Honoured()
+    name: Honored()
     for name in (
         "SortBy",
         "SortOrder",
@@ -199,9 +197,9 @@ _LIST: Rows = {
         "CreationTimeAfter",
     )
 }
-_MODEL_NAME: Rows = {"ModelName": Honoured()}
-_CONFIG_NAME: Rows = {"EndpointConfigName": Honoured()}
-_ENDPOINT_NAME: Rows = {"EndpointName": Honoured()}
+_MODEL_NAME: Rows = {"ModelName": Honored()}
+_CONFIG_NAME: Rows = {"EndpointConfigName": Honored()}
+_ENDPOINT_NAME: Rows = {"EndpointName": Honored()}
 
 OPERATIONS: Mapping[str, Rows] = {
     "CreateModel": _MODEL,
@@ -216,34 +214,34 @@ OPERATIONS: Mapping[str, Rows] = {
     "DescribeEndpoint": _ENDPOINT_NAME,
     "ListEndpoints": {
         **_LIST,
-        "LastModifiedTimeBefore": Honoured(),
-        "LastModifiedTimeAfter": Honoured(),
-        "StatusEquals": Honoured(),
+        "LastModifiedTimeBefore": Honored(),
+        "LastModifiedTimeAfter": Honored(),
+        "StatusEquals": Honored(),
     },
     "UpdateEndpoint": _UPDATE,
     "UpdateEndpointWeightsAndCapacities": _RESIZE,
     "DeleteEndpoint": _ENDPOINT_NAME,
     "ListTags": {
-        "ResourceArn": Honoured(),
+        "ResourceArn": Honored(),
         "NextToken": Refused("all tags come in one reply, which has no token; ask again without one"),
-        "MaxResults": Honoured(
+        "MaxResults": Honored(
             "at least 50, as on SageMaker; a resource has at most 50 tags, so one reply has them all"
         ),
     },
-    "AddTags": {"ResourceArn": Honoured(), **_TAGS},
-    "DeleteTags": {"ResourceArn": Honoured(), "TagKeys": Honoured()},
+    "AddTags": {"ResourceArn": Honored(), **_TAGS},
+    "DeleteTags": {"ResourceArn": Honored(), "TagKeys": Honored()},
 }
 
 _INVOKE: Rows = {
-    "EndpointName": Honoured(),
-    "Body": Honoured(),
-    "ContentType": Honoured(),
-    "Accept": Honoured(),
-    "CustomAttributes": Honoured(),
-    "TargetModel": Honoured("required by endpoints of Mode MultiModel, and refused by others"),
-    "TargetVariant": Honoured("regardless of the weights"),
+    "EndpointName": Honored(),
+    "Body": Honored(),
+    "ContentType": Honored(),
+    "Accept": Honored(),
+    "CustomAttributes": Honored(),
+    "TargetModel": Honored("required by endpoints of Mode MultiModel, and refused by others"),
+    "TargetVariant": Honored("regardless of the weights"),
     "TargetContainerHostname": Refused("a model has one container; leave it out"),
-    "InferenceId": Honoured("marks captured data"),
+    "InferenceId": Honored("marks captured data"),
     "EnableExplanations": Refused("there is no explainer; leave it out"),
     "InferenceComponentName": Refused("there are no inference components; leave it out"),
     "SessionId": Refused("servers keep no sessions; leave it out"),
@@ -254,10 +252,10 @@ RUNTIME_OPERATIONS: Mapping[str, Rows] = {
     "InvokeEndpoint": _INVOKE,
     "InvokeEndpointAsync": {
         **{name: _INVOKE[name] for name in ("EndpointName", "ContentType", "Accept", "CustomAttributes")},
-        "InferenceId": Honoured("generated if it is not given; marks captured data"),
-        "InputLocation": Honoured("required; in the service's own S3, at most 100 MB"),
-        "RequestTTLSeconds": Honoured("6 hours if it is not given"),
-        "InvocationTimeoutSeconds": Honoured("15 minutes if it is not given"),
+        "InferenceId": Honored("generated if it is not given; marks captured data"),
+        "InputLocation": Honored("required; in the service's own S3, at most 100 MB"),
+        "RequestTTLSeconds": Honored("6 hours if it is not given"),
+        "InvocationTimeoutSeconds": Honored("15 minutes if it is not given"),
         "S3OutputPathExtension": Refused("results go below S3OutputPath itself; leave it out"),
         "Filename": Refused("results are named by the service; leave it out, and read OutputLocation"),
         "Body": Refused("upload the body to S3 and give InputLocation"),

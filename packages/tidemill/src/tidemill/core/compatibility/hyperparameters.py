@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.core import hyperparameters as hps
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row
 
 __all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "REFUSED_HYPERPARAMETERS", "hyperparameter_refusal"]
 
@@ -25,16 +25,16 @@ LEGACY_MODE: Mapping[str, str] = {
 """Arguments of legacy mode, which ended with TensorFlow 1.12, with the equivalent in script mode."""
 
 HYPERPARAMETERS: Mapping[str, Row] = {
-    "sagemaker_submit_directory": Honoured(),
-    "sagemaker_program": Honoured(),
-    "sagemaker_container_log_level": Honoured(),
-    "sagemaker_job_name": Honoured(),
-    "sagemaker_region": Honoured(),
-    "_tuning_objective_metric": Honoured("gives each trial a separate model_dir"),
+    "sagemaker_submit_directory": Honored(),
+    "sagemaker_program": Honored(),
+    "sagemaker_container_log_level": Honored(),
+    "sagemaker_job_name": Honored(),
+    "sagemaker_region": Honored(),
+    "_tuning_objective_metric": Honored("gives each trial a separate model_dir"),
     "sagemaker_instance_type": Recorded("shown to the script in `SM_FRAMEWORK_PARAMS`"),
     "sagemaker_enable_cloudwatch_metrics": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
     "default_user_module_name": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),
-    "sagemaker_s3_output": Honoured(
+    "sagemaker_s3_output": Honored(
         "an S3 prefix: while the job runs, files in output/intermediate are copied to `NAME/output/intermediate` below"
         " it; its bucket must exist in the service's own S3. A `file://` URI has no effect"
     ),
@@ -42,26 +42,26 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         "it belongs to legacy mode, which ended with TensorFlow 1.12. In script mode"
         f" {LEGACY_MODE['requirements_file']}"
     ),
-    "sagemaker_parameter_server_enabled": Honoured(
+    "sagemaker_parameter_server_enabled": Honored(
         "sets TF_CONFIG and starts a parameter server on every instance; without effect for a job of one instance, as"
         " on SageMaker. Several instances need isolation mode `full`"
     ),
-    "sagemaker_distribution_instance_groups": Honoured("shown to the script"),
-    "sagemaker_multi_worker_mirrored_strategy_enabled": Honoured(
+    "sagemaker_distribution_instance_groups": Honored("shown to the script"),
+    "sagemaker_multi_worker_mirrored_strategy_enabled": Honored(
         "sets TF_CONFIG, also with one instance. The job runs in isolation mode `full` if the machine allows it;"
         " several instances need that mode"
     ),
-    "sagemaker_mpi_enabled": Honoured(
+    "sagemaker_mpi_enabled": Honored(
         "from TensorFlow 2.12 on. Each instance shows its own ranks in its log stream; several instances need isolation"
         " mode `full`"
     ),
-    "sagemaker_mpi_num_of_processes_per_host": Honoured(_OF_MPI),
-    "sagemaker_mpi_num_processes": Honoured(_OF_MPI),
-    "sagemaker_mpi_custom_mpi_options": Honoured(
+    "sagemaker_mpi_num_of_processes_per_host": Honored(_OF_MPI),
+    "sagemaker_mpi_num_processes": Honored(_OF_MPI),
+    "sagemaker_mpi_custom_mpi_options": Honored(
         f"{_OF_MPI}. Options have the spelling of Open MPI 4; `-mca` has no effect under MPICH. An option that cannot"
-        " be honoured ends the job, and the FailureReason names the option"
+        " be honored ends the job, and the FailureReason names the option"
     ),
-    "mp_parameters": Honoured(
+    "mp_parameters": Honored(
         "shown to the script in `SM_HP_MP_PARAMETERS`, where the library of model parallelism reads them;"
         " `sagemaker_mpi_enabled` starts its ranks"
     ),
@@ -72,12 +72,12 @@ HYPERPARAMETERS: Mapping[str, Row] = {
     "sagemaker_distributed_dataparallel_custom_mpi_options": Recorded(
         "belongs to `sagemaker_distributed_dataparallel_enabled`, and has no effect without it"
     ),
-    "sagemaker_training_compiler_enabled": Honoured(
+    "sagemaker_training_compiler_enabled": Honored(
         "training steps are compiled by XLA if measurements show that it is faster; a TensorFlow older than 2.21 runs"
         " plain, with a line in the log"
     ),
-    "sagemaker_training_compiler_debug_mode": Honoured("writes XLA's dumps to `output/data/compiler/hlo`"),
-    "sagemaker_training_compiler_max_cost": Honoured(
+    "sagemaker_training_compiler_debug_mode": Honored("writes XLA's dumps to `output/data/compiler/hlo`"),
+    "sagemaker_training_compiler_max_cost": Honored(
         "the share of a training's time that compiling may cost (0.04); `inf` compiles at once. Not a name of AWS's"
     ),
     "sagemaker_pytorch_ddp_enabled": Refused(_NO_TORCH),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
 
 __all__ = ["COMMON", "OPERATIONS"]
 
@@ -25,28 +25,28 @@ _CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "MD5", "SHA1", "SHA256", "SHA512",
 _NO_COST = Recorded("requests cost nothing")
 
 
-def _honoured(*names: str) -> Rows:
-    return {name: Honoured() for name in names}
+def _honored(*names: str) -> Rows:
+    return {name: Honored() for name in names}
 
 
 COMMON: Rows = {
-    **_honoured("Bucket", "Key", "Body", "Prefix", "Delimiter", "EncodingType", "ContinuationToken", "MaxKeys"),
-    **_honoured("UploadId", "PartNumber", "Range", "CopySource", "ContentLength", "ContentMD5"),
-    **_honoured("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires"),
-    **_honoured("ResponseCacheControl", "ResponseContentDisposition", "ResponseContentEncoding"),
-    **_honoured("ResponseContentLanguage", "ResponseContentType", "ResponseExpires"),
-    **_honoured("IfMatch", "IfModifiedSince", "IfUnmodifiedSince"),
-    **_honoured("CopySourceIfMatch", "CopySourceIfModifiedSince"),
-    **_honoured("CopySourceIfNoneMatch", "CopySourceIfUnmodifiedSince"),
-    "IfNoneMatch": Honoured("of a write, only `*`"),
-    "Metadata": Honoured("at most 2,048 bytes"),
-    "Tagging": Honoured("at most ten tags"),
-    "ChecksumAlgorithm": Honoured("a checksum must come with the body"),
-    "ChecksumType": Honoured(),
-    "ChecksumMode": Honoured(),
-    **{f"Checksum{name}": Honoured("verified") for name in _CHECKSUMS},
-    "ExpectedBucketOwner": Honoured("another account than this service's is AccessDenied"),
-    "ExpectedSourceBucketOwner": Honoured("another account than this service's is AccessDenied"),
+    **_honored("Bucket", "Key", "Body", "Prefix", "Delimiter", "EncodingType", "ContinuationToken", "MaxKeys"),
+    **_honored("UploadId", "PartNumber", "Range", "CopySource", "ContentLength", "ContentMD5"),
+    **_honored("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires"),
+    **_honored("ResponseCacheControl", "ResponseContentDisposition", "ResponseContentEncoding"),
+    **_honored("ResponseContentLanguage", "ResponseContentType", "ResponseExpires"),
+    **_honored("IfMatch", "IfModifiedSince", "IfUnmodifiedSince"),
+    **_honored("CopySourceIfMatch", "CopySourceIfModifiedSince"),
+    **_honored("CopySourceIfNoneMatch", "CopySourceIfUnmodifiedSince"),
+    "IfNoneMatch": Honored("of a write, only `*`"),
+    "Metadata": Honored("at most 2,048 bytes"),
+    "Tagging": Honored("at most ten tags"),
+    "ChecksumAlgorithm": Honored("a checksum must come with the body"),
+    "ChecksumType": Honored(),
+    "ChecksumMode": Honored(),
+    **{f"Checksum{name}": Honored("verified") for name in _CHECKSUMS},
+    "ExpectedBucketOwner": Honored("another account than this service's is AccessDenied"),
+    "ExpectedSourceBucketOwner": Honored("another account than this service's is AccessDenied"),
     "RequestPayer": _NO_COST,
     "ServerSideEncryption": Unencrypted(
         "replies repeat it, but tidemill encrypts nothing; refused if the setting `encryption` is `refuse`, except for"
@@ -95,8 +95,8 @@ _RULES = "ServerSideEncryptionConfiguration.Rules"
 OPERATIONS: Mapping[str, Rows] = {
     "CreateBucket": {
         "GrantWrite": _GRANT,
-        "CreateBucketConfiguration": Honoured(),
-        "CreateBucketConfiguration.LocationConstraint": Honoured("only the service's region, or none"),
+        "CreateBucketConfiguration": Honored(),
+        "CreateBucketConfiguration.LocationConstraint": Honored("only the service's region, or none"),
         "CreateBucketConfiguration.Location": _DIRECTORY_BUCKET,
         "CreateBucketConfiguration.Bucket": _DIRECTORY_BUCKET,
         "CreateBucketConfiguration.Tags": Refused("buckets have no tags; leave them out"),
@@ -114,9 +114,9 @@ OPERATIONS: Mapping[str, Rows] = {
     "DeleteBucketEncryption": {},
     "DeleteBucketPolicy": {},
     "PutBucketEncryption": {
-        "ServerSideEncryptionConfiguration": Honoured(),
-        _RULES: Honoured("exactly one; GetBucketEncryption shows it"),
-        f"{_RULES}[].ApplyServerSideEncryptionByDefault": Honoured(
+        "ServerSideEncryptionConfiguration": Honored(),
+        _RULES: Honored("exactly one; GetBucketEncryption shows it"),
+        f"{_RULES}[].ApplyServerSideEncryptionByDefault": Honored(
             "objects that are stored without a request to encrypt show it, also results of training and transform jobs"
         ),
         f"{_RULES}[].ApplyServerSideEncryptionByDefault.SSEAlgorithm": Unencrypted(
@@ -128,10 +128,10 @@ OPERATIONS: Mapping[str, Rows] = {
         f"{_RULES}[].BlockedEncryptionTypes": Refused(
             "no type of encryption can be blocked; leave it out, or deny it by a bucket policy"
         ),
-        "ContentMD5": Honoured(),
+        "ContentMD5": Honored(),
     },
     "PutBucketPolicy": {
-        "Policy": Honoured(
+        "Policy": Honored(
             "`Principal`: everyone, this account, its roles, users and sessions. `Condition`: StringEquals,"
             " StringNotEquals, StringLike and Null on `s3:x-amz-server-side-encryption` and"
             " `s3:x-amz-server-side-encryption-aws-kms-key-id`, Bool and Null on `aws:SecureTransport`. Anything else"
@@ -159,44 +159,44 @@ OPERATIONS: Mapping[str, Rows] = {
     "GetBucketWebsite": {},
     "GetObjectLockConfiguration": {},
     "GetPublicAccessBlock": {},
-    "ListBuckets": _honoured("MaxBuckets", "BucketRegion"),
+    "ListBuckets": _honored("MaxBuckets", "BucketRegion"),
     "CopyObject": {
-        **_honoured("MetadataDirective", "TaggingDirective"),
-        "ChecksumAlgorithm": Honoured("the copy gets this checksum"),
+        **_honored("MetadataDirective", "TaggingDirective"),
+        "ChecksumAlgorithm": Honored("the copy gets this checksum"),
         "AnnotationDirective": Recorded("objects have no annotations"),
     },
     "ListObjectVersions": {
-        **_honoured("KeyMarker"),
-        "VersionIdMarker": Honoured("only with KeyMarker; the one version of an object is `null`"),
+        **_honored("KeyMarker"),
+        "VersionIdMarker": Honored("only with KeyMarker; the one version of an object is `null`"),
     },
-    "ListObjects": _honoured("Marker"),
-    "ListObjectsV2": _honoured("FetchOwner", "StartAfter"),
+    "ListObjects": _honored("Marker"),
+    "ListObjectsV2": _honored("FetchOwner", "StartAfter"),
     "AbortMultipartUpload": {"IfMatchInitiatedTime": _DIRECTORY_BUCKET},
     "CompleteMultipartUpload": {
-        **_honoured("MultipartUpload", _PARTS, f"{_PARTS}[].ETag", f"{_PARTS}[].PartNumber", "MpuObjectSize"),
-        **_honoured(*(f"{_PARTS}[].Checksum{name}" for name in _CHECKSUMS)),
+        **_honored("MultipartUpload", _PARTS, f"{_PARTS}[].ETag", f"{_PARTS}[].PartNumber", "MpuObjectSize"),
+        **_honored(*(f"{_PARTS}[].Checksum{name}" for name in _CHECKSUMS)),
     },
-    "CreateMultipartUpload": {"ChecksumAlgorithm": Honoured("every part must carry this checksum")},
-    "ListMultipartUploads": _honoured("KeyMarker", "MaxUploads", "UploadIdMarker"),
-    "ListParts": _honoured("MaxParts", "PartNumberMarker"),
+    "CreateMultipartUpload": {"ChecksumAlgorithm": Honored("every part must carry this checksum")},
+    "ListMultipartUploads": _honored("KeyMarker", "MaxUploads", "UploadIdMarker"),
+    "ListParts": _honored("MaxParts", "PartNumberMarker"),
     "UploadPart": {},
-    "UploadPartCopy": _honoured("CopySourceRange"),
+    "UploadPartCopy": _honored("CopySourceRange"),
     "GetObject": {},
     "GetObjectAcl": {},
     "GetObjectAttributes": {
-        "ObjectAttributes": Honoured("parts are shown with their sizes, without their checksums"),
-        **_honoured("MaxParts", "PartNumberMarker"),
+        "ObjectAttributes": Honored("parts are shown with their sizes, without their checksums"),
+        **_honored("MaxParts", "PartNumberMarker"),
     },
     "HeadObject": {},
     "DeleteObject": {"IfMatchLastModifiedTime": _DIRECTORY_BUCKET, "IfMatchSize": _DIRECTORY_BUCKET},
     "DeleteObjectTagging": {},
     "DeleteObjects": {
-        **_honoured("Delete", "Delete.Objects", "Delete.Objects[].Key", "Delete.Objects[].ETag", "Delete.Quiet"),
-        "Delete.Objects[].VersionId": Honoured("`null`; another one is the NoSuchVersion error of its entry"),
+        **_honored("Delete", "Delete.Objects", "Delete.Objects[].Key", "Delete.Objects[].ETag", "Delete.Quiet"),
+        "Delete.Objects[].VersionId": Honored("`null`; another one is the NoSuchVersion error of its entry"),
         "Delete.Objects[].LastModifiedTime": _DIRECTORY_BUCKET,
         "Delete.Objects[].Size": _DIRECTORY_BUCKET,
     },
     "GetObjectTagging": {},
     "PutObject": {"WriteOffsetBytes": _DIRECTORY_BUCKET},
-    "PutObjectTagging": _honoured("Tagging.TagSet", "Tagging.TagSet[].Key", "Tagging.TagSet[].Value"),
+    "PutObjectTagging": _honored("Tagging.TagSet", "Tagging.TagSet[].Key", "Tagging.TagSet[].Value"),
 }

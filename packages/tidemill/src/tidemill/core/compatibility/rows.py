@@ -1,6 +1,6 @@
 """The kinds of rows in the compatibility table: the effect of one member, hyperparameter or argument.
 
-A row says one of four things: the service does what is requested (`Honoured`); it accepts and shows the value without
+A row says one of four things: the service does what is requested (`Honored`); it accepts and shows the value without
 effect (`Recorded`); it refuses the value with a reason (`Refused`); or an argument of the SDK is sent as a request
 member, whose own row decides (`Sent`).
 """
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Honoured", "Recorded", "Refused", "Row", "Rows", "Sent", "Unencrypted"]
+__all__ = ["Honored", "Recorded", "Refused", "Row", "Rows", "Sent", "Unencrypted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Honoured:
+class Honored:
     """The service does what the member requests.
 
     A structure that is honored needs rows for its members.
@@ -129,6 +129,6 @@ class Sent:
     service: str = "sagemaker"
 
 
-Row = Honoured | Recorded | Refused
+Row = Honored | Recorded | Refused
 Rows = Mapping[str, Row]
 """Rows by the path of the member, e.g. ``InputDataConfig[].ChannelName``."""

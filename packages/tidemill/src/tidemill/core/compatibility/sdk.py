@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Sent
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Sent
 
 __all__ = ["ARGUMENTS", "DISTRIBUTIONS", "Argument", "Arguments", "argument_refusal"]
 
@@ -11,22 +11,22 @@ Argument = Row | Sent
 Arguments = Mapping[str, Argument]
 
 
-def _honoured(*names: str) -> Arguments:
-    return {name: Honoured() for name in names}
+def _honored(*names: str) -> Arguments:
+    return {name: Honored() for name in names}
 
 
 def _sent(operation: str, arguments: Mapping[str, str]) -> Arguments:
     return {name: Sent(member, operation) for name, member in arguments.items()}
 
 
-_SESSION: Arguments = {"sagemaker_session": Honoured("None finds the service, and starts this user's own if need be")}
+_SESSION: Arguments = {"sagemaker_session": Honored("None finds the service, and starts this user's own if need be")}
 _TYPES: Arguments = {
     "initial_instance_count": Sent("ProductionVariants[].InitialInstanceCount", "CreateEndpointConfig"),
     "instance_type": Sent("ProductionVariants[].InstanceType", "CreateEndpointConfig"),
 }
-_CODE = _honoured("source_dir", "dependencies")
-_GIT: Arguments = {"git_config": Honoured("cloned when the object is created; AWS's SDK clones at each `fit`")}
-_ENDPOINT_TYPE = Honoured("`tensorflow-serving` or `python`")
+_CODE = _honored("source_dir", "dependencies")
+_GIT: Arguments = {"git_config": Honored("cloned when the object is created; AWS's SDK clones at each `fit`")}
+_ENDPOINT_TYPE = Honored("`tensorflow-serving` or `python`")
 
 DISTRIBUTIONS: Arguments = {
     "parameter_server": Sent("HyperParameters.sagemaker_parameter_server_enabled"),
@@ -38,17 +38,17 @@ DISTRIBUTIONS: Arguments = {
 """The kinds of the estimator's ``distribution``."""
 
 _ESTIMATOR: Arguments = {
-    **_honoured("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
+    **_honored("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
     **_CODE,
     **_GIT,
     **_SESSION,
-    "framework_version": Honoured("a version without an environment runs on the nearest one with a notice in the log"),
-    "py_version": Honoured(
+    "framework_version": Honored("a version without an environment runs on the nearest one with a notice in the log"),
+    "py_version": Honored(
         "Python 2 is refused, and so is a Python that the version does not run on. Default: `py3`, any that it runs on"
     ),
-    "script_mode": Honoured("the only mode; False is refused if it requests legacy mode"),
-    "model_dir": Honoured(),
-    "distribution": Honoured("the kinds have rows below; refused ones are refused at the call"),
+    "script_mode": Honored("the only mode; False is refused if it requests legacy mode"),
+    "model_dir": Honored(),
+    "distribution": Honored("the kinds have rows below; refused ones are refused at the call"),
     "compiler_config": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
     "container_log_level": Sent("HyperParameters.sagemaker_container_log_level"),
     "disable_profiler": Recorded("there is no profiler"),
@@ -90,7 +90,7 @@ _ESTIMATOR: Arguments = {
             "rules": "DebugRuleConfigurations",
         },
     ),
-    "**earlier": Honoured("the first SDK's names of these arguments, e.g. train_instance_type"),
+    "**earlier": Honored("the first SDK's names of these arguments, e.g. train_instance_type"),
     **{
         name: Refused(f"belongs to legacy mode, which ended with TensorFlow 1.12. In script mode {instead}")
         for name, instead in LEGACY_MODE.items()
@@ -98,7 +98,7 @@ _ESTIMATOR: Arguments = {
 }
 
 _MODEL: Arguments = {
-    **_honoured("name", "predictor_cls"),
+    **_honored("name", "predictor_cls"),
     **_SESSION,
     **_sent(
         "CreateModel",
@@ -114,14 +114,14 @@ _MODEL: Arguments = {
 }
 
 _PREDICTOR: Arguments = {
-    **_honoured("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
+    **_honored("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
     **_SESSION,
-    "endpoint": Honoured("earlier name of endpoint_name"),
+    "endpoint": Honored("earlier name of endpoint_name"),
 }
 
 _PREDICT: Arguments = {
-    "data": Honoured(),
-    "initial_args": Honoured("further members of InvokeEndpoint, whose rows decide"),
+    "data": Honored(),
+    "initial_args": Honored("further members of InvokeEndpoint, whose rows decide"),
     **{
         name: Sent(member, "InvokeEndpoint", "sagemaker-runtime")
         for name, member in {
@@ -134,8 +134,8 @@ _PREDICT: Arguments = {
 }
 
 _PREDICT_LATER: Arguments = {
-    "data": Honoured("uploaded"),
-    "initial_args": Honoured("further members of InvokeEndpointAsync, whose rows decide"),
+    "data": Honored("uploaded"),
+    "initial_args": Honored("further members of InvokeEndpointAsync, whose rows decide"),
     "input_path": Sent("InputLocation", "InvokeEndpointAsync", "sagemaker-runtime"),
     "inference_id": Sent("InferenceId", "InvokeEndpointAsync", "sagemaker-runtime"),
 }
@@ -157,7 +157,7 @@ _INPUT: Arguments = _sent(
 
 _DEPLOY_MODEL: Arguments = {
     **_TYPES,
-    **_honoured("serializer", "deserializer", "endpoint_name", "wait"),
+    **_honored("serializer", "deserializer", "endpoint_name", "wait"),
     "update_endpoint": Sent("EndpointConfigName", "UpdateEndpoint"),
     **_sent(
         "CreateEndpointConfig",
@@ -190,7 +190,7 @@ _UPDATE_ENDPOINT: Arguments = {
             "data_capture_config_dict": "DataCaptureConfig",
         },
     ),
-    **_honoured("wait"),
+    **_honored("wait"),
     "accelerator_type": Recorded("AWS no longer offers these accelerators; a warning says so"),
 }
 
@@ -213,7 +213,7 @@ _TRANSFORMER: Arguments = _sent(
 )
 
 _TRANSFORM: Arguments = {
-    **_honoured("job_name", "wait", "logs"),
+    **_honored("job_name", "wait", "logs"),
     **_sent(
         "CreateTransformJob",
         {
@@ -232,25 +232,25 @@ _TRANSFORM: Arguments = {
     "batch_data_capture_config": Refused("is not supported: transform jobs capture nothing; leave it out"),
 }
 
-_CLIENTS: Arguments = _honoured("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
+_CLIENTS: Arguments = _honored("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
 
 _SESSION_METHODS: Mapping[str, Arguments] = {
-    "adopt": _honoured("session"),
-    "delete_endpoint": _honoured("endpoint_name"),
-    "delete_endpoint_config": _honoured("endpoint_config_name"),
-    "delete_model": _honoured("model_name"),
-    "describe_training_job": _honoured("job_name"),
-    "download_data": _honoured("path", "bucket", "key_prefix"),
-    "ensure_bucket": _honoured("bucket"),
-    "expand_role": _honoured("role"),
-    "read_s3_file": _honoured("bucket", "key_prefix"),
-    "stop_training_job": _honoured("job_name"),
+    "adopt": _honored("session"),
+    "delete_endpoint": _honored("endpoint_name"),
+    "delete_endpoint_config": _honored("endpoint_config_name"),
+    "delete_model": _honored("model_name"),
+    "describe_training_job": _honored("job_name"),
+    "download_data": _honored("path", "bucket", "key_prefix"),
+    "ensure_bucket": _honored("bucket"),
+    "expand_role": _honored("role"),
+    "read_s3_file": _honored("bucket", "key_prefix"),
+    "stop_training_job": _honored("job_name"),
     "upload_data": {
-        **_honoured("path", "bucket", "key_prefix", "callback"),
-        "extra_args": Honoured("further members of PutObject, whose rows decide"),
+        **_honored("path", "bucket", "key_prefix", "callback"),
+        "extra_args": Honored("further members of PutObject, whose rows decide"),
     },
     "upload_string_as_file_body": {
-        **_honoured("body", "bucket", "key"),
+        **_honored("body", "bucket", "key"),
         "kms_key": Sent("SSEKMSKeyId", "PutObject", "s3"),
     },
 }
@@ -265,55 +265,55 @@ _DESERIALIZER_CLASSES = (
 )
 
 _SERIALIZERS: Mapping[str, Arguments] = {
-    **{name: _honoured("content_type") for name in _SERIALIZER_CLASSES},
-    **{f"{name}.serialize": _honoured("data") for name in _SERIALIZER_CLASSES},
-    **{name: _honoured("accept") for name in _DESERIALIZER_CLASSES},
+    **{name: _honored("content_type") for name in _SERIALIZER_CLASSES},
+    **{f"{name}.serialize": _honored("data") for name in _SERIALIZER_CLASSES},
+    **{name: _honored("accept") for name in _DESERIALIZER_CLASSES},
     **{
         f"{name}.deserialize": {
-            "stream": Honoured(),
+            "stream": Honored(),
             "content_type": Recorded("the deserializer is chosen by the caller; AWS's SDK ignores it as well"),
         }
         for name in _DESERIALIZER_CLASSES
     },
-    "BaseSerializer.serialize": _honoured("data"),
-    "SimpleBaseSerializer": _honoured("content_type"),
-    "BaseDeserializer.deserialize": _honoured("stream", "content_type"),
-    "SimpleBaseDeserializer": _honoured("accept"),
-    "NumpySerializer": _honoured("dtype", "content_type"),
-    "NumpyDeserializer": _honoured("dtype", "accept", "allow_pickle"),
-    "NumpyDeserializer.deserialize": _honoured("stream", "content_type"),
-    "StreamDeserializer.deserialize": _honoured("stream", "content_type"),
-    "CSVDeserializer": _honoured("encoding", "accept"),
-    "StringDeserializer": _honoured("encoding", "accept"),
+    "BaseSerializer.serialize": _honored("data"),
+    "SimpleBaseSerializer": _honored("content_type"),
+    "BaseDeserializer.deserialize": _honored("stream", "content_type"),
+    "SimpleBaseDeserializer": _honored("accept"),
+    "NumpySerializer": _honored("dtype", "content_type"),
+    "NumpyDeserializer": _honored("dtype", "accept", "allow_pickle"),
+    "NumpyDeserializer.deserialize": _honored("stream", "content_type"),
+    "StreamDeserializer.deserialize": _honored("stream", "content_type"),
+    "CSVDeserializer": _honored("encoding", "accept"),
+    "StringDeserializer": _honored("encoding", "accept"),
 }
 
 ARGUMENTS: Mapping[str, Arguments] = {
     "TensorFlow": _ESTIMATOR,
     "TensorFlow.fit": {
-        **_honoured("wait", "logs", "job_name", "run_tensorboard_locally"),
-        "inputs": Honoured("S3 URIs, `file://PATH`, TrainingInput"),
+        **_honored("wait", "logs", "job_name", "run_tensorboard_locally"),
+        "inputs": Honored("S3 URIs, `file://PATH`, TrainingInput"),
         "experiment_config": Sent("ExperimentConfig"),
     },
-    "TensorFlow.set_hyperparameters": _honoured("**hyperparameters"),
+    "TensorFlow.set_hyperparameters": _honored("**hyperparameters"),
     "TensorFlow.attach": {
-        "training_job_name": Honoured(),
+        "training_job_name": Honored(),
         **_SESSION,
         "model_channel_name": Recorded("the channel is recognized by its content"),
     },
     "TensorFlow.create_model": {
         "role": Sent("ExecutionRoleArn", "CreateModel"),
-        "entry_point": Honoured(),
+        "entry_point": Honored(),
         **_CODE,
         "endpoint_type": _ENDPOINT_TYPE,
-        "**arguments": Honoured("as of TensorFlowModel"),
+        "**arguments": Honored("as of TensorFlowModel"),
     },
     "TensorFlow.deploy": {
         **_TYPES,
-        **_honoured("model_name", "entry_point"),
+        **_honored("model_name", "entry_point"),
         **_CODE,
         "env": Sent("PrimaryContainer.Environment", "CreateModel"),
         "endpoint_type": _ENDPOINT_TYPE,
-        "**arguments": Honoured("as of Model.deploy"),
+        "**arguments": Honored("as of Model.deploy"),
     },
     "TensorFlow.transformer": {
         **_TRANSFORMER,
@@ -321,8 +321,8 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "role": Sent("ExecutionRoleArn", "CreateModel"),
         "vpc_config_override": Sent("VpcConfig", "CreateModel"),
         "enable_network_isolation": Sent("EnableNetworkIsolation", "CreateModel"),
-        "entry_point": Honoured(),
-        "model_name": Honoured(),
+        "entry_point": Honored(),
+        "model_name": Honored(),
     },
     "InstanceGroup": {
         "instance_group_name": Sent("ResourceConfig.InstanceGroups[].InstanceGroupName"),
@@ -341,10 +341,10 @@ ARGUMENTS: Mapping[str, Arguments] = {
     },
     "s3_input": _INPUT,
     "ShuffleConfig": {"seed": Sent("InputDataConfig[].ShuffleConfig.Seed")},
-    "TrainingJob": _honoured("session", "name"),
-    "TrainingJob.wait": _honoured("logs"),
+    "TrainingJob": _honored("session", "name"),
+    "TrainingJob.wait": _honored("logs"),
     "Model": _MODEL,
-    "Model.container": _honoured("instance_type"),
+    "Model.container": _honored("instance_type"),
     "Model.create": {
         "instance_type": Recorded("selects the image of a model without one; every type is this machine"),
         "tags": Sent("Tags", "CreateModel"),
@@ -355,34 +355,34 @@ ARGUMENTS: Mapping[str, Arguments] = {
         **_TRANSFORMER,
         **_SESSION,
         "model_name": Sent("ModelName", "CreateTransformJob"),
-        "base_transform_job_name": Honoured(),
+        "base_transform_job_name": Honored(),
     },
-    "Transformer.attach": {"transform_job_name": Honoured(), **_SESSION},
+    "Transformer.attach": {"transform_job_name": Honored(), **_SESSION},
     "Transformer.transform": _TRANSFORM,
-    "Transformer.wait": _honoured("logs"),
-    "Transformer.stop_transform_job": _honoured("wait"),
-    "TransformJob": _honoured("session", "name"),
-    "TransformJob.wait": _honoured("logs"),
+    "Transformer.wait": _honored("logs"),
+    "Transformer.stop_transform_job": _honored("wait"),
+    "TransformJob": _honored("session", "name"),
+    "TransformJob.wait": _honored("logs"),
     "TensorFlowModel": {
         **_MODEL,
         **_CODE,
         **_GIT,
-        "entry_point": Honoured("handlers; they become `code/inference.py` of the archive"),
-        "framework_version": Honoured("endpoints run on 2.21, with a notice in the log for any other version"),
+        "entry_point": Honored("handlers; they become `code/inference.py` of the archive"),
+        "framework_version": Honored("endpoints run on 2.21, with a notice in the log for any other version"),
         "endpoint_type": _ENDPOINT_TYPE,
-        "py_version": Honoured("of the kind `python`"),
+        "py_version": Honored("of the kind `python`"),
         "container_log_level": Recorded("it is the log level of nginx, which the server does not use"),
-        "code_location": Honoured(),
-        "image": Honoured("earlier name of image_uri"),
-        "model_server_workers": Honoured("processes that run the handlers"),
+        "code_location": Honored(),
+        "image": Honored("earlier name of image_uri"),
+        "model_server_workers": Honored("processes that run the handlers"),
     },
-    "TensorFlowModel.container": _honoured("instance_type"),
-    "TensorFlowModel.use_code": _honoured("code"),
+    "TensorFlowModel.container": _honored("instance_type"),
+    "TensorFlowModel.use_code": _honored("code"),
     "Predictor": _PREDICTOR,
     "Predictor.predict": _PREDICT,
-    "Predictor.delete_endpoint": _honoured("delete_endpoint_config"),
+    "Predictor.delete_endpoint": _honored("delete_endpoint_config"),
     "Predictor.update_endpoint": _UPDATE_ENDPOINT,
-    "Predictor.deserialize": _honoured("reply"),
+    "Predictor.deserialize": _honored("reply"),
     "AsyncInferenceConfig": _sent(
         "CreateEndpointConfig",
         {
@@ -395,14 +395,14 @@ ARGUMENTS: Mapping[str, Arguments] = {
             "failure_path": "AsyncInferenceConfig.OutputConfig.S3FailurePath",
         },
     ),
-    "WaiterConfig": _honoured("max_attempts", "delay"),
-    "AsyncPredictor": _honoured("predictor", "name"),
-    "AsyncPredictor.predict": {**_PREDICT_LATER, "waiter_config": Honoured()},
+    "WaiterConfig": _honored("max_attempts", "delay"),
+    "AsyncPredictor": _honored("predictor", "name"),
+    "AsyncPredictor.predict": {**_PREDICT_LATER, "waiter_config": Honored()},
     "AsyncPredictor.predict_async": _PREDICT_LATER,
     "AsyncPredictor.update_endpoint": _UPDATE_ENDPOINT,
-    "AsyncPredictor.delete_endpoint": _honoured("delete_endpoint_config"),
-    "AsyncInferenceResponse": _honoured("predictor_async", "output_path", "failure_path"),
-    "AsyncInferenceResponse.get_result": _honoured("waiter_config"),
+    "AsyncPredictor.delete_endpoint": _honored("delete_endpoint_config"),
+    "AsyncInferenceResponse": _honored("predictor_async", "output_path", "failure_path"),
+    "AsyncInferenceResponse.get_result": _honored("waiter_config"),
     "ServerlessInferenceConfig": _sent(
         "CreateEndpointConfig",
         {
@@ -426,14 +426,14 @@ ARGUMENTS: Mapping[str, Arguments] = {
         ),
         **_SESSION,
     },
-    "DataCaptureConfig.to_request": _honoured("session"),
+    "DataCaptureConfig.to_request": _honored("session"),
     "TensorFlowPredictor": {
         **_PREDICTOR,
-        **_honoured("model_name", "model_version"),
+        **_honored("model_name", "model_version"),
         "component_name": Refused("is not supported: endpoints have production variants; use target_variant"),
     },
-    "TensorFlowPredictor.classify": _honoured("data"),
-    "TensorFlowPredictor.regress": _honoured("data"),
+    "TensorFlowPredictor.classify": _honored("data"),
+    "TensorFlowPredictor.regress": _honored("data"),
     "Session": _CLIENTS,
     **{f"Session.{method}": arguments for method, arguments in _SESSION_METHODS.items()},
     "LocalSession": _CLIENTS,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honoured, Recorded, Refused, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 __all__ = ["OPERATIONS"]
 
@@ -13,65 +13,65 @@ _FILTERED = (
 )
 
 _INPUT: Rows = {
-    "TransformInput": Honoured(),
-    "TransformInput.DataSource": Honoured(),
-    "TransformInput.DataSource.S3DataSource": Honoured(),
-    "TransformInput.DataSource.S3DataSource.S3DataType": Honoured(only=("S3Prefix", "ManifestFile")),
-    "TransformInput.DataSource.S3DataSource.S3Uri": Honoured(),
-    "TransformInput.ContentType": Honoured(),
-    "TransformInput.CompressionType": Honoured(),
-    "TransformInput.SplitType": Honoured(
+    "TransformInput": Honored(),
+    "TransformInput.DataSource": Honored(),
+    "TransformInput.DataSource.S3DataSource": Honored(),
+    "TransformInput.DataSource.S3DataSource.S3DataType": Honored(only=("S3Prefix", "ManifestFile")),
+    "TransformInput.DataSource.S3DataSource.S3Uri": Honored(),
+    "TransformInput.ContentType": Honored(),
+    "TransformInput.CompressionType": Honored(),
+    "TransformInput.SplitType": Honored(
         "empty lines are skipped. With SingleRecord, a request has the payload of one RecordIO or TFRecord record;"
         " otherwise it has whole records with their framing"
     ),
 }
 
 _OUTPUT: Rows = {
-    "TransformOutput": Honoured(),
-    "TransformOutput.S3OutputPath": Honoured("its bucket must exist in the service's own S3"),
-    "TransformOutput.Accept": Honoured(),
-    "TransformOutput.AssembleWith": Honoured("Line: a line feed follows the answer to each request"),
+    "TransformOutput": Honored(),
+    "TransformOutput.S3OutputPath": Honored("its bucket must exist in the service's own S3"),
+    "TransformOutput.Accept": Honored(),
+    "TransformOutput.AssembleWith": Honored("Line: a line feed follows the answer to each request"),
     "TransformOutput.KmsKeyId": _KEY,
 }
 
 _CREATE: Rows = {
-    "TransformJobName": Honoured(),
-    "ModelName": Honoured("a model of Mode MultiModel is refused. Its ExecutionRoleArn selects the policy of the job"),
-    "MaxConcurrentTransforms": Honoured("1 if it is not given or 0; its product with MaxPayloadInMB is at most 100 MB"),
-    "ModelClientConfig": Honoured(),
-    "ModelClientConfig.InvocationsTimeoutInSeconds": Honoured("also the limit of user code in the server"),
-    "ModelClientConfig.InvocationsMaxRetries": Honoured(
+    "TransformJobName": Honored(),
+    "ModelName": Honored("a model of Mode MultiModel is refused. Its ExecutionRoleArn selects the policy of the job"),
+    "MaxConcurrentTransforms": Honored("1 if it is not given or 0; its product with MaxPayloadInMB is at most 100 MB"),
+    "ModelClientConfig": Honored(),
+    "ModelClientConfig.InvocationsTimeoutInSeconds": Honored("also the limit of user code in the server"),
+    "ModelClientConfig.InvocationsMaxRetries": Honored(
         "a request is retried after status 429 or 5xx, and if the server does not answer"
     ),
-    "MaxPayloadInMB": Honoured("6 if it is not given; 0 means 100, with a Content-Length"),
-    "BatchStrategy": Honoured("MultiRecord if it is not given; with SplitType None an object is one record"),
-    "Environment": Honoured("added to the model's; names that the service sets (`SM_*`, AWS keys) are refused"),
+    "MaxPayloadInMB": Honored("6 if it is not given; 0 means 100, with a Content-Length"),
+    "BatchStrategy": Honored("MultiRecord if it is not given; with SplitType None an object is one record"),
+    "Environment": Honored("added to the model's; names that the service sets (`SM_*`, AWS keys) are refused"),
     **_INPUT,
     **_OUTPUT,
     "DataCaptureConfig": Refused("requests and answers of transform jobs are not captured; leave it out"),
-    "TransformResources": Honoured(),
-    "TransformResources.InstanceType": Honoured(
+    "TransformResources": Honored(),
+    "TransformResources.InstanceType": Honored(
         "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else a server"
         " may use the whole machine"
     ),
-    "TransformResources.InstanceCount": Honoured("1 to 8 servers; each free server takes the next object"),
+    "TransformResources.InstanceCount": Honored("1 to 8 servers; each free server takes the next object"),
     "TransformResources.VolumeKmsKeyId": _KEY,
     "TransformResources.TransformAmiVersion": Recorded("there are no machine images"),
-    "DataProcessing": Honoured(),
-    "DataProcessing.InputFilter": Honoured(_FILTERED),
-    "DataProcessing.OutputFilter": Honoured(_FILTERED),
-    "DataProcessing.JoinSource": Honoured(
+    "DataProcessing": Honored(),
+    "DataProcessing.InputFilter": Honored(_FILTERED),
+    "DataProcessing.OutputFilter": Honored(_FILTERED),
+    "DataProcessing.JoinSource": Honored(
         "records and answers must have the same format, CSV or JSON; if a request has several records, the answer must"
         " have one line for each"
     ),
-    "Tags": Honoured(),
-    "Tags[].Key": Honoured(),
-    "Tags[].Value": Honoured(),
+    "Tags": Honored(),
+    "Tags[].Key": Honored(),
+    "Tags[].Value": Honored(),
     "ExperimentConfig": Recorded("there is no list of experiments"),
 }
 
 _LIST: Rows = {
-    name: Honoured()
+    name: Honored()
     for name in (
         "CreationTimeAfter",
         "CreationTimeBefore",
@@ -86,7 +86,7 @@ _LIST: Rows = {
     )
 }
 
-_NAME: Mapping[str, Row] = {"TransformJobName": Honoured()}
+_NAME: Mapping[str, Row] = {"TransformJobName": Honored()}
 
 OPERATIONS: Mapping[str, Rows] = {
     "CreateTransformJob": _CREATE,

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tidemill.core.compatibility import Honoured, Refused, Row, Unencrypted, row_of
+from tidemill.core.compatibility import Honored, Refused, Row, Unencrypted, row_of
 from tidemill.errors import AwsError
 from tidemill.wire.protocols.shapes import Functions, fold
 from tidemill.wire.protocols.shapes import Path as ShapePath
@@ -266,11 +266,11 @@ class _Refusals:
             row = row_of(self.service, self.operation, _render_shape_path((*at, name)))
             if self.refuses_encryption and isinstance(row, Unencrypted):
                 row = row.strict
-            refusable = row if isinstance(row, Refused) or (isinstance(row, Honoured) and row.only) else None
+            refusable = row if isinstance(row, Refused) or (isinstance(row, Honored) and row.only) else None
             if refusable is not None or deeper is not None:
                 shown = name if self.service == "s3" else _shown_name(name)
                 sensitive = bool(shape.members[name].metadata.get("sensitive"))
-                accepted = row.only if isinstance(row, Honoured) else ()
+                accepted = row.only if isinstance(row, Honored) else ()
                 entries[name] = (refusable, accepted, deeper, shown, sensitive)
         if not entries:
             return None

@@ -210,7 +210,7 @@ def _spans(plan: Plan, partition: int, rank: int, readings: Sequence[float]) -> 
     yield ActivitySpan(partition, rank, "wait", "", -1, -1, last, done)
 
 
-_COLOURS = {"forward": "good", "backward": "thread_state_running", "forward and backward": "rail_animation"}
+_COLORS = {"forward": "good", "backward": "thread_state_running", "forward and backward": "rail_animation"}
 _ROWS = {"compute": 0, "wait": 1, "send": 2}
 
 
@@ -229,7 +229,7 @@ def _events(steps: Sequence[RecordedStep]) -> Iterator[dict[str, Any]]:
                 "cat": span.what,
                 "ts": span.begin_s * 1e6,
                 "dur": max(0.0, span.end_s - span.begin_s) * 1e6,
-                **({"cname": _COLOURS[span.kind]} if span.what == "compute" else {}),
+                **({"cname": _COLORS[span.kind]} if span.what == "compute" else {}),
                 "args": {
                     "partition": span.partition,
                     "level": span.level,
