@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -84,6 +85,7 @@ def test_a_listener_without_the_secret_is_not_accepted_as_the_instance():
 def test_only_a_peer_with_the_secret_can_start_a_command(instance):
     _, listener, addresses = instance
     ports = [port_of(SECRET, "algo-2", number) for number in range(NUM_PORTS)]
+    stranger = replace(addresses, secret=secrets.token_bytes(32))
     strangers = 0
     for port in ports:
         try:
@@ -93,7 +95,7 @@ def test_only_a_peer_with_the_secret_can_start_a_command(instance):
         with raw:
             strangers += 1
             with pytest.raises((ValueError, OSError)):
-                ask(raw, secret=secrets.token_bytes(32), host="algo-2")
+                ask(stranger.secured(raw, server=False), secret=stranger.secret, host="algo-2")
     assert strangers >= 1
     connection = call(addresses, "algo-2")
     assert connection is not None

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,9 +85,11 @@ def serve(models: Path, tmp_path_factory: pytest.TempPathFactory, server_process
         return running.start()
 
     yield start
+    alive = [running for running in started if running.process.poll() is None]
+    for running in alive:  # all at once: each accepts connections for a second more
+        running.process.send_signal(signal.SIGTERM)
+    assert [running.wait() for running in alive] == [0] * len(alive), [running.log for running in alive]
     for running in started:
-        if running.process.poll() is None:
-            assert running.terminate() == 0, running.log
         running.process.stdout.close()
 
 

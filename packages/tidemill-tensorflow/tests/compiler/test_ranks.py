@@ -148,7 +148,7 @@ def _ended(*commands: list[str], cache: Path | None = None) -> list[tuple[str, s
         for each in commands
     ]
     try:
-        ended = [process.communicate(timeout=300) for process in processes]
+        ended = [process.communicate(timeout=900) for process in processes]
         assert not any(process.returncode for process in processes), ended
     finally:
         for process in processes:
