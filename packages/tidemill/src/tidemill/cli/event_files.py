@@ -117,18 +117,21 @@ class EventFiles:
     def _copy_live(self) -> None:
         for instance in self._running_instances():
             for relative in _event_files(instance.ml):
-                try:
-                    fd = open_beneath(instance.ml, relative)
-                except OSError:
-                    continue  # removed or replaced in the meantime
-                with os.fdopen(fd, "rb") as file:
-                    status = os.fstat(fd)
-                    stamp = status.st_ino, status.st_size, status.st_mtime_ns
-                    if self._copied.get(relative) != stamp:
-                        begin = self._begin(relative, status.st_size)
-                        file.seek(begin)
-                        self._write(relative, file, begin=begin)
-                        self._copied[relative] = stamp
+                self._copy_live_file(instance.ml, relative)
+
+    def _copy_live_file(self, ml: Path, relative: str) -> None:
+        try:
+            fd = open_beneath(ml, relative)
+        except OSError:
+            return  # removed or replaced in the meantime
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns
+            if self._copied.get(relative) != stamp:
+                begin = self._begin(relative, status.st_size)
+                file.seek(begin)
+                self._write(relative, file, begin=begin)
+                self._copied[relative] = stamp
 
     def _running_instances(self) -> list[InstanceDirectory]:
         own = self._service.own
@@ -147,14 +150,17 @@ class EventFiles:
                     continue
                 raise
             with tarfile.open(fileobj=body, mode="r|gz") as archive:
-                for member in archive:
-                    relative = f"{directory}/{member.name.removeprefix('./')}"
-                    if member.isfile() and _MARK in PurePosixPath(relative).name and _is_path(relative):
-                        begin = self._begin(relative, member.size)
-                        content: Any = archive.extractfile(member)
-                        content.read(begin)
-                        self._write(relative, content, begin=begin)
-                        self._copied[relative] = member.size
+                self._copy_members(archive, directory)
+
+    def _copy_members(self, archive: tarfile.TarFile, directory: str) -> None:
+        for member in archive:
+            relative = f"{directory}/{member.name.removeprefix('./')}"
+            if member.isfile() and _MARK in PurePosixPath(relative).name and _is_path(relative):
+                begin = self._begin(relative, member.size)
+                content: Any = archive.extractfile(member)
+                content.read(begin)
+                self._write(relative, content, begin=begin)
+                self._copied[relative] = member.size
 
     def _begin(self, relative: str, size_bytes: int) -> int:
         """Return the first byte of a file to copy: event files only grow, so the rest is already copied."""
@@ -184,9 +190,8 @@ def _event_files(ml: Path) -> Iterator[str]:
         except OSError:
             continue  # the script has removed or replaced it
         try:
-            for entry in walk(fd, max_path_bytes=KEY_MAX_BYTES, on_error=lambda error: None):
-                if _MARK in entry.name and not entry.is_directory:
-                    yield f"{top}/{entry.path}"
+            entries = walk(fd, max_path_bytes=KEY_MAX_BYTES, on_error=lambda error: None)
+            yield from (f"{top}/{each.path}" for each in entries if _MARK in each.name and not each.is_directory)
         finally:
             os.close(fd)
 

@@ -53,9 +53,10 @@ def tensorboard(
     with tempfile.TemporaryDirectory(prefix="tidemill-tensorboard-") as directory:
         found = [EventFiles(service, name, Path(directory) / name) for name in dict.fromkeys(jobs)]
         for each in found:
-            if not each.look():
-                if each.has_ended:
-                    raise CommandFailed(each.nothing)
+            is_there = each.look()
+            if not is_there and each.has_ended:
+                raise CommandFailed(each.nothing)
+            if not is_there:
                 typer.echo(each.nothing_yet, err=True)
         _serve(environment, Path(directory), found, port=port)
 

@@ -160,18 +160,17 @@ def in_order(items: Iterable[Result | Callable[[], Result]]) -> Iterator[Result]
     Raises:
         Exception: The exception of the first call that failed.
     """
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="remote-s3") as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(item) if callable(item) else _done(item))
-                if len(waiting) >= _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="remote-s3")
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(item) if callable(item) else _done(item))
+            if len(waiting) >= _AHEAD:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _done(value: Result) -> Future[Result]:

@@ -43,10 +43,10 @@ def known_state_directories(environments_dir: Path) -> tuple[Path, ...]:
         Absolute paths, which need not exist.
     """
     found = []
+    files: list[Path] = []
     with contextlib.suppress(OSError):
-        for file in sorted(environments_dir.glob(f"{_PREFIX}*")):
-            with contextlib.suppress(OSError):
-                path = Path(os.fsdecode(file.read_bytes()))
-                if path.is_absolute():
-                    found.append(path)
-    return tuple(found)
+        files = sorted(environments_dir.glob(f"{_PREFIX}*"))
+    for file in files:
+        with contextlib.suppress(OSError):
+            found.append(Path(os.fsdecode(file.read_bytes())))
+    return tuple(path for path in found if path.is_absolute())

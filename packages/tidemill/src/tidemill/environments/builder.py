@@ -240,22 +240,22 @@ class Environments:
         Raises:
             EnvironmentBuildError: No environment has that key.
         """
-        for environment in self.built():
-            if environment.key == key:
-                built, below = Built(environment.prefix), [Built(each) for each in environment.shared_layers]
-                with contextlib.ExitStack() as locks:
-                    for layer in below:  # first, as for building, so that no environment is built on it meanwhile
-                        locks.enter_context(layer.locked(poll=lambda: None))
-                    with built.locked(poll=lambda: None):
-                        built.clear()
-                    Overlays(self._directory / "overlays").remove_above(key)
-                    used = {each for other in self.built() for each in other.shared_layers}
-                    for layer in below:
-                        if layer.directory not in used:
-                            layer.clear()
-                return
-        had = ", ".join(f"{each.key} ({each.name})" for each in self.built()) or "none"
-        raise EnvironmentBuildError(f"there is no environment with key {key!r}; built are: {had}")
+        environments = self.built()
+        environment = next((each for each in environments if each.key == key), None)
+        if environment is None:
+            had = ", ".join(f"{each.key} ({each.name})" for each in environments) or "none"
+            raise EnvironmentBuildError(f"there is no environment with key {key!r}; built are: {had}")
+        built, below = Built(environment.prefix), [Built(each) for each in environment.shared_layers]
+        with contextlib.ExitStack() as locks:
+            for layer in below:  # first, as for building, so that no environment is built on it meanwhile
+                locks.enter_context(layer.locked(poll=lambda: None))
+            with built.locked(poll=lambda: None):
+                built.clear()
+            Overlays(self._directory / "overlays").remove_above(key)
+            used = {each for other in self.built() for each in other.shared_layers}
+            for layer in below:
+                if layer.directory not in used:
+                    layer.clear()
 
     @contextlib.contextmanager
     def _shared_layer(

@@ -61,9 +61,10 @@ def namespace_init(root: int) -> int | None:
     """
     for pid in descendants(root):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith("NSpid:") and line.split()[-1] == "1" and len(line.split()) > 2:
-                    return pid
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            ids = next((line.split() for line in lines if line.startswith("NSpid:")), ["NSpid:"])
+            if len(ids) > 2 and ids[-1] == "1":
+                return pid
     return None
 
 

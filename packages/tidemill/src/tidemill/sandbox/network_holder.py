@@ -97,17 +97,15 @@ class _Netlink:
         first = b""
         while True:
             data = self._socket.recv(1 << 16)
-            place = 0
-            while place + 16 <= len(data):
-                size, kind_of_answer = struct.unpack_from("=IH", data, place)
-                message = data[place : place + size]
-                if kind_of_answer == _ERROR:
-                    number = -struct.unpack_from("=i", message, 16)[0]
-                    if number:
-                        raise OSError(number, f"{what}: {os.strerror(number)}")
+            while len(data) >= 16:
+                size, kind_of_answer = struct.unpack_from("=IH", data)
+                number = -struct.unpack_from("=i", data, 16)[0] if kind_of_answer == _ERROR else 0
+                if number:
+                    raise OSError(number, f"{what}: {os.strerror(number)}")
+                if kind_of_answer == _ERROR:  # the end of an answer without an error
                     return first
-                first = first or message
-                place += (size + 3) & ~3
+                first = first or data[:size]
+                data = data[(size + 3) & ~3 :]
 
     def close(self) -> None:
         self._socket.close()
@@ -259,10 +257,14 @@ def _accept(listener: socket.socket, service: list[Any]) -> None:
                 threading.Thread(target=_carry, args=(source, target), daemon=True).start()
         except (OSError, RuntimeError):
             # The service is down, or no thread can be started: the client sees a closed connection, and retries.
-            for end in ends:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
+            _close(ends)
+
+
+def _close(ends: list[socket.socket]) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:

@@ -35,8 +35,7 @@ def handed_over(file: Path, socket_path: str, *, copied: Callable[[int], None]) 
         with contextlib.suppress(OSError):
             connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             if _connect(connection, socket_path):
-                with file.open("rb", buffering=0) as content:
-                    socket.send_fds(connection, [GREETING], [content.fileno()])
+                _send(connection, file)
                 ticket = _ticket(connection, copied)
         yield ticket
 
@@ -50,6 +49,11 @@ def _connect(connection: socket.socket, path: str) -> bool:
     connection.connect(path)
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
+
+
+def _send(connection: socket.socket, file: Path) -> None:
+    with file.open("rb", buffering=0) as content:
+        socket.send_fds(connection, [GREETING], [content.fileno()])
 
 
 def _ticket(connection: socket.socket, copied: Callable[[int], None]) -> str | None:

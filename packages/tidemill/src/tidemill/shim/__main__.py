@@ -141,12 +141,16 @@ def _write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
             directory.write_exit(ended)
         except OSError:
             _write_traceback()
-            for own in (directory.tmp, directory.home, directory.views, directory.ml):
-                with contextlib.suppress(OSError):
-                    remove_tree(own)
+            _make_room(directory)
             time.sleep(min(1.0, 0.01 * 2**place))
         else:
             return
+
+
+def _make_room(directory: InstanceDirectory) -> None:
+    for own in (directory.tmp, directory.home, directory.views, directory.ml):
+        with contextlib.suppress(OSError):
+            remove_tree(own)
 
 
 def _write_traceback() -> None:

@@ -127,9 +127,7 @@ def _fetch(source: ObjectFile, origin: RemoteObject, fd: int, transfers: Transfe
             for piece in pieces:
                 check()
                 digest.update(piece)
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
+                _write(fd, piece)
     except RemoteFault as fault:
         raise ClientFailure(f"{source.uri}: {fault}") from fault
     if digest.hexdigest() != source.sha256:
@@ -137,3 +135,9 @@ def _fetch(source: ObjectFile, origin: RemoteObject, fd: int, transfers: Transfe
             f"{source.uri} is damaged: what {origin.uri} has does not match the object's checksum. Put it again"
         )
     os.fsync(fd)
+
+
+def _write(fd: int, piece: bytes) -> None:
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -8,7 +8,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -170,12 +170,19 @@ def link_object(source: ObjectFile, target: Path, *, place: str, check: Callable
     _make_linkable(source.file, uri=source.uri, size_bytes=source.size_bytes, group=os.getgid())
     try:
         os.link(source.file, target)
-    except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-        raise clash(source.uri, place) from error
     except OSError as error:
-        if error.errno not in _NOT_LINKABLE:
-            raise _key_error(error, source.uri, place) from error
-        copy_object(source, target, place=place, check=check)
+        _copy_unlinkable(error, source, target, place=place, check=check)
+
+
+def _copy_unlinkable(
+    error: OSError, source: ObjectFile, target: Path, *, place: str, check: Callable[[], None]
+) -> None:
+    """Copy an object because ``error`` says that it cannot be linked; raise if it cannot be copied there either."""
+    if isinstance(error, FileExistsError | IsADirectoryError | NotADirectoryError):
+        raise clash(source.uri, place) from error
+    if error.errno not in _NOT_LINKABLE:
+        raise _key_error(error, source.uri, place) from error
+    copy_object(source, target, place=place, check=check)
 
 
 def link_channel(
@@ -195,24 +202,24 @@ def link_channel(
     """
     group = os.getgid()
     with _Folders(directory, place=place) as folders:
-        for batch in batches:
-            check()
-            for uri, name, file, size_bytes, sha256 in batch:
-                start = name.rfind("/") + 1
-                last, fd = name[start:], folders.open(name[:start], uri)
-                if not last and not size_bytes:  # as S3 consoles create folders
-                    continue
-                _check_segments((last,), uri)
-                _make_linkable(file, uri=uri, size_bytes=size_bytes, group=group)
-                try:
-                    os.link(file, last, dst_dir_fd=fd)
-                except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-                    raise clash(uri, place) from error
-                except OSError as error:
-                    if error.errno not in _NOT_LINKABLE:
-                        raise _key_error(error, uri, place) from error
-                    source = ObjectFile(uri=uri, name=name, file=file, size_bytes=size_bytes, sha256=sha256)
-                    copy_object(source, directory / name, place=place, check=check)
+        for uri, name, file, size_bytes, sha256 in _checked(batches, check):
+            start = name.rfind("/") + 1
+            last, fd = name[start:], folders.open(name[:start], uri)
+            if not last and not size_bytes:  # as S3 consoles create folders
+                continue
+            _check_segments((last,), uri)
+            _make_linkable(file, uri=uri, size_bytes=size_bytes, group=group)
+            try:
+                os.link(file, last, dst_dir_fd=fd)
+            except OSError as error:
+                source = ObjectFile(uri=uri, name=name, file=file, size_bytes=size_bytes, sha256=sha256)
+                _copy_unlinkable(error, source, directory / name, place=place, check=check)
+
+
+def _checked(batches: Iterable[Sequence[FileRow]], check: Callable[[], None]) -> Iterator[FileRow]:
+    for batch in batches:
+        check()
+        yield from batch
 
 
 class _Folders:

@@ -74,11 +74,7 @@ def pack(
             return None  # before there is a file: an empty directory needs no space
         make_directory(target.parent)
         with target.open("wb") as file:
-            with _Sink(file) as sink:
-                writer = _Gzip(sink, _PackProgress(place, top, note))
-                with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", writer), format=tarfile.PAX_FORMAT) as archive:
-                    count = _add_directory(archive, top, place, note)
-                writer.finish()
+            sink, count = _write_archive(file, top, place, note)
             file.flush()
             os.fsync(file.fileno())
         sync_directory(target.parent)
@@ -93,6 +89,16 @@ def pack(
         target.unlink()
         return None
     return Artifact(size_bytes=sink.size_bytes, sha256=sink.sha256.hexdigest(), md5=sink.md5.hexdigest())
+
+
+def _write_archive(file: IO[bytes], top: int, place: str, note: Callable[[str], None]) -> "tuple[_Sink, int]":
+    """Pack the directory ``top``; return what has counted and digested the bytes, and the number of entries."""
+    with _Sink(file) as sink:
+        writer = _Gzip(sink, _PackProgress(place, top, note))
+        with tarfile.open(mode="w|", fileobj=cast("IO[bytes]", writer), format=tarfile.PAX_FORMAT) as archive:
+            count = _add_directory(archive, top, place, note)
+        writer.finish()
+    return sink, count
 
 
 class _Gzip:

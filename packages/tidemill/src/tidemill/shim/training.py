@@ -290,8 +290,8 @@ def _artifacts(session: InstanceSession, trained: _Trained) -> tuple[dict[str, A
         else:
             if made:
                 artifacts[name] = made
-                if name == "model" and spec.ref.instance_index:
-                    session.log.note(_UNPUBLISHED.format(host=spec.hosts[spec.ref.instance_index], place=place))
+            if made and name == "model" and spec.ref.instance_index:
+                session.log.note(_UNPUBLISHED.format(host=spec.hosts[spec.ref.instance_index], place=place))
     if failure:
         artifacts.pop("model", None)
     return artifacts, failure

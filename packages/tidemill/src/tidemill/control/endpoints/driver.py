@@ -215,13 +215,14 @@ class EndpointDriver:
     async def _bring_up(self, key: str, endpoint: Endpoint, starting: Deployment) -> None:
         """Start a deployment; promote it when all its instances answer, or roll back if one cannot."""
         kept = {each.key for each in endpoint.serving.instances} if endpoint.serving else set()
-        for variant in starting.variants:
-            for instance in variant.instances:
-                if instance.key not in kept and not instance.ready:
-                    failure = await self._warmed(key, endpoint, variant, instance, starting.limit_s)
-                    if failure:
-                        await self._give_up(key, failure)
-                        return
+        every = [(variant, instance) for variant in starting.variants for instance in variant.instances]
+        for variant, instance in every:
+            if instance.key in kept or instance.ready:
+                continue
+            failure = await self._warmed(key, endpoint, variant, instance, starting.limit_s)
+            if failure:
+                await self._give_up(key, failure)
+                return
         now = self._endpoint(key)
         if now is None or now.starting is None:
             return

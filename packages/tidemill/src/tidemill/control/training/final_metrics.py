@@ -54,12 +54,9 @@ async def find_metrics(
             contextlib.aclosing(search_metrics(directory, expressions, order="latest", cpu_s=cpu_s)) as pieces,
         ):
             async for piece in pieces:
-                for number, (times, values) in piece.found.items():
-                    metrics[number] = FinalMetric(names[number], values[-1], times[-1])
-                for number, text in piece.texts.items():
-                    faults[number] = f"metric {names[number]!r} has the value {text[:_SHOWN]!r}"
-                for number, reason in piece.given_up.items():
-                    faults[number] = f"metric {names[number]!r} has no value: {reason}"
+                metrics |= {n: FinalMetric(names[n], values[-1], at[-1]) for n, (at, values) in piece.found.items()}
+                faults |= {n: f"metric {names[n]!r} has the value {t[:_SHOWN]!r}" for n, t in piece.texts.items()}
+                faults |= {n: f"metric {names[n]!r} has no value: {why}" for n, why in piece.given_up.items()}
     except TimeoutError:
         missing = names.keys() - metrics.keys() - faults.keys()
         faults |= {n: f"metric {names[n]!r} has no value: the search took more than {wall_s:g} s" for n in missing}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidemill.control.resources import TRAINING_JOB
-from tidemill.control.training.metric_process import Cursor, search_metrics
+from tidemill.control.training.metric_process import Cursor, Piece, search_metrics
 from tidemill.control.training.plan import TRAINING_LOG_GROUP
 from tidemill.core.segments import stream_directory
 from tidemill.core.training import TrainingJob
@@ -170,15 +170,18 @@ class _Series:
             search = search_metrics(self._directory, self._expressions, order="forward", cursor=self._cursor)
             async with contextlib.aclosing(search) as pieces:
                 async for piece in pieces:
-                    for number, (times, values) in piece.found.items():
-                        points = self.points[number][1]
-                        points.times_ms.extend(times)
-                        points.values.extend(values)
-                    # No message here: the driver reports it in the job's last StatusMessage.
-                    for number in piece.given_up:
-                        del self._expressions[number]
-                    self._cursor = piece.cursor
+                    self._add(piece)
             self._read_bytes = stored_bytes
+
+    def _add(self, piece: Piece) -> None:
+        for number, (times, values) in piece.found.items():
+            points = self.points[number][1]
+            points.times_ms.extend(times)
+            points.values.extend(values)
+        # No message here: the driver reports it in the job's last StatusMessage.
+        for number in piece.given_up:
+            del self._expressions[number]
+        self._cursor = piece.cursor
 
 
 def _definitions(job: TrainingJob) -> Sequence[Mapping[str, str]]:

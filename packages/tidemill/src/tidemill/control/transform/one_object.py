@@ -7,7 +7,6 @@ depends on the size of requests and answers, not on the size of the object.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -73,20 +72,20 @@ class ObjectTransform:
             ObjectFailed: A record has no result.
         """
         in_flight: deque[asyncio.Task[bytes]] = deque()
-        with ExitStack() as stack:
-            stack.callback(self._cancel, in_flight)
-            try:
-                async for payload in self._payloads():
-                    while self._room.locked() and in_flight:
-                        yield await self._next_result(in_flight)
-                    await self._room.acquire()
-                    in_flight.append(asyncio.create_task(self._transform(payload)))
-                    while in_flight and in_flight[0].done():
-                        yield await self._next_result(in_flight)
-                while in_flight:
+        try:
+            async for payload in self._payloads():
+                while self._room.locked() and in_flight:
                     yield await self._next_result(in_flight)
-            except BadObject as error:
-                raise ObjectFailed(f"ClientError: {self._uri}: {error}") from error
+                await self._room.acquire()
+                in_flight.append(asyncio.create_task(self._transform(payload)))
+                while in_flight and in_flight[0].done():
+                    yield await self._next_result(in_flight)
+            while in_flight:
+                yield await self._next_result(in_flight)
+        except BadObject as error:
+            raise ObjectFailed(f"ClientError: {self._uri}: {error}") from error
+        finally:
+            self._cancel(in_flight)
 
     async def _next_result(self, in_flight: "deque[asyncio.Task[bytes]]") -> bytes:
         """Wait for the result of the oldest request, and release its place for another request."""

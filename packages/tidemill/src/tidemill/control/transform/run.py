@@ -83,10 +83,10 @@ class TransformRun:
         waiting = iter(self.inputs)
         try:
             async with asyncio.TaskGroup() as workers:
-                for server in self.servers:
-                    room = asyncio.Semaphore(self.job.max_concurrent)
-                    for _ in range(self.job.max_concurrent):
-                        workers.create_task(self._work(waiting, server, room))
+                most = self.job.max_concurrent
+                rooms = [(server, asyncio.Semaphore(most)) for server in self.servers]
+                for server, room in (each for each in rooms for _ in range(most)):
+                    workers.create_task(self._work(waiting, server, room))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         return self.transformed

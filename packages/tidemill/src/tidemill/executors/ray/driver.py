@@ -185,13 +185,13 @@ def release(job_id: str) -> None:
     Args:
         job_id: Hexadecimal id of the job.
     """
-    for named in ray.util.list_named_actors(all_namespaces=False):
-        if named.startswith(f"{job_id}/"):
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                actor = ray.get_actor(named)
-                with contextlib.suppress(ray.exceptions.RayError):
-                    ray.get(actor.clean.remote(), timeout=_KILL_S)
-                ray.kill(actor)
+    actors = [name for name in ray.util.list_named_actors(all_namespaces=False) if name.startswith(f"{job_id}/")]
+    for name in actors:
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            actor = ray.get_actor(name)
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(actor.clean.remote(), timeout=_KILL_S)
+            ray.kill(actor)
     for group in placement_group_table().values():
         if group["name"].startswith(f"{job_id}/") and group["state"] != "REMOVED":
             remove_placement_group(get_placement_group(group["name"]))

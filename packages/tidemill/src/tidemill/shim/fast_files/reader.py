@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import closing
@@ -246,23 +246,31 @@ class BlockReader:
         self._fetch(run.number, run.entry, run.first, run.end)
 
     def _fetch(self, number: int, entry: RemoteObject, first: int, end: int) -> None:
-        began_s, block, data = time.monotonic(), first, bytearray()
-        end_byte = min(end * BLOCK_BYTES, entry.size_bytes)
+        began_s, block = time.monotonic(), first
         try:
-            body = RemoteBody(entry, self._transfers).pieces(BLOCK_BYTES, start=first * BLOCK_BYTES, end=end_byte)
-            with closing(body):
-                for piece in body:
-                    data += piece
-                    while len(data) >= BLOCK_BYTES or (data and block * BLOCK_BYTES + len(data) == end_byte):
-                        self._came(number, block, bytes(memoryview(data)[:BLOCK_BYTES]), began_s)
-                        del data[:BLOCK_BYTES]
-                        block += 1
+            with closing(self._received(entry, first, end)) as blocks:
+                for data in blocks:
+                    self._came(number, block, data, began_s)
+                    block += 1
         except BaseException as error:  # noqa: BLE001 - it must reach those who wait, whatever it is
             # The traceback would keep the bytes that have come and the connection for as long as the fault is known.
             error.__cause__ = error.__context__ = error.__traceback__ = None
             self._faults[number] = (time.monotonic(), error)
             for missing in range(block, end):
                 self._take(number, missing).set_exception(error)
+
+    def _received(self, entry: RemoteObject, first: int, end: int) -> Generator[bytes]:
+        """Yield the blocks from ``first`` to ``end`` as they come."""
+        end_byte, data = min(end * BLOCK_BYTES, entry.size_bytes), bytearray()
+        body = RemoteBody(entry, self._transfers).pieces(BLOCK_BYTES, start=first * BLOCK_BYTES, end=end_byte)
+        with closing(body):
+            for piece in body:
+                data += piece
+                while len(data) >= BLOCK_BYTES:
+                    yield bytes(memoryview(data)[:BLOCK_BYTES])
+                    del data[:BLOCK_BYTES]
+        if data:
+            yield bytes(data)
 
     def _came(self, number: int, block: int, data: bytes, began_s: float) -> None:
         at_s, _ = self._faults.get(number, (began_s, None))

@@ -85,9 +85,7 @@ class Prefetched:
         error: Exception | None = None
         try:
             with closing(self._body.pieces(_PIECE_BYTES)) as pieces:
-                for piece in pieces:
-                    if not self._hand_over(piece):
-                        return
+                all(map(self._hand_over, pieces))  # until no more are wanted
         except TransfersClosed:
             return
         except Exception as fault:  # noqa: BLE001 - raised by the next read

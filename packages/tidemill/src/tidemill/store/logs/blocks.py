@@ -18,17 +18,15 @@ def blocks(directory: Path, begin: LogPosition) -> Iterator[tuple[bytes, LogPosi
 
     Args:
         directory: Of the stream.
-        begin: Position where a line begins; ``Position(0, 0)`` is the first line.
+        begin: Position where a line begins; ``LogPosition(0, 0)`` is the first line.
     """
     for number in segments_of(directory):
         if number < begin.segment:
             continue
         with SegmentFile(segment_path(directory, number)) as file:
             place = begin.offset if number == begin.segment else 0
-            while place < file.end:
-                block = _lines_from(file, place)
-                if not block:  # cut by a writer that came back
-                    break
+            # There is no block where a writer that came back has cut the file.
+            while place < file.end and (block := _lines_from(file, place)):
                 place += len(block)
                 yield block, LogPosition(number, place)
 

@@ -218,14 +218,18 @@ class LogReader:
     def last_event_ms(self) -> int | None:
         """Time of the last event. Damaged lines have no time; 0 if all of them are damaged."""
         latest_ms = None
+        for line in self._lines_backward():
+            time_ms = time_of(line)
+            if time_ms is not None:
+                return time_ms
+            latest_ms = 0
+        return latest_ms
+
+    def _lines_backward(self) -> Iterator[bytes]:
         for number in reversed(segments_of(self._directory)):
             with SegmentFile(segment_path(self._directory, number)) as file:
                 for _, line in file.lines_before(file.end):
-                    time_ms = time_of(line)
-                    if time_ms is not None:
-                        return time_ms
-                    latest_ms = 0
-        return latest_ms
+                    yield line
 
     def stored_bytes(self) -> int:
         """Size of the stream on disk."""
@@ -378,10 +382,10 @@ class LogStreams:
         """Return the sorted names of all groups that have streams."""
         with self._lock, os.scandir(self._root) as entries:
             for entry in entries:
-                if entry.name not in self._groups and entry.is_dir():
-                    name = _group_of(Path(entry.path))
-                    if name is not None:
-                        self._groups[entry.name] = name
+                is_new = entry.name not in self._groups and entry.is_dir()
+                name = _group_of(Path(entry.path)) if is_new else None
+                if name is not None:
+                    self._groups[entry.name] = name
             return sorted(self._groups.values())
 
     def describe_group(self, group: str) -> LogGroup:

@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -91,20 +91,13 @@ class RemoteBucket:
         uri = str(S3Uri(self.name, key))
         entry = RemoteObject(uri=uri, name=key, size_bytes=whole_bytes, etag="", remote=self._pattern)
         end = whole_bytes if size_bytes is None else offset + size_bytes
-        piece = bytearray()
         try:
             with contextlib.closing(RemoteBody(entry, self._transfers).pieces(_MIB, start=offset, end=end)) as received:
-                for part in received:
-                    piece += part
-                    if len(piece) >= _MIB:
-                        yield bytes(piece)
-                        piece.clear()
+                yield from _gathered(received, _MIB)
         except RemoteFault as fault:
             if fault.is_gone:
                 raise ContentMissing(f"it was removed or replaced there: {fault.reason}") from fault
             raise self._unavailable(f"reading {key}", fault.reason, fault.status) from fault
-        if piece:
-            yield bytes(piece)
 
     def close(self) -> None:
         """End all reads."""
@@ -140,12 +133,11 @@ class RemoteBucket:
                 return {"PartNumber": number, "ETag": sent["ETag"]}
 
             try:
-                with ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="upload") as pool:
-                    try:
-                        parts = list(pool.map(send, range(1, math.ceil(size_bytes / part_bytes) + 1)))
-                    except BaseException:
-                        pool.shutdown(cancel_futures=True)
-                        raise
+                pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="upload")
+                try:
+                    parts = list(pool.map(send, range(1, math.ceil(size_bytes / part_bytes) + 1)))
+                finally:
+                    pool.shutdown(cancel_futures=True)
                 self._complete(client, upload, parts, size_bytes)
             except BaseException:
                 with contextlib.suppress(Exception):  # the clean-up removes the remaining parts
@@ -171,9 +163,8 @@ class RemoteBucket:
         with self._asked(f"removing parts of {key}") as client:
             try:
                 found = client.list_multipart_uploads(Bucket=self.name, Prefix=key).get("Uploads", ())
-                for each in found:
-                    if each["Key"] == key:
-                        client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=each["UploadId"])
+                for upload_id in [each["UploadId"] for each in found if each["Key"] == key]:
+                    client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload_id)
             except ClientError as error:
                 # Not every store or policy allows this; then the lifecycle rules of the bucket must remove the parts.
                 if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) >= 500:
@@ -223,6 +214,18 @@ class BucketUnavailable(ServiceUnavailable):
         self.reason = reason
         self.advice = advice
         self.refused = refused
+
+
+def _gathered(parts: Iterable[bytes], least_bytes: int) -> Iterator[bytes]:
+    """Join parts to pieces of at least ``least_bytes``, except the last one."""
+    piece = bytearray()
+    for part in parts:
+        piece += part
+        if len(piece) >= least_bytes:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
 
 
 def _read(file: Path, offset: int, size_bytes: int) -> bytes:

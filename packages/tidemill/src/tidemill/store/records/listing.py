@@ -95,9 +95,10 @@ class Listing:
         with connection.execute(statement, parameters) as rows:
             for row in rows:
                 looked_at += 1
-                if self._matches(row):
-                    if len(names) == self._query.limit:
-                        return names, last
+                fits = self._matches(row)
+                if fits and len(names) == self._query.limit:
+                    return names, last
+                if fits:
                     names.append(row.name)
                 last = self._key_of(row)
         return names, last if looked_at == scan_max_rows else None

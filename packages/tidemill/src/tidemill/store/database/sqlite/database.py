@@ -239,15 +239,12 @@ def _check_file(path: Path) -> None:
         if file.read(len(_HEADER)) != _HEADER:
             raise corrupt_file(path, "it is not an SQLite database")
     try:
-        raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
-        try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)) as raw:
             raw.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            if path.stat().st_size <= QUICK_CHECK_MAX_BYTES:
-                (result,) = raw.execute("PRAGMA quick_check(1)").fetchone()
-                if result != "ok":
-                    raise corrupt_file(path, result)
-        finally:
-            raw.close()
+            is_small = path.stat().st_size <= QUICK_CHECK_MAX_BYTES
+            (result,) = raw.execute("PRAGMA quick_check(1)").fetchone() if is_small else ("ok",)
+            if result != "ok":
+                raise corrupt_file(path, result)
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: damage in the schema
         raise corrupt_file(path, str(error)) from error
 
