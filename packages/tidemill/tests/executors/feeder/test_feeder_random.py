@@ -19,11 +19,11 @@ from pathlib import Path
 from tidemill.core.clock import SystemClock
 from tidemill.instance.spec import ChannelSpec
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.shim.feeder import Feeder
+from tidemill.shim.feeder import PipeFeeder
 
 spec = ChannelSpec(objects=(), input_mode="Pipe", **json.loads(sys.argv[2]))
 directory = InstanceDirectory(Path(sys.argv[1]))
-feeder = Feeder(directory, [spec], log=print, clock=SystemClock())
+feeder = PipeFeeder(directory, [spec], log=print, clock=SystemClock())
 print("ready", flush=True)
 with feeder.running() as start:
     start()
