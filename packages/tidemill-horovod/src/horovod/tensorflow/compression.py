@@ -16,12 +16,21 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Any, Any]:
-        """Return the tensor to send, and the context for `decompress`."""
+        """Return the tensor to send, and the context for `decompress`.
+
+        Args:
+            tensor: Any shape and dtype.
+        """
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: Tensor, context: Any) -> Tensor:
-        """Return the received tensor in its original form."""
+        """Return the received tensor in its original form.
+
+        Args:
+            tensor: The received tensor.
+            context: What `compress` returned beside the tensor.
+        """
         raise NotImplementedError
 
 
@@ -30,12 +39,21 @@ class NoneCompressor(Compressor):
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Any, Any]:
-        """Return the tensor to send, and the context for `decompress`."""
+        """Return the tensor to send, and the context for `decompress`.
+
+        Args:
+            tensor: Any shape and dtype.
+        """
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Tensor, context: Any) -> Tensor:
-        """Return the received tensor."""
+        """Return the received tensor.
+
+        Args:
+            tensor: The received tensor.
+            context: None.
+        """
         del context
         return tensor
 
@@ -45,12 +63,21 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Any, Any]:
-        """Return the tensor to send, and the context for `decompress`."""
+        """Return the tensor to send, and the context for `decompress`.
+
+        Args:
+            tensor: Floats become float16; other dtypes stay.
+        """
         return (tf.cast(tensor, tf.float16) if tensor.dtype.is_floating else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor: Tensor, context: Any) -> Tensor:
-        """Return the tensor in its original precision."""
+        """Return the tensor in its original precision.
+
+        Args:
+            tensor: The received tensor.
+            context: The original dtype.
+        """
         return tf.cast(tensor, context)
 
 

@@ -41,7 +41,12 @@ class Distribution:
     """Variables whose gradients are not reduced."""
 
     def reduce(self, gradients: Sequence[Gradient | None], variables: Sequence[Variable]) -> list[Gradient | None]:
-        """Return the reduced gradients, in the order of `variables`; those of `local` variables are not reduced."""
+        """Return the reduced gradients, in the order of `variables`; those of `local` variables are not reduced.
+
+        Args:
+            gradients: Tensors, IndexedSlices or None.
+            variables: One for each gradient.
+        """
         local = {id(tensorflow_variable(one)) for one in self.local}
         places = {place for place, variable in enumerate(variables) if id(tensorflow_variable(variable)) in local}
         return self.reduction.reduce(gradients, local=frozenset(places))
@@ -56,6 +61,15 @@ class Distribution:
         """Call `apply` with the reduced gradients: immediately, or after every `passes` calls.
 
         As in Horovod, `iterations`, the optimizer's counter, also counts the calls without an update.
+
+        Args:
+            gradients: Tensors, IndexedSlices or None.
+            variables: One for each gradient.
+            apply: Gets the reduced gradients.
+            iterations: The optimizer's counter, a scalar variable.
+
+        Returns:
+            What `apply` returned, or the result of a call without an update.
         """
         if self.aggregation is None:
             return apply(self.reduce(gradients, variables))

@@ -224,5 +224,9 @@ def members_of(function: str, process_set: ProcessSet | None) -> list[int] | Non
 
 
 def find_process_set(process_set_id: int) -> ProcessSet | None:
-    """Return the set with this id; 0 is the set of all ranks. None if there is no such set."""
+    """Return the set with this id; 0 is the set of all ranks. None if there is no such set.
+
+    Args:
+        process_set_id: Id, as `ProcessSet.process_set_id`.
+    """
     return global_process_set if process_set_id == 0 else _sets.get(process_set_id)

@@ -133,6 +133,10 @@ def _assign(
 
 
 def tensorflow_variable(variable: Variable) -> Variable:
-    """Return the `tf.Variable` that a variable of Keras 3 contains; other variables themselves."""
+    """Return the `tf.Variable` that a variable of Keras 3 contains; other variables themselves.
+
+    Args:
+        variable: Of Keras 3, tf_keras or TensorFlow.
+    """
     inner = getattr(variable, "value", None)
     return variable if isinstance(variable, tf.Variable) or not isinstance(inner, tf.Variable) else inner

@@ -325,7 +325,12 @@ def reference(info: ObjectInfo, *, name: str) -> ObjectReference:
 
 
 def channel_config(channel: Mapping[str, Any], *, job_mode: str) -> dict[str, str]:
-    """Return the entry of a channel in ``inputdataconfig.json``."""
+    """Return the entry of a channel in ``inputdataconfig.json``.
+
+    Args:
+        channel: A member of InputDataConfig.
+        job_mode: Input mode of the job, for channels without one.
+    """
     config = {
         "TrainingInputMode": channel.get("InputMode") or job_mode,
         "S3DistributionType": channel["DataSource"]["S3DataSource"].get("S3DataDistributionType", "FullyReplicated"),

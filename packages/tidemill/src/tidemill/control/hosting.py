@@ -246,11 +246,20 @@ class Hosting:
         return record
 
     def get(self, kind: str, name: str) -> Resource:
-        """Return a model or configuration. Raises as `record`."""
+        """Return a model or configuration. Raises as `record`.
+
+        Args:
+            kind: `MODEL` or `ENDPOINT_CONFIG`.
+            name: Name of the resource.
+        """
         return Resource.from_document(self.record(kind, name).document)
 
     def endpoint(self, name: str) -> Endpoint:
-        """Return an endpoint. Raises as `record`."""
+        """Return an endpoint. Raises as `record`.
+
+        Args:
+            name: Name of the endpoint.
+        """
         endpoint = self._cache.get(name)
         if endpoint is None:
             raise self._missing(ENDPOINT, name)

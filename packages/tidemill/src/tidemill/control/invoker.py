@@ -133,7 +133,15 @@ class Invoker:
         self._closed = False
 
     async def get(self, path: str, *, timeout_s: float) -> Answer:
-        """Send a GET request. Return and raise as `send`."""
+        """Send a GET request. Return and raise as `send`.
+
+        Args:
+            path: Path of the model's server.
+            timeout_s: Longest wait in seconds.
+
+        Returns:
+            The answer.
+        """
         head = f"GET {path} HTTP/1.1\r\nhost: endpoint\r\n\r\n"
         return await self._send(head.encode(), timeout_s=timeout_s)
 

@@ -154,7 +154,15 @@ class KmsKeys:
         return found
 
     async def create(self, *, description: str, policy: str) -> KmsKey:
-        """Create a key with a random id."""
+        """Create a key with a random id.
+
+        Args:
+            description: Shown by DescribeKey.
+            policy: JSON text; empty for the default.
+
+        Returns:
+            The new key.
+        """
         arn, now_ms = self._arn(str(uuid.uuid4())), self._clock.now_ms()
         key = KmsKey(arn=arn, description=description, policy=policy, created_ms=now_ms)
         await self._records.insert(_key_record(key))

@@ -39,19 +39,34 @@ class Slots:
         return max(0, self._capacity() - self._taken)
 
     def try_take(self, count: int, *, gpus: int = 0) -> bool:
-        """Reserve slots if enough are free and no job waits; return whether they were reserved."""
+        """Reserve slots if enough are free and no job waits; return whether they were reserved.
+
+        Args:
+            count: Number of instances.
+            gpus: GPUs of all instances together.
+        """
         if self._waiting or not self._fits(count, gpus):
             return False
         self.force(count, gpus=gpus)
         return True
 
     def force(self, count: int, *, gpus: int = 0) -> None:
-        """Reserve slots for instances that are already running, after a restart of the service."""
+        """Reserve slots for instances that are already running, after a restart of the service.
+
+        Args:
+            count: Number of instances.
+            gpus: GPUs of all instances together.
+        """
         self._taken += count
         self._gpus_taken += gpus
 
     async def take(self, count: int, *, gpus: int = 0) -> None:
-        """Wait for slots and take them. A cancelled call leaves the queue and holds no slots."""
+        """Wait for slots and take them. A cancelled call leaves the queue and holds no slots.
+
+        Args:
+            count: Number of instances.
+            gpus: GPUs of all instances together.
+        """
         place = _QueuePlace(count, gpus, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         self._grant()
@@ -66,7 +81,12 @@ class Slots:
             raise
 
     def release(self, count: int, *, gpus: int = 0) -> None:
-        """Give slots back, and grant them to waiting jobs."""
+        """Give slots back, and grant them to waiting jobs.
+
+        Args:
+            count: Number of instances.
+            gpus: GPUs of all instances together.
+        """
         self._taken -= count
         self._gpus_taken -= gpus
         self._grant()

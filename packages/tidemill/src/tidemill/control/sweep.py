@@ -91,6 +91,9 @@ async def clean_up(leftovers: Iterable[Leftover]) -> None:
     """Remove the files of leftovers one by one. A failure is logged, and ends nothing but the clean-up of that job.
 
     A leftover that could not be removed is found again at the next start of the service.
+
+    Args:
+        leftovers: Jobs whose files remain.
     """
     for leftover in leftovers:
         try:

@@ -125,7 +125,14 @@ class TargetModels:
 
 
 def model_name(archive: ObjectReference) -> str:
-    """Return the name under which a server loads an archive; new content of the same key is a different model."""
+    """Return the name under which a server loads an archive; new content of the same key is a different model.
+
+    Args:
+        archive: The object with the archive.
+
+    Returns:
+        32 hexadecimal digits.
+    """
     return hashlib.sha256(f"{archive.uri}\0{archive.content_id}".encode()).hexdigest()[:32]
 
 

@@ -52,12 +52,20 @@ class UserKeys:
         self._clock = clock
 
     def get(self, access_key_id: str) -> UserKey | None:
-        """Return a key, or None if it does not exist or was deleted."""
+        """Return a key, or None if it does not exist or was deleted.
+
+        Args:
+            access_key_id: Id of the key.
+        """
         record = self._records.get(_KEY, access_key_id)
         return None if record is None else _key(record)
 
     def keys_of(self, user: str) -> list[UserKey]:
-        """Return the keys of a user, the oldest first; none if there is no such user."""
+        """Return the keys of a user, the oldest first; none if there is no such user.
+
+        Args:
+            user: Name of the user.
+        """
         record = self._records.get(_USER, user)
         ids: list[str] = [] if record is None else record.document["keys"]
         return [key for each in ids if (key := self.get(each)) is not None]
@@ -129,7 +137,11 @@ class UserKeys:
 
 
 def user_arn(user: str) -> str:
-    """Return the ARN of a user."""
+    """Return the ARN of a user.
+
+    Args:
+        user: Name of the user.
+    """
     return f"arn:aws:iam::{ACCOUNT_ID}:user/{user}"
 
 

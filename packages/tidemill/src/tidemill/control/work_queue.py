@@ -37,7 +37,11 @@ class WorkQueue:
         self._jobs: dict[str, set[str]] = {}
 
     def wake(self, key: str) -> None:
-        """Make the task of ``key`` look again; start the task if it is not running."""
+        """Make the task of ``key`` look again; start the task if it is not running.
+
+        Args:
+            key: Name of a job, or key of an endpoint.
+        """
         if key in self._wakes:
             self._wakes[key].set()
             return
@@ -45,19 +49,34 @@ class WorkQueue:
         self._tasks[key] = asyncio.create_task(self._run(key), name=f"{self._kind} {key}")
 
     def listen(self, job_id: str, key: str) -> None:
-        """Wake ``key`` on each report of an instance of ``job_id``, until the task of ``key`` ends."""
+        """Wake ``key`` on each report of an instance of ``job_id``, until the task of ``key`` ends.
+
+        Args:
+            job_id: Id of a job.
+            key: Name of a job, or key of an endpoint.
+        """
         self._keys[job_id] = key
         self._jobs.setdefault(key, set()).add(job_id)
 
     def changed(self, ref: InstanceRef) -> bool:
-        """Wake the key that listens to an instance. Return whether any key listens to it."""
+        """Wake the key that listens to an instance. Return whether any key listens to it.
+
+        Args:
+            ref: The attempt.
+        """
         key = self._keys.get(ref.job_id)
         if key is not None:
             self.wake(key)
         return key is not None
 
     async def wait(self, key: str, *others: asyncio.Future[Any], timeout_s: float) -> None:
-        """Wait until ``key`` is woken, one of ``others`` is done, or ``timeout_s`` has passed."""
+        """Wait until ``key`` is woken, one of ``others`` is done, or ``timeout_s`` has passed.
+
+        Args:
+            key: Name of a job, or key of an endpoint.
+            *others: Futures; they are not cancelled.
+            timeout_s: Longest wait in seconds.
+        """
         woken = asyncio.create_task(self._wakes[key].wait())
         try:
             await asyncio.wait({woken, *others}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -119,11 +138,19 @@ class JobDriver(ABC, Generic[J]):
             await asyncio.sleep(0)  # lets the task take its place in the queue before the next one
 
     def wake(self, name: str) -> None:
-        """Reconcile a job that was created or changed."""
+        """Reconcile a job that was created or changed.
+
+        Args:
+            name: Name of the job.
+        """
         self._queue.wake(name)
 
     def changed(self, ref: InstanceRef) -> bool:
-        """Reconcile the job of an instance whose state changed. Return whether the instance is one of these jobs'."""
+        """Reconcile the job of an instance whose state changed. Return whether the instance is one of these jobs'.
+
+        Args:
+            ref: The attempt.
+        """
         return self._queue.changed(ref)
 
     async def close(self) -> None:

@@ -62,7 +62,12 @@ def start_in_background(
 
 
 def service_command(settings: Settings, *, ready_fd: int) -> list[str]:
-    """Return the command line of a service in the foreground, with absolute paths."""
+    """Return the command line of a service in the foreground, with absolute paths.
+
+    Args:
+        settings: Settings of the service.
+        ready_fd: Descriptor on which the service reports that it answers.
+    """
     # -P: a file in the caller's directory must not shadow a module of the service.
     return [
         *(sys.executable, "-P", "-m", "tidemill.cli", "up", "--foreground"),
@@ -93,7 +98,12 @@ def end_service(record: ServiceRecord, *, timeout_s: float = END_TIMEOUT_S) -> N
 
 
 def wait_for_end(process: ProcessId, *, timeout_s: float) -> bool:
-    """Wait until a process has ended, without polling; return whether it has."""
+    """Wait until a process has ended, without polling; return whether it has.
+
+    Args:
+        process: The process.
+        timeout_s: Longest wait in seconds.
+    """
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:

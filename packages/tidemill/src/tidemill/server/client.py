@@ -8,7 +8,11 @@ __all__ = ["boto_session"]
 
 
 def boto_session(connection: ServiceConnection) -> Any:
-    """Return a boto3 session whose clients use only ``connection``. The call imports boto3."""
+    """Return a boto3 session whose clients use only ``connection``. The call imports boto3.
+
+    Args:
+        connection: Address and keys of a service on this machine.
+    """
     from tidemill.sdk.boto import loopback_session
 
     return loopback_session(

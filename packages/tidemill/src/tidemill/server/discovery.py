@@ -39,7 +39,17 @@ class ServiceRecord:
 
     @classmethod
     def of_this_process(cls, *, url: str, region: str, clock: Clock, public_url: str = "") -> "ServiceRecord":
-        """Return the record of the calling process."""
+        """Return the record of the calling process.
+
+        Args:
+            url: Address on this machine.
+            region: AWS region.
+            clock: Gives the time of the start.
+            public_url: Address for other machines; empty without one.
+
+        Returns:
+            The record, not published yet.
+        """
         own = ProcessId.own()
         return cls(
             pid=own.pid,
@@ -57,7 +67,11 @@ class ServiceRecord:
         return ProcessId(self.boot_id, self.pid, self.start_ticks)
 
     def publish(self, state: StateDirectory) -> None:
-        """Write the record to the file that `find_service` reads."""
+        """Write the record to the file that `find_service` reads.
+
+        Args:
+            state: The state directory.
+        """
         write_json(state.service_file, asdict(self))
 
 
@@ -70,7 +84,14 @@ class ServiceConnection:
 
 
 def find_service(state: StateDirectory) -> ServiceRecord | None:
-    """Return the running service of a state directory, or None. The record of a dead service is ignored."""
+    """Return the running service of a state directory, or None. The record of a dead service is ignored.
+
+    Args:
+        state: The state directory.
+
+    Raises:
+        ConfigurationError: If the record cannot be read.
+    """
     try:
         content = read_json(state.service_file)
         # Ignore members of newer versions.

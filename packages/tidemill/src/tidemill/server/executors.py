@@ -89,7 +89,11 @@ def open_executors(start: Startup, stores: Stores) -> Executors:
 
 
 def private_paths(settings: Settings) -> tuple[Path, ...]:
-    """Return the files with secrets of the service and of its user that the settings and the environment name."""
+    """Return the files with secrets of the service and of its user that the settings and the environment name.
+
+    Args:
+        settings: Settings of the service.
+    """
     tls_key = () if settings.tls_key is None else (settings.tls_key.absolute(),)
     return (*tls_key, *credential_files(os.environ))
 

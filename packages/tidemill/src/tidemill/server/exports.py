@@ -32,7 +32,12 @@ _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 def write_client_files(state: StateDirectory, *, region: str) -> None:
-    """Write the files that `client_environment` names."""
+    """Write the files that `client_environment` names.
+
+    Args:
+        state: The state directory.
+        region: AWS region.
+    """
     content = _SDK_DEFAULTS.format(bucket=default_bucket(region))
     write_durably(state.client / "sagemaker.yaml", content.encode())
 

@@ -97,7 +97,11 @@ class RestRouter:
             self._add(model.operation_model(name), handled=name in handled)
 
     def find(self, request: Request) -> tuple[str, Mapping[str, str]] | None:
-        """Return the operation's name and its path parameters, or None."""
+        """Return the operation's name and its path parameters, or None.
+
+        Args:
+            request: Method, path and query.
+        """
         keys = (None, *request.query_map)
         for place in self._places.get(request.method, {}).values():
             found = place.pattern.fullmatch(request.raw_path)
@@ -111,7 +115,11 @@ class RestRouter:
         return None
 
     def knows(self, method: str) -> bool:
-        """Return whether any operation uses ``method``."""
+        """Return whether any operation uses ``method``.
+
+        Args:
+            method: For example ``GET``.
+        """
         return method in self._places
 
     def _add(self, operation: OperationModel, *, handled: bool) -> None:

@@ -159,7 +159,11 @@ class Guard:
             self._check_origin(request, host)
 
     def allows(self, host: str) -> bool:
-        """Return whether a Host header names this service, with any port."""
+        """Return whether a Host header names this service, with any port.
+
+        Args:
+            host: Value of the header.
+        """
         known = self._seen.get(host)
         if known is None:
             name = host_name(host)
@@ -187,7 +191,11 @@ class Guard:
 
 
 def host_name(host: str) -> str | None:
-    """Return the name in a Host header in lower case without its port; None if the header is malformed."""
+    """Return the name in a Host header in lower case without its port; None if the header is malformed.
+
+    Args:
+        host: Value of the header.
+    """
     if host.startswith("["):
         name, bracket, rest = host[1:].partition("]")
         return name.lower() if bracket and _is_port(rest) else None
@@ -196,7 +204,11 @@ def host_name(host: str) -> str | None:
 
 
 def media_type(content_type: str) -> str:
-    """Return the media type of a Content-Type header in lower case, without parameters."""
+    """Return the media type of a Content-Type header in lower case, without parameters.
+
+    Args:
+        content_type: Value of the header.
+    """
     return content_type.partition(";")[0].strip().lower()
 
 

@@ -65,24 +65,47 @@ class BatchLoss:
         return numerator * tf.cast(scale, numerator.dtype)
 
     def to_differentiate(self, loss: Tensor) -> Tensor:
-        """Return a loss whose gradients' mean over microbatches and replicas is the gradient of the whole batch."""
+        """Return a loss whose gradients' mean over microbatches and replicas is the gradient of the whole batch.
+
+        Args:
+            loss: Scalar, or a value for each row without a reduction.
+
+        Returns:
+            The same shape and dtype.
+        """
         if loss.shape.rank:  # no reduction: Keras differentiates the sum
             return loss * tf.cast(self._microbatches * self._replicas, loss.dtype)
         return self.weighted(loss)
 
     def weighted(self, mean: Tensor) -> Tensor:
-        """Weight the mean of a microbatch by the rows of its replica; 1 if all replicas have as many."""
+        """Weight the mean of a microbatch by the rows of its replica; 1 if all replicas have as many.
+
+        Args:
+            mean: Scalar of a float dtype.
+
+        Returns:
+            Scalar of the same dtype.
+        """
         if self._replicas == 1:
             return mean
         weight = self._replicas * self._microbatches / self._microbatches_of_rows
         return mean * tf.cast(weight, mean.dtype)
 
     def is_by_row(self, values: Tensor) -> bool:
-        """Return whether a tensor has an entry per row, as far as its static shape tells."""
+        """Return whether a tensor has an entry per row, as far as its static shape tells.
+
+        Args:
+            values: Any tensor.
+        """
         return bool(values.shape.rank) and values.shape[0] == self._static_rows
 
     def report(self, loss: str, reason: str) -> None:
-        """Log once that the divisor of a loss is not known."""
+        """Log once that the divisor of a loss is not known.
+
+        Args:
+            loss: Name of the loss.
+            reason: Why its divisor is not known, as a clause.
+        """
         if self.is_whole or loss in self._reported:
             return
         self._reported.add(loss)

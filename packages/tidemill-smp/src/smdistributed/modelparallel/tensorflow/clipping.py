@@ -104,7 +104,16 @@ def global_norm_of(
 
 
 def scaled_to(norm: Tensor, clip_norm: float | Tensor, gradients: Sequence[Gradient]) -> list[Any]:
-    """Return the gradients scaled from global norm `norm` to at most `clip_norm`; NaN if `norm` is not finite."""
+    """Return the gradients scaled from global norm `norm` to at most `clip_norm`; NaN if `norm` is not finite.
+
+    Args:
+        norm: Scalar of a float dtype.
+        clip_norm: Number or scalar tensor.
+        gradients: Tensors, IndexedSlices or None.
+
+    Returns:
+        As many gradients, of the same shapes and dtypes.
+    """
     limit = tf.cast(clip_norm, norm.dtype)
     scale = limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
     return [_scaled(gradient, scale) for gradient in gradients]

@@ -92,7 +92,15 @@ class TensorGroup:
         return received
 
     def sum(self, vectors: Sequence[Tensor], what: str) -> list[Tensor]:
-        """Return the sums over the group of vectors of static size, bit-equal on all members (all-reduce)."""
+        """Return the sums over the group of vectors of static size, bit-equal on all members (all-reduce).
+
+        Args:
+            vectors: Shape [n] each, n static; any number dtype.
+            what: What is summed, for errors.
+
+        Returns:
+            The same shapes and dtypes.
+        """
         if self.size == 1:
             return list(vectors)
         whole = [vector for vector in vectors if self._sends_whole(vector)]
@@ -143,13 +151,21 @@ class TensorGroup:
 
 
 def model_parallel_group(session: RankSession) -> TensorGroup:
-    """Return the group of this replica's ranks, ordered by partition."""
+    """Return the group of this replica's ranks, ordered by partition.
+
+    Args:
+        session: The session of this process.
+    """
     group = session.mp_group
     return TensorGroup(session.transport, group.ranks, group.rank, "model-parallel")
 
 
 def data_parallel_group(session: RankSession) -> TensorGroup:
-    """Return the group of the ranks that hold this partition, ordered by replica."""
+    """Return the group of the ranks that hold this partition, ordered by replica.
+
+    Args:
+        session: The session of this process.
+    """
     group = session.dp_group
     return TensorGroup(session.transport, group.ranks, group.rank, "data-parallel")
 

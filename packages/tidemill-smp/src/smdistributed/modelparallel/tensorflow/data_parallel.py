@@ -124,7 +124,11 @@ def all_gather(variables: Sequence[Variable], owners: Sequence[int], session: Ra
 
 
 def marked_as_means(gradients: Sequence[Gradient | None]) -> list[Any]:
-    """Mark gradients as equal in all replicas, so that `average_gradients` returns them unchanged."""
+    """Mark gradients as equal in all replicas, so that `average_gradients` returns them unchanged.
+
+    Args:
+        gradients: Tensors, IndexedSlices or None; they are marked in place.
+    """
     for gradient in gradients:
         if gradient is not None:
             setattr(gradient, _IS_MEAN, True)
@@ -132,7 +136,12 @@ def marked_as_means(gradients: Sequence[Gradient | None]) -> list[Any]:
 
 
 def make_equal(variables: Sequence[Variable], group: Group) -> None:
-    """Assign to the variables their values on rank 0 of a group; collective over the group, eager only."""
+    """Assign to the variables their values on rank 0 of a group; collective over the group, eager only.
+
+    Args:
+        variables: Variables of the same shapes on all members.
+        group: The group.
+    """
     for variable in variables:
         if group.size > 1 and _SEEDS not in variable.name:
             is_source = group.rank == 0

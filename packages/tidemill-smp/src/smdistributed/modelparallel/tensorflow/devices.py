@@ -44,5 +44,10 @@ def take_gpu(local_rank: int, local_size: int) -> tf.config.PhysicalDevice | Non
 
 
 def gpu_of(local_rank: int, gpus: Sequence[Any]) -> tf.config.PhysicalDevice | None:
-    """Return the GPU of one rank among those that its process sees; None if none. Surplus ranks share GPUs."""
+    """Return the GPU of one rank among those that its process sees; None if none. Surplus ranks share GPUs.
+
+    Args:
+        local_rank: From 0.
+        gpus: Devices of `tf.config.list_physical_devices`.
+    """
     return gpus[local_rank % len(gpus)] if gpus else None

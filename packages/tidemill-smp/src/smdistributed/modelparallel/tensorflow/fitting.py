@@ -45,7 +45,14 @@ class Steps:
         self._prediction = self._undecorated(self._predict_microbatch)
 
     def train(self, data: object) -> Logs:
-        """Run one training step on a batch, and return the metrics."""
+        """Run one training step on a batch, and return the metrics.
+
+        Args:
+            data: A batch as Keras's `train_step` gets it.
+
+        Returns:
+            Metrics by name.
+        """
         model = self._model
         x, y, sample_weight = unpack(data)
         grads, loss, y_pred, notes = self._training(x, y, sample_weight)
@@ -56,14 +63,28 @@ class Steps:
         return metrics_after(model, _whole(loss), x, y, _noted(y_pred, notes), sample_weight)
 
     def evaluate(self, data: object) -> Logs:
-        """Evaluate one batch, and return the metrics."""
+        """Evaluate one batch, and return the metrics.
+
+        Args:
+            data: A batch as Keras's `test_step` gets it.
+
+        Returns:
+            Metrics by name.
+        """
         model = self._model
         x, y, sample_weight = unpack(data)
         loss, y_pred, notes = self._evaluation(x, y, sample_weight)
         return metrics_after(model, _whole(loss), x, y, _noted(y_pred, notes), sample_weight)
 
     def predict(self, data: object) -> object:
-        """Predict one batch of any size: pad it to equal microbatches, and drop the padding from the result."""
+        """Predict one batch of any size: pad it to equal microbatches, and drop the padding from the result.
+
+        Args:
+            data: A batch as Keras's `predict_step` gets it.
+
+        Returns:
+            Outputs with as many rows as the batch.
+        """
         x, _, _ = unpack(data)
         size = _size(x)
         y_pred = _merged(self._prediction(tf.nest.map_structure(_filled, x)))

@@ -56,15 +56,38 @@ class HorovodGroup:
         self.size = group.size
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """Return the sum or mean over the replicas."""
+        """Return the sum or mean over the replicas.
+
+        Args:
+            array: Any shape and dtype.
+            op: ``sum`` or ``mean``.
+
+        Returns:
+            The same shape and dtype.
+        """
         return self._group.allreduce(array, op)
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays of all replicas."""
+        """Return the arrays of all replicas.
+
+        Args:
+            array: Any shape and dtype.
+
+        Returns:
+            By replica.
+        """
         return self._group.allgather(array)
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """Return the array of replica `root`."""
+        """Return the array of replica `root`.
+
+        Args:
+            array: Any shape and dtype; ignored on other replicas.
+            root: Replica, from 0.
+
+        Returns:
+            The same array on all replicas.
+        """
         return self._group.broadcast(array, root)
 
     def barrier(self) -> None:
@@ -72,7 +95,11 @@ class HorovodGroup:
         self._group.barrier()
 
     def holds(self, variable: Variable) -> bool:
-        """Return whether this rank, and not another partition, holds the value of the variable."""
+        """Return whether this rank, and not another partition, holds the value of the variable.
+
+        Args:
+            variable: Of Keras or TensorFlow.
+        """
         return not is_remote(variable)
 
 
@@ -96,7 +123,11 @@ def require_horovod(replicas: int) -> None:
 
 
 def start_horovod(session: RankSession) -> None:
-    """Initialize Horovod if it is installed; collective."""
+    """Initialize Horovod if it is installed; collective.
+
+    Args:
+        session: The session of this process.
+    """
     if not _is_installed():
         return
     horovod: Any = importlib.import_module("horovod.tensorflow")
@@ -114,7 +145,11 @@ def _is_installed() -> bool:
 
 
 def pass_over_remote(horovod: _Horovod) -> None:
-    """Wrap the functions of a `horovod.tensorflow` to skip variables and gradients of other partitions."""
+    """Wrap the functions of a `horovod.tensorflow` to skip variables and gradients of other partitions.
+
+    Args:
+        horovod: The module; changed in place, once.
+    """
     if not hasattr(horovod.allreduce, "__wrapped__"):
         horovod.allreduce = _passing_none(horovod.allreduce)
         horovod.broadcast_variables = _passing_remote(horovod.broadcast_variables)
@@ -126,6 +161,9 @@ def add_shared_rows(horovod: _Horovod) -> None:
     """Wrap the functions of a `horovod.tensorflow` to sum the rows of sparse gradients that all replicas share.
 
     Horovod concatenates all rows. Gradients that do not come from a step are still concatenated.
+
+    Args:
+        horovod: The module; changed in place, once.
     """
     if not hasattr(horovod.allreduce, "smp_adds"):
         horovod.allreduce = _adding(horovod.allreduce, horovod)

@@ -67,12 +67,20 @@ _optimizers: tuple[Any, ...] = (
 
 
 def is_keras_variable(variable: object) -> bool:
-    """Return whether `variable` is of the class that a layer's `add_weight` returns."""
+    """Return whether `variable` is of the class that a layer's `add_weight` returns.
+
+    Args:
+        variable: Any object.
+    """
     return isinstance(variable, tf.Variable if IS_TF_KERAS else tf.keras.Variable)
 
 
 def tensorflow_variable(variable: Any) -> Any:
-    """Return the tf.Variable inside a Keras variable, or a plain tf.Variable itself."""
+    """Return the tf.Variable inside a Keras variable, or a plain tf.Variable itself.
+
+    Args:
+        variable: Of Keras 3, tf_keras or TensorFlow.
+    """
     # A Keras 3 variable contains a tf.Variable; a mixed-precision variable of tf_keras both contains and is one.
     for name in ("_value", "_variable"):
         inner = vars(variable).get(name) if hasattr(variable, "__dict__") else None
@@ -82,7 +90,11 @@ def tensorflow_variable(variable: Any) -> Any:
 
 
 def layers_of(layer: KerasLayer) -> list[KerasLayer]:
-    """Return all sublayers of `layer`, at any depth, without `layer` itself."""
+    """Return all sublayers of `layer`, at any depth, without `layer` itself.
+
+    Args:
+        layer: A layer or model.
+    """
     return list(layer._flatten_layers(include_self=False))
 
 
@@ -91,6 +103,12 @@ def containers_of(layer: Any) -> dict[str, Any]:
 
     If Keras 3 tracks a container, its items are not trackable children of the layer. Containers may be nested, and
     their items may be of any type.
+
+    Args:
+        layer: A layer or model; others have none.
+
+    Returns:
+        By attribute.
     """
     if IS_TF_KERAS or not isinstance(layer, Layer):
         return {}
@@ -103,6 +121,9 @@ def seeds_of(layer: Any) -> list[Variable]:
     """Return the generator-state variables of a random layer such as dropout; TensorFlow's checkpoints omit them.
 
     A tf_keras layer has one only if `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
+
+    Args:
+        layer: A layer.
     """
     if not IS_TF_KERAS:
         return [generator.state for generator in getattr(layer, "_seed_generators", ())]
@@ -116,6 +137,9 @@ def tracked_variables(model: KerasModel) -> list[Variable]:
     The others are variables that Keras 3 does not list (in a layer's attributes, in lists and dictionaries, or in a
     `tf.Module` of the script) and the seeds of tf_keras's random layers. Variables of optimizers and metrics are not
     included.
+
+    Args:
+        model: A model.
     """
     found: dict[int, Any] = {}
     for variable in model.variables:
@@ -148,23 +172,50 @@ def _held(container: Any) -> Iterator[Any]:
 
 
 def hears_training(model: Any) -> bool:
-    """Return whether Keras's `fit` passes `training` to the model: tf_keras always, Keras 3 if `call` accepts it."""
+    """Return whether Keras's `fit` passes `training` to the model: tf_keras always, Keras 3 if `call` accepts it.
+
+    Args:
+        model: A model.
+    """
     return IS_TF_KERAS or bool(model._call_has_training_arg)
 
 
 def set_random_seed(seed: int) -> None:
-    """Seed Python, NumPy, TensorFlow and Keras."""
+    """Seed Python, NumPy, TensorFlow and Keras.
+
+    Args:
+        seed: From 0 to 2**32 - 1.
+    """
     tf.keras.utils.set_random_seed(seed)
 
 
 def unpack(data: object) -> tuple[object, object, object]:
-    """Split the data of a step of `fit` into inputs, targets and sample weights; the latter two may be None."""
+    """Split the data of a step of `fit` into inputs, targets and sample weights; the latter two may be None.
+
+    Args:
+        data: A batch as Keras passes it to a step.
+
+    Returns:
+        Inputs, targets, sample weights.
+    """
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(data)
     return x, y, sample_weight
 
 
 def loss_of(model: Any, x: object, y: object, y_pred: object, sample_weight: object, *, training: bool) -> Tensor:
-    """Return the loss of a microbatch, as the model was compiled or as its `compute_loss` defines it."""
+    """Return the loss of a microbatch, as the model was compiled or as its `compute_loss` defines it.
+
+    Args:
+        model: A compiled model.
+        x: Inputs of the microbatch.
+        y: Targets, or None.
+        y_pred: Outputs of the model.
+        sample_weight: Shape [rows], or None.
+        training: Whether the loss is differentiated.
+
+    Returns:
+        Scalar, or a value for each row without a reduction.
+    """
     if not IS_TF_KERAS:
         return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
     loss = model.compute_loss(x, y, y_pred, sample_weight)  # also updates its own mean over the microbatches
@@ -174,7 +225,19 @@ def loss_of(model: Any, x: object, y: object, y_pred: object, sample_weight: obj
 
 
 def metrics_after(model: Any, loss: Tensor, x: object, y: object, y_pred: object, sample_weight: object) -> Logs:
-    """Update the metrics with a whole batch, and return their results."""
+    """Update the metrics with a whole batch, and return their results.
+
+    Args:
+        model: A compiled model.
+        loss: Scalar, of the whole batch.
+        x: Inputs of the whole batch.
+        y: Targets, or None.
+        y_pred: Outputs of the model.
+        sample_weight: Shape [rows], or None.
+
+    Returns:
+        Results by name.
+    """
     if not IS_TF_KERAS:
         size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
         model._loss_tracker.update_state(loss, sample_weight=size)
@@ -182,7 +245,12 @@ def metrics_after(model: Any, loss: Tensor, x: object, y: object, y_pred: object
 
 
 def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> float | list[float]:
-    """Return logs as Keras's `train_on_batch` does by default: a list in the order of the metrics, or a number."""
+    """Return logs as Keras's `train_on_batch` does by default: a list in the order of the metrics, or a number.
+
+    Args:
+        model: A compiled model.
+        logs: Results by name.
+    """
     if not IS_TF_KERAS:
         return model._flatten_metrics_in_order(logs)
     training: Any = importlib.import_module("tf_keras.src.engine.training")
@@ -190,21 +258,48 @@ def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> float | list[float]
 
 
 def scaled_loss(optimizer: Any, loss: Tensor) -> Tensor:
-    """Return the loss to differentiate, scaled if the optimizer scales losses for mixed precision."""
+    """Return the loss to differentiate, scaled if the optimizer scales losses for mixed precision.
+
+    Args:
+        optimizer: The model's optimizer.
+        loss: Scalar.
+
+    Returns:
+        Scalar.
+    """
     if IS_TF_KERAS:
         return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
     return optimizer.scale_loss(loss)
 
 
 def unscaled(optimizer: Any, gradients: list[Gradient | None]) -> list[Gradient | None]:
-    """Convert the gradients of `scaled_loss` to those that `apply_gradients` expects."""
+    """Convert the gradients of `scaled_loss` to those that `apply_gradients` expects.
+
+    Args:
+        optimizer: The model's optimizer.
+        gradients: Tensors, IndexedSlices or None.
+
+    Returns:
+        As many gradients.
+    """
     if IS_TF_KERAS and hasattr(optimizer, "get_unscaled_gradients"):
         return list(optimizer.get_unscaled_gradients(gradients))
     return gradients  # Keras 3 unscales in apply_gradients
 
 
 def without_memory(shape: TensorShape, dtype: DType, name: str, *, trainable: bool, **options: Any) -> Variable:
-    """Create a variable without a value, which takes no memory."""
+    """Create a variable without a value, which takes no memory.
+
+    Args:
+        shape: Static shape.
+        dtype: Any dtype of TensorFlow.
+        name: Name of the variable.
+        trainable: Whether tapes watch it.
+        **options: Further arguments of TensorFlow's constructor.
+
+    Returns:
+        A tf.Variable whose reads fail until it is assigned.
+    """
     with tf.init_scope():
         return resource_variable_ops.UninitializedVariable(
             shape=shape, dtype=dtype, trainable=trainable, name=name, **options

@@ -72,7 +72,11 @@ class Tracer:
 
     @contextmanager
     def marking(self, unit: str | None) -> Generator[None]:
-        """Assign the ops created inside this context to `unit`, under a name scope that identifies the unit."""
+        """Assign the ops created inside this context to `unit`, under a name scope that identifies the unit.
+
+        Args:
+            unit: Name of the unit; None for the ops outside of all.
+        """
         before = self.unit
         self.unit = unit
         try:
@@ -82,7 +86,11 @@ class Tracer:
             self.unit = before
 
     def go_on_in(self, unit: str) -> None:
-        """Assign the ops created from now on to `unit`, until the enclosing marking ends."""
+        """Assign the ops created from now on to `unit`, until the enclosing marking ends.
+
+        Args:
+            unit: Name of the unit.
+        """
         self.unit = unit
         graph = tf.compat.v1.get_default_graph()
         # The scope of the unit is replaced, not nested: a model calls hundreds of layers one after the other.
@@ -90,7 +98,12 @@ class Tracer:
         graph._name_stack = f"{kept}/{self._scope(unit)}" if kept else self._scope(unit)
 
     def path_of(self, layer: KerasLayer, parent: str) -> str:
-        """Return the path of a layer, unique in this trace and the same for each call of the layer."""
+        """Return the path of a layer, unique in this trace and the same for each call of the layer.
+
+        Args:
+            layer: The layer.
+            parent: Path of the layer that calls it.
+        """
         if id(layer) not in self.paths:
             name, number = f"{parent}/{layer.name}", 1
             while name in self.paths.values():
@@ -100,7 +113,11 @@ class Tracer:
         return self.paths[id(layer)]
 
     def unit_of_scope(self, name_scope: str | None) -> str | None:
-        """Return the innermost unit that a name scope identifies, if any."""
+        """Return the innermost unit that a name scope identifies, if any.
+
+        Args:
+            name_scope: A name scope, or None.
+        """
         found = _SCOPE.findall(name_scope or "")
         return self.scopes[int(found[-1])] if found else None
 
@@ -111,7 +128,11 @@ class Tracer:
 
 
 def plain_scope(name_scope: str) -> str:
-    """Return a name scope without the parts that this library added."""
+    """Return a name scope without the parts that this library added.
+
+    Args:
+        name_scope: For example of an op's name.
+    """
     return _ANY_SCOPE.sub("", name_scope).rstrip("/")
 
 
@@ -122,7 +143,14 @@ def tracer() -> Tracer | None:
 
 @contextmanager
 def tracing(new: Tracer) -> Generator[Tracer]:
-    """Make `new` the tracer of this thread inside this context."""
+    """Make `new` the tracer of this thread inside this context.
+
+    Args:
+        new: The tracer.
+
+    Yields:
+        The tracer.
+    """
     _local.tracer = new
     try:
         yield new

@@ -39,7 +39,14 @@ _WHAT = "metrics of fit or evaluate"
 
 
 def results_here(model: KerasModel) -> dict[str, Any]:
-    """Return the results of the metrics that this rank holds, for the data of this replica."""
+    """Return the results of the metrics that this rank holds, for the data of this replica.
+
+    Args:
+        model: A compiled model.
+
+    Returns:
+        Results by name.
+    """
     return _results(metric for metric in model.metrics if not any(map(is_remote, metric.variables)))
 
 

@@ -53,15 +53,28 @@ class RankPlacement:
         return tuple(self.rank_at(self.mp_rank, replica) for replica in range(self.replicas))
 
     def partition_of(self, rank: int) -> int:
-        """Return the partition that global rank `rank` holds."""
+        """Return the partition that global rank `rank` holds.
+
+        Args:
+            rank: From 0.
+        """
         return rank % self.partitions if self.strategy == "cluster" else rank // self.replicas
 
     def replica_of(self, rank: int) -> int:
-        """Return the replica of global rank `rank`."""
+        """Return the replica of global rank `rank`.
+
+        Args:
+            rank: From 0.
+        """
         return rank // self.partitions if self.strategy == "cluster" else rank % self.replicas
 
     def rank_at(self, partition: int, replica: int) -> int:
-        """Return the global rank that holds `partition` of `replica`."""
+        """Return the global rank that holds `partition` of `replica`.
+
+        Args:
+            partition: From 0.
+            replica: From 0.
+        """
         if self.strategy == "cluster":
             return replica * self.partitions + partition
         return partition * self.replicas + replica

@@ -42,14 +42,22 @@ class Progress:
         self.reporter.start()
 
     def goes_on_in(self, step: str) -> bool:
-        """Go on with another step, or another trace of this step, if that is a part of the same call."""
+        """Go on with another step, or another trace of this step, if that is a part of the same call.
+
+        Args:
+            step: Name of the step.
+        """
         if self._ended.is_set() or self._call is None or self._call is not _outermost_call(self._thread):
             return False
         self._step = step
         return True
 
     def doing(self, what: str) -> None:
-        """Set what is reported from now on."""
+        """Set what is reported from now on.
+
+        Args:
+            what: What is done now, as a clause.
+        """
         self._what, self._since_s = what, time.monotonic()
 
     def end(self) -> None:
@@ -102,14 +110,22 @@ def preparing(step: str, *, is_reported: bool) -> Generator[None]:
 
 
 def doing(what: str) -> None:
-    """Set what the preparation in progress on this thread does now, if there is one."""
+    """Set what the preparation in progress on this thread does now, if there is one.
+
+    Args:
+        what: What is done now, as a clause.
+    """
     progress: Progress | None = getattr(_local, "progress", None)
     if progress is not None:
         progress.doing(what)
 
 
 def say(line: str) -> None:
-    """Print a line, regardless of how the script configures logging: otherwise the job would seem to hang."""
+    """Print a line, regardless of how the script configures logging: otherwise the job would seem to hang.
+
+    Args:
+        line: Without a line end.
+    """
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -60,6 +60,10 @@ def is_initialized() -> bool:
 
 
 def set_current(session: RankSession | None) -> None:
-    """Set the session of this process; None clears it."""
+    """Set the session of this process; None clears it.
+
+    Args:
+        session: The session, or None.
+    """
     global _current
     _current = session

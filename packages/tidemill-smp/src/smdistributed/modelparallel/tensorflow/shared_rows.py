@@ -39,13 +39,25 @@ def mark_shared_rows(slices: tf.IndexedSlices, rows: int | Tensor) -> tf.Indexed
 
 
 def num_shared_rows(slices: tf.IndexedSlices) -> int | Tensor | None:
-    """Return the number of shared rows as an int or a scalar tensor; None if it is unknown."""
+    """Return the number of shared rows as an int or a scalar tensor; None if it is unknown.
+
+    Args:
+        slices: A sparse gradient.
+    """
     rows = getattr(slices.indices, _MARK, None)
     return tf.shape(slices.indices)[0] if isinstance(rows, int) and rows == ALL_ROWS else rows
 
 
 def split_rows(tensor: Tensor, rows: int | Tensor) -> tuple[Tensor, Tensor]:
-    """Split values or indices into the shared rows and the others."""
+    """Split values or indices into the shared rows and the others.
+
+    Args:
+        tensor: Shape [rows, ...].
+        rows: Number of shared rows, an int or a scalar.
+
+    Returns:
+        Both parts, of the same dtype.
+    """
     return tensor[:rows], tensor[rows:]
 
 

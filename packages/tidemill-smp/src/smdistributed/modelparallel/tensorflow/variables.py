@@ -134,17 +134,29 @@ class RemoteValues(Protocol):
     """Provides values of remote variables while a whole model is saved."""
 
     def value(self, variable: RemoteVariable) -> Tensor:
-        """Return the value as a tensor."""
+        """Return the value as a tensor.
+
+        Args:
+            variable: A remote variable.
+        """
         ...
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Tensor]:
-        """Return the tensors to write to a checkpoint."""
+        """Return the tensors to write to a checkpoint.
+
+        Args:
+            variable: A remote variable.
+        """
         ...
 
 
 @contextmanager
 def reading_remote(values: RemoteValues) -> Generator[None]:
-    """Read remote variables through `values` inside this context, also in graphs that are built inside."""
+    """Read remote variables through `values` inside this context, also in graphs that are built inside.
+
+    Args:
+        values: Where the values come from.
+    """
     before = _remote_values()
     _local.remote_values = values
     try:
@@ -163,7 +175,11 @@ def _remote_values() -> RemoteValues | None:
 
 
 def is_remote(variable: object) -> bool:
-    """Return whether another rank holds `variable`, a tf.Variable or a Keras variable."""
+    """Return whether another rank holds `variable`, a tf.Variable or a Keras variable.
+
+    Args:
+        variable: Of Keras or TensorFlow.
+    """
     return isinstance(tensorflow_variable(variable), RemoteVariable)
 
 
@@ -225,7 +241,11 @@ class Deferred:
         return found
 
     def initialize(self, is_here: Callable[[Any], bool]) -> None:
-        """Initialize the variables for which `is_here` returns True, in the order of their creation."""
+        """Initialize the variables for which `is_here` returns True, in the order of their creation.
+
+        Args:
+            is_here: Gets a variable; whether this rank holds it.
+        """
         waiting = self.waiting.copy()
         self.waiting.clear()
         with tf.init_scope():
@@ -236,7 +256,11 @@ class Deferred:
 
 
 def variables_of(models: Iterable[KerasModel]) -> list[Variable]:
-    """Return all variables that the models track, each once, as tf.Variables."""
+    """Return all variables that the models track, each once, as tf.Variables.
+
+    Args:
+        models: Models or layers.
+    """
     found: dict[int, Any] = {}
     for model in models:
         for variable in tracked_variables(model):
@@ -245,6 +269,10 @@ def variables_of(models: Iterable[KerasModel]) -> list[Variable]:
 
 
 def seeds_among(models: Iterable[KerasModel]) -> set[int]:
-    """Return the ids of the generator-state tf.Variables of random layers in the models."""
+    """Return the ids of the generator-state tf.Variables of random layers in the models.
+
+    Args:
+        models: Models or layers.
+    """
     layers = (layer for model in models for layer in (model, *layers_of(model)))
     return {id(tensorflow_variable(seed)) for layer in layers for seed in seeds_of(layer)}

@@ -38,7 +38,13 @@ class CaptureStore(Protocol):
     """Stores captured data."""
 
     async def put_bytes(self, bucket: str, key: str, data: bytes) -> Any:
-        """Store an object."""
+        """Store an object.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+            data: The bytes.
+        """
         ...
 
 
@@ -117,7 +123,11 @@ class Capture:
             await self.flush(older_than_s=_WAIT_S)
 
     async def flush(self, *, older_than_s: float = 0) -> None:
-        """Write all files that are full, or whose first record is older than that many seconds."""
+        """Write all files that are full, or whose first record is older than that many seconds.
+
+        Args:
+            older_than_s: Seconds since the first record. Default: all files.
+        """
         now_s = self._clock.monotonic_s()
         for place, file in list(self._files.items()):
             if file.size_bytes >= _FILE_BYTES or now_s - file.began_s >= older_than_s:

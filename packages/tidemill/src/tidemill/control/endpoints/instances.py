@@ -59,17 +59,29 @@ class Instances:
             await asyncio.to_thread(self._executor.launch, [spec])
 
     async def renew_keys(self, endpoint: Endpoint) -> None:
-        """Extend the validity of the keys of all instances, if necessary."""
+        """Extend the validity of the keys of all instances, if necessary.
+
+        Args:
+            endpoint: The endpoint.
+        """
         if self._keys is not None:
             for instance in endpoint.instances:
                 await self._keys.renew(instance.job_id)
 
     async def observe(self, instance: Instance) -> InstanceStatus:
-        """Return the reported status of an instance."""
+        """Return the reported status of an instance.
+
+        Args:
+            instance: The instance.
+        """
         return await asyncio.to_thread(self._executor.observe, ref_of(instance))
 
     async def healthy(self, instance: Instance) -> bool:
-        """Return whether an instance answers /ping with 200."""
+        """Return whether an instance answers /ping with 200.
+
+        Args:
+            instance: The instance.
+        """
         try:
             return (await self._invoker(ref_of(instance)).get("/ping", timeout_s=_PING_TIMEOUT_S)).status == 200
         except (Unreachable, TimeoutError):
@@ -78,11 +90,30 @@ class Instances:
     async def send(
         self, instance: Instance, method: str, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float
     ) -> Answer:
-        """Send a request to an instance. Arguments, result and exceptions are those of `Invoker.send`."""
+        """Send a request to an instance. Arguments, result and exceptions are those of `Invoker.send`.
+
+        Args:
+            instance: The instance.
+            method: ``GET`` or ``POST``.
+            path: Path of the model's server.
+            body: Body of the request.
+            headers: Headers of the request.
+            timeout_s: Longest wait in seconds.
+
+        Returns:
+            The answer.
+
+        Raises:
+            Unreachable: If the server does not accept the request.
+        """
         return await self._invoker(ref_of(instance)).send(method, path, body, headers=headers, timeout_s=timeout_s)
 
     async def ended(self, instance: Instance) -> bool:
-        """Ask an instance to end after answering its requests. Return whether it has ended."""
+        """Ask an instance to end after answering its requests. Return whether it has ended.
+
+        Args:
+            instance: The instance.
+        """
         ref = ref_of(instance)
         state = await self.observe(instance)
         if state.launched and state.running and state.exit is None:
@@ -96,7 +127,11 @@ class Instances:
         return True
 
     async def reap(self, job_id: str) -> None:
-        """Remove the files of ended instances."""
+        """Remove the files of ended instances.
+
+        Args:
+            job_id: Id of the instance's job.
+        """
         await asyncio.to_thread(self._executor.reap, job_id)
 
     def close(self) -> None:
@@ -130,12 +165,20 @@ class Instances:
 
 
 def ref_of(instance: Instance) -> InstanceRef:
-    """Return an executor's reference to an instance."""
+    """Return an executor's reference to an instance.
+
+    Args:
+        instance: An instance of an endpoint.
+    """
     return InstanceRef(instance.job_id, instance.index)
 
 
 def failure_of(state: InstanceStatus) -> str:
-    """Return why an instance ended; empty if it has not."""
+    """Return why an instance ended; empty if it has not.
+
+    Args:
+        state: The reported status.
+    """
     if state.exit is not None:
         return state.exit.failure or "The server ended"
     return state.loss

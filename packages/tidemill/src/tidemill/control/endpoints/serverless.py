@@ -54,7 +54,12 @@ class Serverless:
             self._used_s[key] = self._clock.monotonic_s()
 
     def idle(self, endpoint_id: str, variant: Variant) -> bool:
-        """Return whether a variant's servers have been idle long enough to end; with ProvisionedConcurrency never."""
+        """Return whether a variant's servers have been idle long enough to end; with ProvisionedConcurrency never.
+
+        Args:
+            endpoint_id: Id of the endpoint.
+            variant: A variant with a ServerlessConfig; others are never idle.
+        """
         if variant.serverless is None or variant.serverless.get("ProvisionedConcurrency"):
             return False
         key, now_s = (endpoint_id, variant.name), self._clock.monotonic_s()
@@ -63,6 +68,10 @@ class Serverless:
         return bool(variant.instances) and now_s - self._used_s.setdefault(key, now_s) >= self._idle_s
 
     def forget(self, endpoint_id: str) -> None:
-        """Drop the counts of an endpoint."""
+        """Drop the counts of an endpoint.
+
+        Args:
+            endpoint_id: Id of the endpoint.
+        """
         for key in [each for each in self._used_s if each[0] == endpoint_id]:
             del self._used_s[key]

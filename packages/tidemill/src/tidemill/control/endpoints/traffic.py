@@ -77,19 +77,36 @@ class EndpointTraffic:
         self._suspects: set[tuple[str, int]] = set()
 
     def in_flight(self, instance: Instance) -> int:
-        """Return the number of requests that an instance is working on."""
+        """Return the number of requests that an instance is working on.
+
+        Args:
+            instance: The instance.
+        """
         return self._busy[instance.key]
 
     def suspect(self, instance: Instance, *, suspected: bool) -> None:
-        """Set whether an instance is suspected dead because it missed a /ping; other instances are then preferred."""
+        """Set whether an instance is suspected dead because it missed a /ping; other instances are then preferred.
+
+        Args:
+            instance: The instance.
+            suspected: Whether it is suspected.
+        """
         (self._suspects.add if suspected else self._suspects.discard)(instance.key)
 
     def forget(self, instance: Instance) -> None:
-        """Drop the state of an instance."""
+        """Drop the state of an instance.
+
+        Args:
+            instance: The instance.
+        """
         self._suspects.discard(instance.key)
 
     def forget_endpoint(self, endpoint: Endpoint) -> None:
-        """Drop the state of an endpoint."""
+        """Drop the state of an endpoint.
+
+        Args:
+            endpoint: The endpoint.
+        """
         self._shares.pop(endpoint.endpoint_id, None)
         for key in [each for each in self._turns if each[0] == endpoint.endpoint_id]:
             del self._turns[key]

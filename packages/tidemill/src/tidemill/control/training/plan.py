@@ -188,7 +188,11 @@ class TrainingPlanner:
 
 
 def instances_of(job: TrainingJob) -> tuple[InstanceRef, ...]:
-    """Return references to the instances of a job's current attempt, ``algo-1`` first."""
+    """Return references to the instances of a job's current attempt, ``algo-1`` first.
+
+    Args:
+        job: The job.
+    """
     return tuple(InstanceRef(job.job_id, index, job.attempt) for index in range(len(job.log_streams)))
 
 

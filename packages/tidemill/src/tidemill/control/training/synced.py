@@ -62,7 +62,14 @@ def synced_directories(request: Mapping[str, Any]) -> tuple[SyncedDirectory, ...
 
 
 def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the request members that set the target of an uploaded directory, each with its S3 URI."""
+    """Yield the request members that set the target of an uploaded directory, each with its S3 URI.
+
+    Args:
+        request: Members of CreateTrainingJob.
+
+    Yields:
+        Name of the member, and URI.
+    """
     if "CheckpointConfig" in request:
         yield f"{_CHECKPOINTS}.s3Uri", request["CheckpointConfig"]["S3Uri"]
     tensorboard = request.get("TensorBoardOutputConfig", {})
@@ -79,6 +86,13 @@ def restored_checkpoints(objects: ObjectStore, request: Mapping[str, Any]) -> It
 
     A script may have replaced a directory by a file, or a file by a directory. Nothing is deleted in the bucket, so it
     has both; then the newer of the two is restored.
+
+    Args:
+        objects: The object store.
+        request: Members of CreateTrainingJob.
+
+    Yields:
+        Objects; none without a CheckpointConfig.
     """
     config = request.get("CheckpointConfig")
     if config is None:

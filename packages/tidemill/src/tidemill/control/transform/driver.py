@@ -311,6 +311,9 @@ class TransformDriver(JobDriver[TransformJob]):
         """Remove the files of the ended job, keep the record needed to repeat it, and mark the job as finished.
 
         A job whose files could not be removed is not marked, so that the next start of the service tries again.
+
+        Args:
+            job: The job.
         """
         states = [self._executor.observe(ref) for ref in _refs(job)]
         removed = self._executor.reap(job.job_id)

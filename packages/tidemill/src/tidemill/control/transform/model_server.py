@@ -37,7 +37,14 @@ class Patience:
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> "Patience":
-        """Return the values of a CreateTransformJob request. Defaults, as on SageMaker: 600 s and 3 retries."""
+        """Return the values of a CreateTransformJob request. Defaults, as on SageMaker: 600 s and 3 retries.
+
+        Args:
+            request: Members of CreateTransformJob.
+
+        Returns:
+            The values.
+        """
         wanted = request.get("ModelClientConfig", {})
         return cls(
             timeout_s=wanted.get("InvocationsTimeoutInSeconds", cls().timeout_s),

@@ -32,7 +32,15 @@ class RoleRights:
         self._scope = JobScope(name=name, output=f"{uri.bucket}/{uri.key}".strip("/"))
 
     def check(self, action: str, uri: S3Uri) -> None:
-        """Raise NotAllowed unless the role may do ``action``, e.g. ``s3:GetObject``, to an object."""
+        """Raise NotAllowed unless the role may do ``action``, e.g. ``s3:GetObject``, to an object.
+
+        Args:
+            action: For example ``s3:PutObject``.
+            uri: The object.
+
+        Raises:
+            NotAllowed: If the policy does not allow it.
+        """
         arn = f"arn:aws:s3:::{uri.bucket}/{uri.key}"
         if self._roles.rule(self._role, Permission(action, arn), self._scope) is not Ruling.ALLOWED:
             raise NotAllowed(

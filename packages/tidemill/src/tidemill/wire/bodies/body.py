@@ -203,7 +203,14 @@ def check_size(request: Request, *, limit_bytes: int) -> None:
 
 
 def too_large(limit_bytes: int) -> AwsError:
-    """Return the error for a body above its limit."""
+    """Return the error for a body above its limit.
+
+    Args:
+        limit_bytes: The limit that the body exceeds.
+
+    Returns:
+        HTTP status 413; the connection is closed.
+    """
     return AwsError(
         f"The request body is larger than the {limit_bytes} bytes that are allowed here.",
         code="RequestEntityTooLarge",

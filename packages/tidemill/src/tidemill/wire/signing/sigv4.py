@@ -282,7 +282,17 @@ class Verifier:
 
 @lru_cache(maxsize=512)
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Derive the key for one day, region and service; cached, because all requests of a day use the same key."""
+    """Derive the key for one day, region and service; cached, because all requests of a day use the same key.
+
+    Args:
+        secret: Secret of the key.
+        date: ``YYYYMMDD``.
+        region: AWS region.
+        service: Signing name of the service.
+
+    Returns:
+        32 bytes.
+    """
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode("utf-8"), "sha256")
@@ -308,6 +318,10 @@ def path_candidates(raw_path: str, *, is_s3: bool) -> list[str]:
 
     For S3 both the bytes as sent and their canonical encoding are tried: clients differ in the characters that they
     encode, and both forms mean the same key.
+
+    Args:
+        raw_path: Path as it was sent.
+        is_s3: Whether the service is S3.
     """
     if not is_s3:
         return [quote(_normalise(raw_path), safe="/-_.~")]

@@ -57,16 +57,35 @@ class RankAgreement:
     def by_writers(
         self, doing: str, function: Callable[[], Any], *, helped_by: Callable[[], None] = lambda: None
     ) -> list[Any]:
-        """Call `function` on the writing ranks and `helped_by` on the others; return the results by partition."""
+        """Call `function` on the writing ranks and `helped_by` on the others; return the results by partition.
+
+        Args:
+            doing: What the ranks do, for errors.
+            function: Called on the writing ranks.
+            helped_by: Called on the others. Default: nothing.
+
+        Raises:
+            SMPCheckpointError: If a rank failed; raised on all.
+        """
         results = self.together(doing, function if self.is_writer else helped_by)
         return [results[rank] for rank in self._writers]
 
     def by_leader(self, doing: str, function: Callable[[], Any]) -> Any:
-        """Call a function on the leader, and return its result on all ranks."""
+        """Call a function on the leader, and return its result on all ranks.
+
+        Args:
+            doing: What the ranks do, for errors.
+            function: Called on the leader; its result must be picklable.
+        """
         return self.together(doing, lambda: function() if self.is_leader else None)[self._writers[0]]
 
     def by_machine(self, doing: str, function: Callable[[], None]) -> None:
-        """Call a function on one rank of each machine: on rank 0 first, in case all machines share the directory."""
+        """Call a function on one rank of each machine: on rank 0 first, in case all machines share the directory.
+
+        Args:
+            doing: What the ranks do, for errors.
+            function: Called without arguments.
+        """
         world = self._session.world
         self.together(doing, lambda: function() if world.rank == 0 else None)
         self.together(doing, lambda: function() if world.rank != 0 and world.local_rank == 0 else None)

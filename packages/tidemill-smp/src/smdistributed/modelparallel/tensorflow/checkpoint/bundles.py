@@ -83,14 +83,23 @@ class BundleWriter:
         self._pieces: list[str] = []
 
     def add(self, key: str, tensor: Tensor) -> None:
-        """Add a tensor."""
+        """Add a tensor.
+
+        Args:
+            key: Key within the bundle.
+            tensor: Of a static shape.
+        """
         self._waiting[key] = tf.convert_to_tensor(tensor)
         self._waiting_bytes += tensor.dtype.size * tensor.shape.num_elements()
         if self._waiting_bytes >= _PIECE_BYTES:
             self._write()
 
     def close(self, prefix: str | Path) -> None:
-        """Merge all pieces into one bundle, replacing an existing one; its index is written last."""
+        """Merge all pieces into one bundle, replacing an existing one; its index is written last.
+
+        Args:
+            prefix: Path without ``.index``.
+        """
         self._write()
         whole = self._directory / "whole"
         tf.raw_ops.MergeV2Checkpoints(
@@ -121,12 +130,23 @@ class BundleWriter:
 
 
 def exists(prefix: str | Path) -> bool:
-    """Return whether there is a bundle with that prefix."""
+    """Return whether there is a bundle with that prefix.
+
+    Args:
+        prefix: Path without ``.index``.
+    """
     return Path(f"{prefix}.index").is_file()
 
 
 def data_files(prefix: str | Path) -> list[Path]:
-    """Return the data files of a bundle."""
+    """Return the data files of a bundle.
+
+    Args:
+        prefix: Path without ``.data-00000-of-00001``.
+
+    Returns:
+        Sorted by name.
+    """
     path = Path(prefix)
     return sorted(path.parent.glob(f"{glob.escape(path.name)}.data-?????-of-?????"))
 

@@ -57,12 +57,23 @@ def all_listed(*, seeds: bool = True) -> Generator[None]:
 
 
 def graph_of(checkpoint: tf.train.Checkpoint) -> Any:
-    """Return TensorFlow's view of the objects of a tf.train.Checkpoint, whose root may be an object of the script."""
+    """Return TensorFlow's view of the objects of a tf.train.Checkpoint, whose root may be an object of the script.
+
+    Args:
+        checkpoint: A tf.train.Checkpoint.
+    """
     return checkpoint._saver._graph_view
 
 
 def objects_below(checkpoint: tf.train.Checkpoint) -> Iterator[Any]:
-    """Yield all objects of a tf.train.Checkpoint, each once, in breadth-first order."""
+    """Yield all objects of a tf.train.Checkpoint, each once, in breadth-first order.
+
+    Args:
+        checkpoint: A tf.train.Checkpoint.
+
+    Yields:
+        The root first.
+    """
     view = graph_of(checkpoint)
     seen: dict[int, Any] = {id(view.root): view.root}
     queue = [view.root]
@@ -77,7 +88,11 @@ def objects_below(checkpoint: tf.train.Checkpoint) -> Iterator[Any]:
 
 
 def lost_variables(checkpoint: tf.train.Checkpoint) -> list[Variable]:
-    """Return model variables that a tf.train.Checkpoint would not save. Call it inside `all_listed`."""
+    """Return model variables that a tf.train.Checkpoint would not save. Call it inside `all_listed`.
+
+    Args:
+        checkpoint: A tf.train.Checkpoint.
+    """
     found = list(objects_below(checkpoint))
     saved = {id(tensorflow_variable(live)) for live in found}
     inside: set[int] = set()

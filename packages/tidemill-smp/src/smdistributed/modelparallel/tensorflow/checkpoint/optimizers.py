@@ -19,7 +19,11 @@ __all__ = ["after_build", "awaits_slots", "prepare", "slot_of", "slots_among"]
 
 
 def awaits_slots(live: object) -> bool:
-    """Return whether `live` is an optimizer that may still create slots."""
+    """Return whether `live` is an optimizer that may still create slots.
+
+    Args:
+        live: Any object of a checkpoint.
+    """
     if _is_legacy(live):
         return True
     return isinstance(live, tf.keras.optimizers.Optimizer) and not getattr(
@@ -28,14 +32,23 @@ def awaits_slots(live: object) -> bool:
 
 
 def prepare(live: Any) -> None:
-    """Create the variables other than slots that an optimizer creates when first applied: counter, hyperparameters."""
+    """Create the variables other than slots that an optimizer creates when first applied: counter, hyperparameters.
+
+    Args:
+        live: An optimizer; others are ignored.
+    """
     if _is_legacy(live):
         live.iterations  # noqa: B018 - made by being asked for
         live._create_hypers()
 
 
 def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
-    """Call `then` with the trained variables, once the optimizer has created slots for them."""
+    """Call `then` with the trained variables, once the optimizer has created slots for them.
+
+    Args:
+        optimizer: An optimizer that is not built.
+        then: Gets the trained variables, once.
+    """
     name = "_create_all_weights" if _is_legacy(optimizer) else "build"
     make = getattr(optimizer, name)
 
@@ -52,7 +65,13 @@ def after_build(optimizer: Any, then: Callable[[Sequence[Any]], None]) -> None:
 
 
 def slot_of(optimizer: Any, variable: Variable | None, name: str) -> Variable | None:
-    """Return the slot of that name of a legacy optimizer; None if it does not exist."""
+    """Return the slot of that name of a legacy optimizer; None if it does not exist.
+
+    Args:
+        optimizer: A legacy optimizer of tf_keras.
+        variable: The variable.
+        name: For example ``m``.
+    """
     try:
         return optimizer.get_slot(variable, name)
     except (AttributeError, KeyError):
@@ -60,7 +79,14 @@ def slot_of(optimizer: Any, variable: Variable | None, name: str) -> Variable | 
 
 
 def slots_among(objects: Iterable[Any]) -> Iterator[Any]:
-    """Yield the slots of legacy optimizers for variables, both among `objects`."""
+    """Yield the slots of legacy optimizers for variables, both among `objects`.
+
+    Args:
+        objects: Objects of a checkpoint.
+
+    Yields:
+        Variables.
+    """
     known = list(objects)
     for optimizer in [live for live in known if _is_legacy(live)]:
         for name in optimizer.get_slot_names():

@@ -45,7 +45,12 @@ def write_part(
 
 
 def help_to_write(checkpoint: tf.train.Checkpoint, *, seeds: bool = True) -> None:
-    """Send sharded slots to the first replica while it calls `write_part`; the ranks of other replicas call this."""
+    """Send sharded slots to the first replica while it calls `write_part`; the ranks of other replicas call this.
+
+    Args:
+        checkpoint: The same checkpoint as on the first replica.
+        seeds: Whether states of random layers are listed.
+    """
     if is_sharding(current()):
         with all_listed(seeds=seeds):
             serve(current(), checkpoint)

@@ -22,7 +22,12 @@ class Retention:
     """Start of the first of these intervals, in seconds since 1970."""
 
     def sweep(self, ranks: RankAgreement, files: Directory) -> None:
-        """Delete older checkpoints on all ranks: first invalidate them, then delete their files."""
+        """Delete older checkpoints on all ranks: first invalidate them, then delete their files.
+
+        Args:
+            ranks: The ranks of the replica.
+            files: The directory of the checkpoints.
+        """
         dropped: list[str] = ranks.by_leader("choose the checkpoints to keep", lambda: self._surplus(files))
 
         def delete() -> None:

@@ -42,7 +42,14 @@ class ShardedSlots:
         variable._refuse("read")
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
-        """Return a mark for a slot of another replica, and nothing for a variable of another partition."""
+        """Return a mark for a slot of another replica, and nothing for a variable of another partition.
+
+        Args:
+            variable: A remote variable.
+
+        Returns:
+            Tensors by attribute; empty for another partition.
+        """
         replica = replica_of(variable)
         if replica is None:
             return {}
@@ -84,7 +91,12 @@ class ShardedSlots:
 
 
 def serve(session: RankSession, checkpoint: tf.train.Checkpoint) -> None:
-    """Answer the first replica until it has all slots. Other replicas call it, inside `all_listed`."""
+    """Answer the first replica until it has all slots. Other replicas call it, inside `all_listed`.
+
+    Args:
+        session: The session of this process.
+        checkpoint: The same checkpoint as on the first replica.
+    """
     writer, doing = session.dp_group.ranks[0], "give slots to a checkpoint"
     variables: list[Variable] = []
     while (asked := session.objects.receive(writer, doing=doing)) is not None:

@@ -25,18 +25,33 @@ class Batch:
     """Number of microbatches on all replicas together."""
 
     def specs_of_whole(self, specs: Sequence[TypeSpec | None]) -> list[TypeSpec | None]:
-        """Return the specs of the whole batch of all replicas; specs without a static size are unchanged."""
+        """Return the specs of the whole batch of all replicas; specs without a static size are unchanged.
+
+        Args:
+            specs: Specs of a microbatch.
+        """
         return [_larger(spec, feed, self.num_pieces) for spec, feed in zip(specs, self.feeds, strict=True)]
 
     def sizes(self, specs: Sequence[TypeSpec | None]) -> frozenset[int]:
-        """Return the static batch sizes of a microbatch."""
+        """Return the static batch sizes of a microbatch.
+
+        Args:
+            specs: Specs of a microbatch.
+        """
         pairs = zip(specs, self.feeds, strict=True)
         shapes = [(spec.shape, feed) for spec, feed in pairs if isinstance(spec, tf.TensorSpec)]
         found = {shape[feed] for shape, feed in shapes if shape.rank and isinstance(feed, int)}
         return frozenset(size for size in found if size is not None)
 
     def feeds_of_components(self, specs: Sequence[TypeSpec | None]) -> Iterator[Feed]:
-        """Yield how each component tensor was split: pieces of ragged and sparse tensors differ in length."""
+        """Yield how each component tensor was split: pieces of ragged and sparse tensors differ in length.
+
+        Args:
+            specs: Specs of a microbatch; None is skipped.
+
+        Yields:
+            One for each component.
+        """
         for spec, feed in zip(specs, self.feeds, strict=True):
             if spec is None:
                 continue

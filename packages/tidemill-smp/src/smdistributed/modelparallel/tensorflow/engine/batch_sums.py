@@ -39,6 +39,9 @@ def is_known_ahead(part: Tensor) -> bool:
     """Return whether a tensor of a step can be computed before the step proper: it depends on no stateful op.
 
     Reads of variables are allowed: a step does not change weights. A tensor in a loop or branch is not known.
+
+    Args:
+        part: A tensor of the traced graph.
     """
     if not isinstance(part.graph, MarkingGraph):
         return False

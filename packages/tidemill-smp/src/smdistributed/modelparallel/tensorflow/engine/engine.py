@@ -89,11 +89,22 @@ class PartitionEngine:
             self._later_hooks.append(hook)
 
     def holds_any(self, variables: Iterable[Variable]) -> bool:
-        """Return whether one of the variables is known to belong to a distributed model."""
+        """Return whether one of the variables is known to belong to a distributed model.
+
+        Args:
+            variables: Of Keras or TensorFlow.
+        """
         return any(id(tensorflow_variable(variable)) in self.owners for variable in variables)
 
     def what_lacks_values(self, variables: Iterable[Variable]) -> str:
-        """Describe the variables that were created symbolically and have no value until a step; empty if none."""
+        """Describe the variables that were created symbolically and have no value until a step; empty if none.
+
+        Args:
+            variables: Of Keras or TensorFlow.
+
+        Returns:
+            A sentence that begins with their number.
+        """
         asked = {id(tensorflow_variable(variable)) for variable in variables}
         waiting = [variable for variable, _ in self.deferred.waiting if id(tensorflow_variable(variable)) in asked]
         names = [getattr(variable, "path", variable.name) for variable in waiting]

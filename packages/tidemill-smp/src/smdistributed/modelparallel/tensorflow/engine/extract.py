@@ -52,7 +52,14 @@ class WholeGraph:
         self._nodes = {node.name: node for node in self.definition.node}
 
     def part(self, names: Sequence[str]) -> graph_pb2.GraphDef:
-        """Return a copy of some nodes in their order, with unresolved inputs from other nodes."""
+        """Return a copy of some nodes in their order, with unresolved inputs from other nodes.
+
+        Args:
+            names: Names of nodes.
+
+        Returns:
+            A GraphDef with the library of the whole graph.
+        """
         members = set(names)
         part = graph_pb2.GraphDef(library=self.definition.library, versions=self.definition.versions)
         for name in names:
@@ -75,7 +82,15 @@ class Extractor:
         self._jit_compile = jit_compile
 
     def functions(self, segment: Segment, num_microbatches: int) -> list[SegmentFunction]:
-        """Build the function of `segment` per microbatch; a single one if the segment has no seeded random ops."""
+        """Build the function of `segment` per microbatch; a single one if the segment has no seeded random ops.
+
+        Args:
+            segment: The segment.
+            num_microbatches: At least 1.
+
+        Returns:
+            As many functions; the same one several times if it draws no numbers.
+        """
         definition = self._graph.part([self._trace.nodes[index].name for index in segment.nodes])
         if not draws_numbers(definition):
             return [self._function(segment, definition)] * num_microbatches
@@ -126,7 +141,11 @@ class Extractor:
         return tf.TensorSpec(tensor.shape, tensor.dtype)
 
     def tensor(self, output: Output) -> Tensor:
-        """Return the tensor of the traced graph, for its dtype and static shape."""
+        """Return the tensor of the traced graph, for its dtype and static shape.
+
+        Args:
+            output: Index of the node and of its output.
+        """
         return self._trace.graph.get_operation_by_name(self._trace.nodes[output[0]].name).outputs[output[1]]
 
 

@@ -39,7 +39,15 @@ def gradient_hooks() -> Generator[None]:
 
 
 def tag_gradient(gradient: Gradient | None, variable: Variable) -> Gradient | None:
-    """Mark `gradient`, a tensor or IndexedSlices, as the gradient of `variable`, to be placed with the variable."""
+    """Mark `gradient`, a tensor or IndexedSlices, as the gradient of `variable`, to be placed with the variable.
+
+    Args:
+        gradient: A tensor, IndexedSlices or None.
+        variable: Of Keras or TensorFlow.
+
+    Returns:
+        The same value.
+    """
     state = tracer()
     if state is None or gradient is None:
         return gradient

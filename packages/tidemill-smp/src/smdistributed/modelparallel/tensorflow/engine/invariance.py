@@ -68,7 +68,11 @@ class Invariance:
 
 
 def written_handles(nodes: Sequence[Node]) -> frozenset[Output]:
-    """Return the resource handles that a step may write to, so that values read from them may change."""
+    """Return the resource handles that a step may write to, so that values read from them may change.
+
+    Args:
+        nodes: Nodes of the trace.
+    """
     # A handle may be written through an Identity.
     return frozenset(
         handle

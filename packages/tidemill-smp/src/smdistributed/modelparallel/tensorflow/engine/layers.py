@@ -57,7 +57,12 @@ def layer_hooks() -> Generator[None]:
 
 @contextmanager
 def entering(state: Tracer, container: Container) -> Generator[None]:
-    """Enter the call of a container: its ops are glue until it calls a layer."""
+    """Enter the call of a container: its ops are glue until it calls a layer.
+
+    Args:
+        state: The tracer of this thread.
+        container: The container.
+    """
     state.layers.append(container)
     try:
         with state.marking(container.glue):

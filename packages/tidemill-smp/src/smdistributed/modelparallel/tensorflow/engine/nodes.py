@@ -37,6 +37,12 @@ def read_nodes(graph: Graph) -> list[Node]:
     """Return the ops of `graph` in topological order.
 
     Creation order is not topological: the gradient of a loop adds inputs to the loop's op.
+
+    Args:
+        graph: A FuncGraph.
+
+    Returns:
+        Nodes whose inputs come before them.
     """
     ops = _sorted(list(graph.get_operations()))
     index = {op.name: place for place, op in enumerate(ops)}

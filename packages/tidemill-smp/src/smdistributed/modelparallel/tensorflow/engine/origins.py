@@ -49,7 +49,14 @@ class Origins:
         self._known: dict[str, bytes] = {}
 
     def of(self, tensor: Tensor) -> str | None:
-        """Return the hash of a tensor's computation; None if the tensor depends on the batch."""
+        """Return the hash of a tensor's computation; None if the tensor depends on the batch.
+
+        Args:
+            tensor: A tensor of the traced graph.
+
+        Returns:
+            Hexadecimal.
+        """
         if (self._index[tensor.op.name], tensor.value_index) not in self._independent:
             return None
         return self._hash(tensor).hex()

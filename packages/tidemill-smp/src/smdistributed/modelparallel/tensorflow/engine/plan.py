@@ -54,7 +54,14 @@ class Plan:
         return hashlib.sha256("\n".join(self.fingerprint()).encode()).hexdigest()
 
     def label(self, message: SegmentMessage) -> str:
-        """Return the name of the op whose output a message carries."""
+        """Return the name of the op whose output a message carries.
+
+        Args:
+            message: A message of the plan.
+
+        Returns:
+            ``OP:INDEX``.
+        """
         return f"{self.trace.nodes[message.output[0]].name}:{message.output[1]}"
 
 
@@ -123,7 +130,11 @@ def _placement(result: Result, trace: Trace, assignment: PartitionAssignment, ca
 
 
 def stages_of(pieces: SegmentCut) -> list[Stage]:
-    """Return the segments as inputs of the schedule."""
+    """Return the segments as inputs of the schedule.
+
+    Args:
+        pieces: The segments.
+    """
     needs: dict[tuple[int, int], set[tuple[int, int]]] = {(s.partition, s.level): set() for s in pieces.segments}
     for segment in pieces.segments:
         earlier = [s.level for s in pieces.segments if s.partition == segment.partition and s.level < segment.level]

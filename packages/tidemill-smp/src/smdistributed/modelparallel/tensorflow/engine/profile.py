@@ -59,7 +59,11 @@ class UnitTimes:
     """None if only the forward pass was measured."""
 
     def least(self, other: UnitTimes | None) -> UnitTimes:
-        """Return the shorter of two measurements: the longer one was disturbed."""
+        """Return the shorter of two measurements: the longer one was disturbed.
+
+        Args:
+            other: Times of the same layer; None for none.
+        """
         if other is None:
             return self
         backward = [each for each in (self.backward_us, other.backward_us) if each is not None]

@@ -36,7 +36,11 @@ _SEEDED = frozenset(
 
 
 def draws_numbers(definition: graph_pb2.GraphDef) -> bool:
-    """Return whether a graph, or a function that it calls, contains a random op with a seed."""
+    """Return whether a graph, or a function that it calls, contains a random op with a seed.
+
+    Args:
+        definition: A GraphDef with its library.
+    """
     return _is_seeded(definition.node) or bool(_calls(definition.node) & _drawing_functions(definition))
 
 

@@ -135,6 +135,12 @@ def values_of(tensors: Sequence[Tensor]) -> list[Any] | None:
     """Return the values of tensors; None if one depends on anything but arguments of the calls being traced.
 
     Nothing stateful runs: no iterator is asked for an element, and no random numbers are drawn.
+
+    Args:
+        tensors: Tensors of a graph under construction.
+
+    Returns:
+        Eager tensors in the same order.
     """
     with tf.init_scope():
         found = [_value(tensor, len(_calls())) for tensor in tensors]

@@ -51,7 +51,11 @@ class SegmentCut:
     """(partition, node) -> level of the segment that computes it there."""
 
     def of(self, partition: int) -> dict[int, Segment]:
-        """Return the segments of one partition by level."""
+        """Return the segments of one partition by level.
+
+        Args:
+            partition: From 0.
+        """
         return {segment.level: segment for segment in self.segments if segment.partition == partition}
 
 

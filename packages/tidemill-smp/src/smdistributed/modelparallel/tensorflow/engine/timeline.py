@@ -80,7 +80,12 @@ class RecordedStep:
 
 
 def ideal_bubble(num_partitions: int, num_microbatches: int) -> float:
-    """Return the idle share of a pipeline with equal partitions and free communication, from 0 to 1."""
+    """Return the idle share of a pipeline with equal partitions and free communication, from 0 to 1.
+
+    Args:
+        num_partitions: At least 1.
+        num_microbatches: At least 1.
+    """
     return (num_partitions - 1) / (num_microbatches + num_partitions - 1)
 
 

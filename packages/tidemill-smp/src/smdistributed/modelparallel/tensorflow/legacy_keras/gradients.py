@@ -109,13 +109,21 @@ def symbolic_gradients(
 
 
 def patches(keras: ModuleType) -> list[Patch]:
-    """Return the patches for Keras 3."""
+    """Return the patches for Keras 3.
+
+    Args:
+        keras: The module of Keras 3.
+    """
     optimizer = keras.optimizers.Optimizer
     return [Patch(optimizer, "get_gradients", get_gradients), Patch(optimizer, "compute_gradients", compute_gradients)]
 
 
 def patches_of_keras_2(tf_keras: ModuleType) -> list[Patch]:
-    """Return the patches for tf_keras, whose two families of optimizers each have one of the methods."""
+    """Return the patches for tf_keras, whose two families of optimizers each have one of the methods.
+
+    Args:
+        tf_keras: The module.
+    """
     optimizer, legacy = tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer
     return [
         Patch(optimizer, "get_gradients", get_gradients),

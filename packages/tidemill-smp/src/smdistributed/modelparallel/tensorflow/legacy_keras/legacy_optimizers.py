@@ -55,7 +55,12 @@ class LegacyArguments:
 
 
 def patches(keras: ModuleType, namespaces: Sequence[Any]) -> list[Patch]:
-    """Return the patches for Keras 3, whose legacy classes raise when called."""
+    """Return the patches for Keras 3, whose legacy classes raise when called.
+
+    Args:
+        keras: The module of Keras 3.
+        namespaces: Modules with ``optimizers.legacy``.
+    """
     classes = {name: _legacy(keras, getattr(keras.optimizers, name)) for name in NAMES}
     # For isinstance: every current optimizer counts as a legacy one.
     classes["Optimizer"] = keras.optimizers.Optimizer

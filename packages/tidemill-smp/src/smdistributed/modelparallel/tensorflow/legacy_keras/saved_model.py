@@ -124,7 +124,11 @@ class LoadedSavedModel:
 
 
 def patches(namespaces: Sequence[Any]) -> list[Patch]:
-    """Return the patches for Keras 3: `load_model` in every namespace that exports it."""
+    """Return the patches for Keras 3: `load_model` in every namespace that exports it.
+
+    Args:
+        namespaces: Modules that export `load_model`.
+    """
     places = [
         importlib.import_module(f"{space.__name__}.{room}") for space in namespaces for room in ("models", "saving")
     ]

@@ -47,17 +47,29 @@ _predicates: list[Callable[[Any], bool]] = []
 
 
 def install(is_of_model: Callable[[Any], bool]) -> None:
-    """Register the predicate for variables of a partitioned model."""
+    """Register the predicate for variables of a partitioned model.
+
+    Args:
+        is_of_model: Gets a variable.
+    """
     _predicates[:] = [is_of_model]
 
 
 def is_distributed(variables: Iterable[Variable]) -> bool:
-    """Return whether any of the variables belongs to a partitioned model."""
+    """Return whether any of the variables belongs to a partitioned model.
+
+    Args:
+        variables: Of Keras or TensorFlow.
+    """
     return any(map(_predicates[0], variables))
 
 
 def is_sharding(session: RankSession) -> bool:
-    """Return whether the replicas shard the optimizer state."""
+    """Return whether the replicas shard the optimizer state.
+
+    Args:
+        session: The session of this process.
+    """
     return session.config.shard_optimizer_state and session.dp_group.size > 1
 
 
@@ -72,7 +84,11 @@ class Sharding:
         self._loads_bytes = [0] * session.dp_group.size
 
     def assign_owners(self, variables: Iterable[Variable]) -> None:
-        """Assign variables without an owner: the largest first, each to the replica that owns the fewest bytes."""
+        """Assign variables without an owner: the largest first, each to the replica that owns the fewest bytes.
+
+        Args:
+            variables: The same on all replicas, in the same order.
+        """
         fresh = [inner for inner in map(tensorflow_variable, variables) if inner._unique_id not in self._owners]
         sizes = [inner.shape.num_elements() * inner.dtype.size for inner in fresh]
         for place in sorted(range(len(fresh)), key=lambda place: (-sizes[place], place)):
@@ -81,31 +97,59 @@ class Sharding:
             self._loads_bytes[replica] += sizes[place]
 
     def owner(self, variable: Variable) -> int | None:
-        """Return the replica that owns a variable; None for a variable of another partition."""
+        """Return the replica that owns a variable; None for a variable of another partition.
+
+        Args:
+            variable: Of Keras or TensorFlow.
+        """
         return self._owners.get(tensorflow_variable(variable)._unique_id)
 
     def other_owner(self, variable: Variable) -> int | None:
-        """Return the replica that owns a variable; None if this replica does."""
+        """Return the replica that owns a variable; None if this replica does.
+
+        Args:
+            variable: Of Keras or TensorFlow.
+        """
         owner = self.owner(variable)
         return None if owner == self.rank else owner
 
     def average_owned(self, gradients: Sequence[Gradient | None], variables: Iterable[Variable]) -> list[Any]:
-        """Average over the replicas the gradients of variables that this one owns; return the others unchanged."""
+        """Average over the replicas the gradients of variables that this one owns; return the others unchanged.
+
+        Args:
+            gradients: Tensors, IndexedSlices or None.
+            variables: One for each gradient.
+
+        Returns:
+            As many gradients.
+        """
         return average_owned(gradients, [self.owner(variable) for variable in variables], self._session)
 
     def all_gather(self, variables: Iterable[Variable]) -> None:
-        """Assign to each variable its owner's value; collective over the replicas."""
+        """Assign to each variable its owner's value; collective over the replicas.
+
+        Args:
+            variables: Variables of any shapes; remote ones are skipped.
+        """
         here = [tensorflow_variable(variable) for variable in variables if not is_remote(variable)]
         pairs = [(variable, owner) for variable in here if (owner := self.owner(variable)) is not None]
         all_gather([variable for variable, _ in pairs], [owner for _, owner in pairs], self._session)
 
     def name_of(self, replica: int) -> str:
-        """Return what error messages call the rank of a replica that holds the same partition as this one."""
+        """Return what error messages call the rank of a replica that holds the same partition as this one.
+
+        Args:
+            replica: From 0.
+        """
         return self._session.world.name_of(self._session.dp_group.ranks[replica])
 
 
 def shared_session(variables: Sequence[Variable]) -> RankSession | None:
-    """Return the session if updating the variables involves other ranks, else None; inside a step it does not."""
+    """Return the session if updating the variables involves other ranks, else None; inside a step it does not.
+
+    Args:
+        variables: Of Keras or TensorFlow.
+    """
     if not is_initialized() or tracer() is not None:
         return None
     session = current()
@@ -115,7 +159,12 @@ def shared_session(variables: Sequence[Variable]) -> RankSession | None:
 
 
 def groups_of_others(session: RankSession, sharding: Sharding | None) -> list[TensorGroup]:
-    """Return the groups of ranks with the optimizer's other gradients: those that this rank does not have."""
+    """Return the groups of ranks with the optimizer's other gradients: those that this rank does not have.
+
+    Args:
+        session: The session of this process.
+        sharding: Plan of the optimizer; None without one.
+    """
     replicas = [] if sharding is None else [data_parallel_group(session)]
     return replicas if session.config.partitions == 1 else [*replicas, model_parallel_group(session)]
 
@@ -135,7 +184,12 @@ _states: weakref.WeakKeyDictionary[Any, _OptimizerState] = weakref.WeakKeyDictio
 
 
 def prepare(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
-    """Decide, as far as known, which rank keeps the slots of `variables`, before the slots are created."""
+    """Decide, as far as known, which rank keeps the slots of `variables`, before the slots are created.
+
+    Args:
+        optimizer: An optimizer of Keras.
+        variables: The variables that it will train.
+    """
     state = _state_of(optimizer)
     known = {id(ref()) for ref in state.variables}
     inner = [tensorflow_variable(variable) for variable in variables]
@@ -144,30 +198,54 @@ def prepare(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
 
 
 def is_kept_here(optimizer: Optimizer, variable: Variable) -> bool:
-    """Return whether this rank keeps the slots of a variable."""
+    """Return whether this rank keeps the slots of a variable.
+
+    Args:
+        optimizer: An optimizer of Keras.
+        variable: Of Keras or TensorFlow.
+    """
     return is_updated_here(variable, _state_of(optimizer).sharding)
 
 
 def add(optimizer: Optimizer, variable: Variable, slot: Variable) -> None:
-    """Record a new slot; free its memory if another rank keeps it."""
+    """Record a new slot; free its memory if another rank keeps it.
+
+    Args:
+        optimizer: An optimizer of Keras.
+        variable: The trained variable.
+        slot: Its slot variable.
+    """
     inner = tensorflow_variable(slot)
     _state_of(optimizer).slots[id(inner)] = weakref.ref(tensorflow_variable(variable)), weakref.ref(inner)
     _release(_state_of(optimizer), tensorflow_variable(variable), inner)
 
 
 def sharding_of(optimizer: Optimizer) -> Sharding | None:
-    """Return the sharding plan of an optimizer that has slots; None if its replicas do not shard them."""
+    """Return the sharding plan of an optimizer that has slots; None if its replicas do not shard them.
+
+    Args:
+        optimizer: An optimizer of Keras.
+    """
     state = _states.get(optimizer)
     return state.sharding if state is not None and state.slots else None
 
 
 def replica_of(slot: Variable) -> int | None:
-    """Return the replica that keeps a slot; None if this replica does, or if the replicas do not shard the slot."""
+    """Return the replica that keeps a slot; None if this replica does, or if the replicas do not shard the slot.
+
+    Args:
+        slot: A slot variable.
+    """
     return getattr(tensorflow_variable(slot), _REPLICA, None)
 
 
 def is_updated_here(variable: Variable, sharding: Sharding | None) -> bool:
-    """Return whether this rank updates a variable, given the sharding plan of its optimizer."""
+    """Return whether this rank updates a variable, given the sharding plan of its optimizer.
+
+    Args:
+        variable: Of Keras or TensorFlow.
+        sharding: Plan of the optimizer; None without one.
+    """
     return not is_remote(variable) and (sharding is None or sharding.other_owner(variable) is None)
 
 

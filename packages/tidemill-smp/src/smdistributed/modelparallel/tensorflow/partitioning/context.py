@@ -15,12 +15,20 @@ __all__ = ["partition", "partition_of", "unit_of"]
 
 
 def unit_of(index: int) -> str:
-    """Return the name of the unit that partition `index` forms under manual placement."""
+    """Return the name of the unit that partition `index` forms under manual placement.
+
+    Args:
+        index: From 0.
+    """
     return f"partition:{index}"
 
 
 def partition_of(unit: str) -> int:
-    """Return the partition of a unit that `unit_of` named."""
+    """Return the partition of a unit that `unit_of` named.
+
+    Args:
+        unit: ``partition:INDEX``.
+    """
     return int(unit.removeprefix("partition:"))
 
 

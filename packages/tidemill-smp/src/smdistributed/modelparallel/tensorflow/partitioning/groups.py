@@ -65,7 +65,11 @@ class Groups:
         return len(self.members)
 
     def spread(self, assignment: Iterable[int]) -> tuple[int, ...]:
-        """Return the partition per unit, given the partition per group."""
+        """Return the partition per unit, given the partition per group.
+
+        Args:
+            assignment: Partition of each group.
+        """
         partitions = tuple(assignment)
         return tuple(partitions[group] for group in self.of)
 
@@ -90,7 +94,11 @@ def group(graph: UnitGraph, *, anchor: Anchor = Anchor.COLLAPSE) -> Groups:
 
 
 def apart(graph: UnitGraph) -> Groups:
-    """Return a separate group for every unit, to evaluate assignments that were made by hand."""
+    """Return a separate group for every unit, to evaluate assignments that were made by hand.
+
+    Args:
+        graph: The units.
+    """
     return _groups(graph, list(range(len(graph.units))), last=False)
 
 

@@ -64,11 +64,20 @@ class Lattice(Protocol):
     states: int
 
     def row(self, state: int, limit: int) -> Row:
-        """Return the partitions that begin at `state`; those whose first objective exceeds `limit` may be omitted."""
+        """Return the partitions that begin at `state`; those whose first objective exceeds `limit` may be omitted.
+
+        Args:
+            state: From 0.
+            limit: Largest first objective.
+        """
         ...
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
-        """Return the partition per group, given the states at which the partitions begin and the final state."""
+        """Return the partition per group, given the states at which the partitions begin and the final state.
+
+        Args:
+            walk: As many states as partitions, and one.
+        """
         ...
 
 
@@ -85,7 +94,13 @@ class Walk:
 
 
 def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk | None:
-    """Return the best assignment; None if the first objective exceeds `upper` for all of them."""
+    """Return the best assignment; None if the first objective exceeds `upper` for all of them.
+
+    Args:
+        lattice: The possible cuts.
+        costs: The costs of partitions.
+        upper: Bound of the first objective. Default: none.
+    """
 
     def first(row: Row) -> np.ndarray:
         one = measures_of(row, costs)[0]
@@ -113,14 +128,27 @@ def best_walk(lattice: Lattice, costs: Costs, *, upper: int = INFINITE) -> Walk 
 
 
 def measures_of(row: Row, costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and the second objective, per partition and entry."""
+    """Return the first and the second objective, per partition and entry.
+
+    Args:
+        row: The partitions that begin at one state.
+        costs: The costs of partitions.
+
+    Returns:
+        int64 arrays of shape [partitions, entries].
+    """
     time = np.array(costs.base, np.int64)[:, None] + row.time
     size = row.static + np.array(costs.alive, np.int64)[:, None] * row.kept
     return (size, time) if costs.options.optimize == "memory" else (time, size)
 
 
 def slackened(minimum: int, slack: float) -> int:
-    """Return the largest allowed value of the first objective."""
+    """Return the largest allowed value of the first objective.
+
+    Args:
+        minimum: Least value of the first objective.
+        slack: Share of it, e.g. 0.05.
+    """
     return minimum + int(minimum * slack)
 
 
@@ -150,7 +178,19 @@ def values(
     limit: int = INFINITE,
     choice: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return per partition and state the least combined objective of the rest; write its first step to `choice`."""
+    """Return per partition and state the least combined objective of the rest; write its first step to `choice`.
+
+    Args:
+        lattice: The possible cuts.
+        costs: The costs of partitions.
+        measure: Gets a row; returns an array of shape [partitions, entries].
+        combine: Joins a partition's value with that of the rest.
+        limit: Bound of the first objective. Default: none.
+        choice: int array of shape [partitions, states] to fill. Default: none.
+
+    Returns:
+        int64, shape [partitions + 1, states].
+    """
     partitions, final = costs.partitions, lattice.states - 1
     value = np.full((partitions + 1, lattice.states), INFINITE, np.int64)
     value[partitions, final] = 0
@@ -194,6 +234,15 @@ class Linear:
         """Per state, the cost of all tensors that cross it."""
 
     def row(self, state: int, limit: int) -> Row:
+        """Return the partitions that begin at a place of the order, as `Lattice.row`.
+
+        Args:
+            state: From 0.
+            limit: Largest first objective.
+
+        Returns:
+            One entry for each possible end.
+        """
         end = int(np.searchsorted(self._load, self._load[state] + limit, side="right"))
         length = min(end, self.states) - state - 1
         step, kept = np.zeros(length + 1, np.int64), np.zeros(length + 1, np.int64)
@@ -215,6 +264,14 @@ class Linear:
         return row if self._whole is None else _take(row, self._whole[state][:length])
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
+        """Return the partition per group, as `Lattice.assignment`.
+
+        Args:
+            walk: As many states as partitions, and one.
+
+        Returns:
+            Partitions, by group.
+        """
         parts = [0] * len(self.order)
         for part in range(len(walk) - 1):
             for place in range(walk[part], walk[part + 1]):
@@ -300,9 +357,26 @@ class Downsets:
         return bool(self._rows)
 
     def row(self, state: int, limit: int) -> Row:
+        """Return the partitions that begin at a set of groups, as `Lattice.row`.
+
+        Args:
+            state: From 0.
+            limit: Ignored: rows are few.
+
+        Returns:
+            One entry for each possible end.
+        """
         return self._rows[state]
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
+        """Return the partition per group, as `Lattice.assignment`.
+
+        Args:
+            walk: As many states as partitions, and one.
+
+        Returns:
+            Partitions, by group.
+        """
         parts = [0] * len(self._costs.groups)
         for part in range(len(walk) - 1):
             for group in _bits(self.sets[walk[part + 1]] & ~self.sets[walk[part]]):

@@ -55,7 +55,12 @@ class SearchPosition:
         return (self.bytes, self.time) if self.costs.options.optimize == "memory" else (self.time, self.bytes)
 
     def move(self, group: int, part: int) -> None:
-        """Move a group to another partition."""
+        """Move a group to another partition.
+
+        Args:
+            group: Index of the group.
+            part: Index of the partition.
+        """
         for i in self._of[group]:
             self._count_transfer(i, -1)
         self._put(group, self.parts[group], -1)
@@ -65,7 +70,11 @@ class SearchPosition:
             self._count_transfer(i, 1)
 
     def moves(self, group: int) -> list[int]:
-        """Return the partitions to which a group may move, without checking that its old partition stays connected."""
+        """Return the partitions to which a group may move, without checking that its old partition stays connected.
+
+        Args:
+            group: Index of the group.
+        """
         placed, parts, groups = self.parts[group], self.parts, self.costs.groups
         if self.count[placed] == 1:
             return []
@@ -79,7 +88,11 @@ class SearchPosition:
         return sorted(part for part in near if lowest <= part <= highest and part != placed)
 
     def stays_whole(self, group: int) -> bool:
-        """Return whether a group's partition remains connected without the group."""
+        """Return whether a group's partition remains connected without the group.
+
+        Args:
+            group: Index of the group.
+        """
         if not self.connected:
             return True
         placed = self.parts[group]
@@ -87,7 +100,11 @@ class SearchPosition:
         return start is not None and self._connected_to(start, {group}) == self.count[placed]
 
     def is_legal(self, group: int) -> bool:
-        """Return whether a group that was moved without checks is at a legal place, in a connected partition."""
+        """Return whether a group that was moved without checks is at a legal place, in a connected partition.
+
+        Args:
+            group: Index of the group.
+        """
         groups, placed = self.costs.groups, self.parts[group]
         before = all(self.parts[p] <= placed for p in groups.predecessors[group])
         after = all(self.parts[s] >= placed for s in groups.successors[group])
@@ -124,12 +141,26 @@ class SearchPosition:
 
 
 def first_key(position: SearchPosition) -> Key:
-    """Return the first objective, largest partition first, so that improving only the second largest counts too."""
+    """Return the first objective, largest partition first, so that improving only the second largest counts too.
+
+    Args:
+        position: An assignment with its costs.
+
+    Returns:
+        Smaller is better.
+    """
     return (*sorted(position.measures[0], reverse=True), position.communication)
 
 
 def second_key(bound: int) -> Callable[[SearchPosition], Key]:
-    """Return a key that compares by the second objective if the first is within its bound."""
+    """Return a key that compares by the second objective if the first is within its bound.
+
+    Args:
+        bound: Largest first objective that is as good as the best.
+
+    Returns:
+        A function; smaller is better.
+    """
 
     def key(position: SearchPosition) -> Key:
         one, two = position.measures
@@ -139,7 +170,12 @@ def second_key(bound: int) -> Callable[[SearchPosition], Key]:
 
 
 def refine(position: SearchPosition, key: Callable[[SearchPosition], Key]) -> None:
-    """Run passes while they improve the position."""
+    """Run passes while they improve the position.
+
+    Args:
+        position: An assignment with its costs; changed in place.
+        key: What is made smaller.
+    """
     size = len(position.parts)
     patience = size if size <= 64 else 12
     steps = max(LOOKS // size, 2 * patience)

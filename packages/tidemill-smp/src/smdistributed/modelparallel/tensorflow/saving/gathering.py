@@ -38,11 +38,25 @@ class Values:
         self._numbers = {id(variable): number for number, variable in enumerate(variables)}
 
     def value(self, variable: RemoteVariable) -> Tensor:
-        """Return the value from the rank that holds the variable."""
+        """Return the value from the rank that holds the variable.
+
+        Args:
+            variable: A remote variable.
+
+        Returns:
+            A tensor of the variable's shape and dtype.
+        """
         return tf.convert_to_tensor(self.fetch(self.number(variable)))
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
-        """Return the tensors to write to a checkpoint."""
+        """Return the tensors to write to a checkpoint.
+
+        Args:
+            variable: A remote variable.
+
+        Returns:
+            Tensors by attribute.
+        """
         return {"VARIABLE_VALUE": self.value(variable)}
 
     def number(self, variable: RemoteVariable) -> int:
@@ -56,7 +70,14 @@ class Values:
         return self._numbers[id(variable)]
 
     def fetch(self, number: int) -> np.ndarray:
-        """Return the value of the variable of that index, as an array."""
+        """Return the value of the variable of that index, as an array.
+
+        Args:
+            number: Index of the variable.
+
+        Returns:
+            A NumPy array.
+        """
         holder = self._holders[number]
         doing = f"fetch {self._variables[number].name} from rank {holder}"
         self._objects.send(number, (holder,), doing=doing)

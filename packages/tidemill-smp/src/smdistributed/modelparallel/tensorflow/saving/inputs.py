@@ -29,7 +29,16 @@ class Inputs:
     """Names of all arguments that were passed by position."""
 
     def call(self, function: Callable[..., Any], values: Sequence[Any], **options: object) -> Any:
-        """Call `function` with the recorded form of arguments and the given tensors."""
+        """Call `function` with the recorded form of arguments and the given tensors.
+
+        Args:
+            function: What to call.
+            values: One tensor for each name.
+            **options: Passed on.
+
+        Returns:
+            What `function` returned.
+        """
         given = {**self.constants, **dict(zip(self.names, values, strict=True))}
         args = [given.pop(name) for name in self.positional]
         return function(*args, **given, **options)
@@ -57,7 +66,12 @@ def inputs_of(call: Callable[..., object], args: Sequence[Any], kwargs: Mapping[
 
 
 def merged(one: Inputs | None, other: Inputs) -> Inputs:
-    """Return inputs compatible with both calls; `one` if they have nothing in common, `other` if `one` is None."""
+    """Return inputs compatible with both calls; `one` if they have nothing in common, `other` if `one` is None.
+
+    Args:
+        one: Inputs of earlier calls, or None.
+        other: Inputs of a call.
+    """
     if one is None or one.names != other.names:
         return one or other
     try:

@@ -47,7 +47,11 @@ def local_variables(model: KerasModel) -> list[Any]:
 
 
 def variable_specs(model: KerasModel) -> list[VariableSpec]:
-    """Return a spec for each variable of the whole model, in the order of `model.variables`."""
+    """Return a spec for each variable of the whole model, in the order of `model.variables`.
+
+    Args:
+        model: A distributed model.
+    """
     owners = engine().owners
     return [_spec(variable, owners.get(id(tensorflow_variable(variable)), ALL)) for variable in model.variables]
 

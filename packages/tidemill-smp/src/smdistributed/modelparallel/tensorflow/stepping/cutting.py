@@ -49,6 +49,18 @@ class ArgumentCutter:
     checks: list[GraphOperation] = field(default_factory=list)
 
     def take(self, name: str, value: object, *, axis: int, whole: bool) -> StructureNode:
+        """Take an argument apart into leaves for the microbatches.
+
+        Args:
+            name: Name of the parameter.
+            value: The argument: a structure of tensors and Python values.
+            axis: Axis of the batch.
+            whole: Whether it is not split.
+
+        Returns:
+            The structure without its leaves.
+        """
+
         def visit(item: Any, path: str) -> StructureNode:
             return self._leaf(item, path, axis=axis, whole=whole, parameter=name)
 

@@ -27,7 +27,14 @@ class Split:
     """The axis on which the tensor was split."""
 
     def value(self, microbatch: int) -> Any:
-        """Return the value for microbatch `microbatch`."""
+        """Return the value for microbatch `microbatch`.
+
+        Args:
+            microbatch: From 0.
+
+        Returns:
+            A tensor.
+        """
         return self.pieces[microbatch]
 
     def key(self) -> Hashable:
@@ -45,7 +52,14 @@ class Whole:
     spec: tf.TypeSpec
 
     def value(self, microbatch: int) -> Any:
-        """Return the value for microbatch `microbatch`."""
+        """Return the value for microbatch `microbatch`.
+
+        Args:
+            microbatch: Ignored.
+
+        Returns:
+            A tensor.
+        """
         del microbatch
         return self.tensor
 
@@ -62,7 +76,14 @@ class Static:
     static: object
 
     def value(self, microbatch: int) -> Any:
-        """Return the value for microbatch `microbatch`."""
+        """Return the value for microbatch `microbatch`.
+
+        Args:
+            microbatch: Ignored.
+
+        Returns:
+            A Python value.
+        """
         del microbatch
         return self.static
 
@@ -80,7 +101,14 @@ class Sliced:
     """Anything, one per microbatch."""
 
     def value(self, microbatch: int) -> Any:
-        """Return the value for microbatch `microbatch`."""
+        """Return the value for microbatch `microbatch`.
+
+        Args:
+            microbatch: From 0.
+
+        Returns:
+            What `smp_slice` returned.
+        """
         return self.pieces[microbatch]
 
     def key(self) -> Hashable:

@@ -46,7 +46,14 @@ class LeafNode:
         return self.index
 
     def build(self, values: Sequence[Any]) -> Any:
-        """See `StructureNode`."""
+        """See `StructureNode`.
+
+        Args:
+            values: All leaves of the argument.
+
+        Returns:
+            One of them.
+        """
         return values[self.index]
 
 
@@ -84,7 +91,11 @@ class Identity:
 
 
 def static_key(value: object) -> Hashable:
-    """Return a key for a Python value: its value and type if it is hashable (1, 1.0 and True differ), else its id."""
+    """Return a key for a Python value: its value and type if it is hashable (1, 1.0 and True differ), else its id.
+
+    Args:
+        value: Any object.
+    """
     if isinstance(value, float):
         return float, value.hex()
     if isinstance(value, complex):

@@ -53,7 +53,11 @@ class Transport(Protocol):
         ...
 
     def lose_all(self, why: str) -> None:
-        """Fail all current and later operations, because a rank of the job was lost for the reason `why`."""
+        """Fail all current and later operations, because a rank of the job was lost for the reason `why`.
+
+        Args:
+            why: A sentence for the error.
+        """
         ...
 
     def waiting(self) -> str:
@@ -61,5 +65,9 @@ class Transport(Protocol):
         ...
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until queued messages are written to the sockets or their receivers are lost, at most `timeout_s`."""
+        """Wait until queued messages are written to the sockets or their receivers are lost, at most `timeout_s`.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         ...

@@ -31,6 +31,9 @@ def as_library_error(error: BaseException) -> SMPError | None:
 
     TensorFlow adds lines to the text of an op's error, and reports all errors of Python code in a graph as
     UnknownError. So the text is matched, not the class.
+
+    Args:
+        error: What TensorFlow raised.
     """
     text = str(error)
     for mark, kind in _MARKS:

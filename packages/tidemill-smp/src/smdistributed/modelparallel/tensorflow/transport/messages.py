@@ -39,7 +39,14 @@ class Header(NamedTuple):
 
 
 def pack_header(dtype: int, shape: tuple[int, ...], channel: int, size: int) -> bytes:
-    """Return the whole header, including dimensions."""
+    """Return the whole header, including dimensions.
+
+    Args:
+        dtype: TensorFlow's number of the dtype.
+        shape: Static shape.
+        channel: Number of the channel.
+        size: Bytes of the payload.
+    """
     fixed = _HEADER.pack(_MAGIC, _VERSION, dtype, len(shape), 0, channel, size)
     return fixed + struct.pack(f"<{len(shape)}q", *shape)
 

@@ -39,21 +39,48 @@ class NativeTransport:
             self._functions.tidemill_smp_open(rank, descriptor, name_of(rank).encode(), limit)
 
     def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
-        """See `Transport.send`."""
+        """See `Transport.send`.
+
+        Args:
+            tensor: Any shape.
+            peer: Rank of the receiver.
+            channel: Number of the channel.
+            label: What is sent, for errors.
+
+        Returns:
+            The op.
+
+        Raises:
+            TypeError: If the dtype cannot be sent.
+        """
         tensor = tf.convert_to_tensor(tensor)
         messages.check_dtype(tensor.dtype)
         with tf.device("CPU:0"):
             return self._ops.tidemill_smp_send(tensor=tensor, peer=peer, channel=channel, label=label)
 
     def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
-        """See `Transport.receive`."""
+        """See `Transport.receive`.
+
+        Args:
+            dtype: Dtype that is expected.
+            peer: Rank of the sender.
+            channel: Number of the channel.
+            label: What is received, for errors.
+
+        Returns:
+            A tensor of unknown shape.
+        """
         dtype = tf.dtypes.as_dtype(dtype)
         messages.check_dtype(dtype)
         with tf.device("CPU:0"):
             return self._ops.tidemill_smp_receive(T=dtype, peer=peer, channel=channel, label=label)
 
     def lose_all(self, why: str) -> None:
-        """See `Transport.lose_all`."""
+        """See `Transport.lose_all`.
+
+        Args:
+            why: A sentence for the error.
+        """
         self._functions.tidemill_smp_lose_all(why.encode())
 
     def waiting(self) -> str:
@@ -63,5 +90,9 @@ class NativeTransport:
         return text.value.decode(errors="replace")
 
     def flush(self, timeout_s: float) -> None:
-        """See `Transport.flush`."""
+        """See `Transport.flush`.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         self._functions.tidemill_smp_flush(ctypes.c_double(timeout_s))
