@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Launcher", "MPIMismatchError", "find_launcher", "start_mpi"]
+__all__ = ["MPIMismatchError", "MpiLauncher", "find_launcher", "start_mpi"]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 _CHOICES = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI")
@@ -28,7 +28,7 @@ class MPIMismatchError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Launcher:
+class MpiLauncher:
     """MPI launcher, as found in the environment variables of the processes that it starts."""
 
     vendor: str
@@ -37,7 +37,7 @@ class Launcher:
     """Number of processes in the job; None if it is unknown."""
 
 
-def find_launcher(environment: Mapping[str, str] | None = None) -> Launcher | None:
+def find_launcher(environment: Mapping[str, str] | None = None) -> MpiLauncher | None:
     """Return the MPI launcher that started this process, or None.
 
     Args:
@@ -52,12 +52,12 @@ def find_launcher(environment: Mapping[str, str] | None = None) -> Launcher | No
     # sets it too. Open MPI's names with PMI_SIZE are no proof either: a platform may set them under MPICH, because
     # scripts read them. In these cases any library is accepted.
     if "HYDI_CONTROL_FD" in variables:
-        return Launcher("MPICH", size)
+        return MpiLauncher("MPICH", size)
     is_open_mpi = "OMPI_COMM_WORLD_SIZE" in variables and "PMI_SIZE" not in variables
-    return Launcher("Open MPI" if is_open_mpi else "", size)
+    return MpiLauncher("Open MPI" if is_open_mpi else "", size)
 
 
-def start_mpi(launcher: Launcher | None) -> Any:
+def start_mpi(launcher: MpiLauncher | None) -> Any:
     """Load the launcher's MPI library, initialize it, and return `mpi4py.MPI`.
 
     Args:
@@ -82,7 +82,7 @@ def start_mpi(launcher: Launcher | None) -> Any:
     return mpi
 
 
-def _load(launcher: Launcher | None) -> Any:
+def _load(launcher: MpiLauncher | None) -> Any:
     if "mpi4py.MPI" in sys.modules:
         return sys.modules["mpi4py.MPI"]
     options = importlib.import_module("mpi4py").rc
@@ -100,7 +100,7 @@ def _load(launcher: Launcher | None) -> Any:
 
 
 @contextmanager
-def _library_of(launcher: Launcher | None) -> Generator[None]:
+def _library_of(launcher: MpiLauncher | None) -> Generator[None]:
     """Make mpi4py's wheels, which support several MPIs, load the library beside the launcher."""
     library = _library_beside(launcher)
     if library is None or any(name in os.environ for name in _CHOICES):
@@ -113,7 +113,7 @@ def _library_of(launcher: Launcher | None) -> Generator[None]:
         del os.environ[_CHOICES[0]]
 
 
-def _library_beside(launcher: Launcher | None) -> Path | None:
+def _library_beside(launcher: MpiLauncher | None) -> Path | None:
     if launcher is None or launcher.vendor != "Open MPI":
         return None
     directories = [Path(os.environ["OMPI_LIBDIR_LOC"])] if "OMPI_LIBDIR_LOC" in os.environ else []

@@ -83,7 +83,7 @@ def _next_cancelled(iterator) -> None:
 
     def interrupt() -> None:
         while not done.wait(0.3):  # repeatedly: the first signal may arrive before the wait
-            os.write(waits._State.write_end, bytes([signal.SIGTERM]))
+            os.write(waits._WaitState.write_end, bytes([signal.SIGTERM]))
 
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()

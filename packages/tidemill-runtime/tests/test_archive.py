@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidemill_runtime.__main__ import main
-from tidemill_runtime.archive import Limits, extract
+from tidemill_runtime.archive import ArchiveLimits, extract
 from tidemill_runtime.errors import InvalidArchive
 
 
@@ -90,7 +90,7 @@ def test_a_decompression_bomb_is_refused_at_the_limit(place):
     path, directory = place
     archive(path, member("zeros", data=bytes(20 << 20)))
     with pytest.raises(InvalidArchive, match="expands over 1000000 bytes"):
-        extract(path, directory, limits=Limits(max_bytes=1_000_000))
+        extract(path, directory, limits=ArchiveLimits(max_bytes=1_000_000))
     assert not any(directory.iterdir())
 
 
@@ -99,24 +99,24 @@ def test_a_bomb_after_the_end_of_the_archive_is_refused(place):
     archive(path, member("a", data=b"1"))
     path.write_bytes(path.read_bytes() + gzip.compress(bytes(20 << 20)))
     with pytest.raises(InvalidArchive, match="expands over"):
-        extract(path, directory, limits=Limits(max_bytes=1_000_000))
+        extract(path, directory, limits=ArchiveLimits(max_bytes=1_000_000))
 
 
 def test_too_many_empty_members_are_refused(place):
     path, directory = place
     archive(path, *(member(f"m{number}") for number in range(101)))
     with pytest.raises(InvalidArchive, match="too many entries"):
-        extract(path, directory, limits=Limits(max_entries=100))
-    extract(path, directory, limits=Limits(max_entries=101))
+        extract(path, directory, limits=ArchiveLimits(max_entries=100))
+    extract(path, directory, limits=ArchiveLimits(max_entries=101))
 
 
 def test_a_million_empty_members_are_refused_before_they_are_read(place):
     path, directory = place
     block = member("d/", kind=tarfile.DIRTYPE)[0].tobuf()
     path.write_bytes(gzip.compress(block * 1000, 1) * 1000)
-    assert Limits().max_entries < 1_000_000
+    assert ArchiveLimits().max_entries < 1_000_000
     with pytest.raises(InvalidArchive, match="too many entries"):
-        extract(path, directory, limits=Limits(max_entries=10_000))
+        extract(path, directory, limits=ArchiveLimits(max_entries=10_000))
 
 
 def test_a_header_that_claims_a_huge_name_is_not_read_into_memory(place):

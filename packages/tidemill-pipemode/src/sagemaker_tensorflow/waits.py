@@ -39,7 +39,7 @@ _interrupt_listeners: list[Callable[[], object]] = []
 _stop_listeners: list[Callable[[], object]] = []
 
 
-class _State:
+class _WaitState:
     interrupts = 0
     stopping = False
     write_end = -1
@@ -52,25 +52,25 @@ def watch_signals() -> None:
     """Install the handlers that let signals end waits. No effect outside the main thread, which alone can do so."""
     if threading.current_thread() is not threading.main_thread():
         return
-    if _State.write_end < 0:
-        read_end, _State.write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    if _WaitState.write_end < 0:
+        read_end, _WaitState.write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(read_end, True)
         threading.Thread(target=_forward, args=(read_end,), name="pipemode-signals", daemon=True).start()
-    before = signal.set_wakeup_fd(_State.write_end, warn_on_full_buffer=False)
-    if before != _State.write_end:
-        _State.chained = before
+    before = signal.set_wakeup_fd(_WaitState.write_end, warn_on_full_buffer=False)
+    if before != _WaitState.write_end:
+        _WaitState.chained = before
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _raise_keyboard_interrupt)
 
 
 def interrupts() -> int:
     """Return the number of signals so far."""
-    return _State.interrupts
+    return _WaitState.interrupts
 
 
 def is_stopping() -> bool:
     """Return whether the interpreter is exiting."""
-    return _State.stopping
+    return _WaitState.stopping
 
 
 def on_interrupt(listener: Callable[[], object]) -> None:
@@ -94,10 +94,10 @@ def on_stop(listener: Callable[[], object]) -> None:
 def _forward(read_end: int) -> None:
     while True:
         numbers = os.read(read_end, 512)
-        if _State.chained >= 0:
+        if _WaitState.chained >= 0:
             # Forward to the previous owner of the wakeup descriptor, e.g. an event loop.
             with contextlib.suppress(OSError):
-                os.write(_State.chained, numbers)
+                os.write(_WaitState.chained, numbers)
         if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _raise_keyboard_interrupt:
             _interrupt_until_served()
         elif _WATCHED.intersection(numbers):
@@ -111,7 +111,7 @@ def _interrupt_until_served() -> None:
     """
     received_s = time.monotonic()
     time.sleep(_GRACE_S)  # if Python code runs, no wait has to be interrupted
-    while _State.served_s < received_s - _LATENCY_S:
+    while _WaitState.served_s < received_s - _LATENCY_S:
         _interrupt()
         time.sleep(_INTERVAL_S)
     time.sleep(_INTERVAL_S)
@@ -124,7 +124,7 @@ def _interrupt_until_served() -> None:
 
 def _was_swallowed() -> bool:
     """Return whether the main thread is still in the TensorFlow call in which the handler of SIGINT ran."""
-    served_in, _State.served_in = _State.served_in, ()
+    served_in, _WaitState.served_in = _WaitState.served_in, ()
     now = sys._current_frames().get(threading.main_thread().ident or 0)
     if now is None or _TENSORFLOW not in now.f_code.co_filename:
         return False
@@ -132,15 +132,15 @@ def _was_swallowed() -> bool:
 
 
 def _interrupt() -> None:
-    _State.interrupts += 1
+    _WaitState.interrupts += 1
     for listener in _interrupt_listeners:
         listener()
 
 
 def _raise_keyboard_interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, as the default handler does, except inside TensorFlow's exception construction."""
-    _State.served_in = tuple((one, one.f_lasti) for one in _frames(frame))
-    _State.served_s = time.monotonic()
+    _WaitState.served_in = tuple((one, one.f_lasti) for one in _frames(frame))
+    _WaitState.served_s = time.monotonic()
     inside = frame is not None and frame.f_code.co_filename.endswith(_EXCEPTION_SOURCE)
     caller = frame.f_back if frame is not None and inside else None
     if caller is None or sys.gettrace() is not None:
@@ -165,18 +165,18 @@ def _frames(innermost: FrameType | None) -> Iterator[FrameType]:
 
 
 def _stop() -> None:
-    _State.stopping = True
+    _WaitState.stopping = True
     for listener in _stop_listeners:
         listener()
 
 
 def _forget_in_child() -> None:
     # The pipe belongs to the parent's thread, which must not receive a child's signals.
-    if _State.write_end >= 0:
+    if _WaitState.write_end >= 0:
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)
-        os.close(_State.write_end)
-        _State.write_end = _State.chained = -1
+        os.close(_WaitState.write_end)
+        _WaitState.write_end = _WaitState.chained = -1
 
 
 atexit.register(_stop)

@@ -80,7 +80,7 @@ ended = threading.Event()
 def interrupt() -> None:
     """Send signals until the wait has ended: a signal before it begins does not end it."""
     while not ended.wait(0.5):
-        os.write(waits._State.write_end, bytes([15]))
+        os.write(waits._WaitState.write_end, bytes([15]))
 
 
 interrupter = threading.Thread(target=interrupt)

@@ -72,11 +72,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _extract(options: argparse.Namespace) -> int:
-    from tidemill_runtime.archive import Limits, extract
+    from tidemill_runtime.archive import ArchiveLimits, extract
     from tidemill_runtime.errors import InvalidArchive
 
-    defaults = Limits()
-    limits = Limits(
+    defaults = ArchiveLimits()
+    limits = ArchiveLimits(
         max_bytes=defaults.max_bytes if options.max_bytes is None else options.max_bytes,
         max_entries=defaults.max_entries if options.max_entries is None else options.max_entries,
     )

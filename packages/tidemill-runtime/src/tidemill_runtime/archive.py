@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-__all__ = ["Limits", "extract"]
+__all__ = ["ArchiveLimits", "extract"]
 
 MAX_NAME_BYTES = 1024
 MAX_SEGMENT_BYTES = 255
@@ -38,7 +38,7 @@ SHOWN_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """Limits of an archive.
 
     Attributes:
@@ -54,7 +54,7 @@ def extract(
     archive: Path,
     directory: Path,
     *,
-    limits: Limits | None = None,
+    limits: ArchiveLimits | None = None,
     show: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Unpack ``archive`` into ``directory``, which is created if it is missing.
@@ -65,7 +65,7 @@ def extract(
     Args:
         archive: A gzip-compressed tar file.
         directory: Nothing is written outside it, and no existing file in it is overwritten.
-        limits: The limits. Default: those of `Limits`.
+        limits: The limits. Default: those of `ArchiveLimits`.
         show: Called every two seconds with a progress line, which ends with a carriage return. Default: no progress.
 
     Raises:
@@ -76,7 +76,7 @@ def extract(
     fresh = not any(directory.iterdir())
     try:
         with archive.open("rb") as file:
-            _extract(file, directory, limits or Limits(), _Progress(file, directory, show))
+            _extract(file, directory, limits or ArchiveLimits(), _UnpackingProgress(file, directory, show))
     except BaseException:
         if fresh:
             _empty(directory)
@@ -104,7 +104,7 @@ class _Header(tarfile.TarInfo):
             raise
 
 
-class _Progress:
+class _UnpackingProgress:
     """Shows the progress of unpacking. The remaining time follows from the compressed bytes that were read."""
 
     def __init__(self, file: IO[bytes], directory: Path, show: Callable[[str], None]) -> None:
@@ -129,7 +129,7 @@ class _Progress:
 class _Stream:
     """A forward-only view of the decompressed archive that counts the bytes read."""
 
-    def __init__(self, file: IO[bytes], progress: _Progress, *, max_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], progress: _UnpackingProgress, *, max_bytes: int) -> None:
         self._file = file
         self._progress = progress
         self._max_bytes = max_bytes
@@ -162,7 +162,7 @@ class _Stream:
         self._file.close()
 
 
-def _extract(file: IO[bytes], directory: Path, limits: Limits, progress: _Progress) -> None:
+def _extract(file: IO[bytes], directory: Path, limits: ArchiveLimits, progress: _UnpackingProgress) -> None:
     stream = _Stream(cast("IO[bytes]", gzip.GzipFile(fileobj=file)), progress, max_bytes=limits.max_bytes)
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -194,7 +194,7 @@ def _readable_errors() -> Generator[None]:
         raise InvalidArchive(f"not a gzip tar: a header cannot be read ({type(error).__name__}: {error})") from error
 
 
-def _members(stream: _Stream, limits: Limits) -> Iterator[tarfile.TarInfo]:
+def _members(stream: _Stream, limits: ArchiveLimits) -> Iterator[tarfile.TarInfo]:
     archive = tarfile.TarFile(
         fileobj=cast("IO[bytes]", stream), mode="r", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
     )

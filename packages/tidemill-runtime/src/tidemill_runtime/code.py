@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill_runtime._shared.trees import walk
-from tidemill_runtime.archive import Limits, extract
+from tidemill_runtime.archive import ArchiveLimits, extract
 from tidemill_runtime.errors import ConfigurationError, EntryPointNotFound, InvalidArchive
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PACKAGE = "package"
 SCRIPT = "script"
 COMMAND = "command"
 
-CODE_LIMITS = Limits(max_bytes=4 << 30, max_entries=200_000)
+CODE_LIMITS = ArchiveLimits(max_bytes=4 << 30, max_entries=200_000)
 MAX_LISTED = 20
 
 

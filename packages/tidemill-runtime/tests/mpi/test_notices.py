@@ -7,14 +7,14 @@ import json
 import pytest
 
 from tidemill_runtime import channel
-from tidemill_runtime.mpi.plan import ENDED, FAILED, Outcome, Plan
+from tidemill_runtime.mpi.plan import ENDED, FAILED, MpiPlan, Outcome
 from tidemill_runtime.mpi.shared_directory import DirectoryPeers, read_notice, write_notice
 
 OUTCOME = Outcome(-9, where="rank 1 on algo-2", pid=7, reports="/r/1", tail="Zeile ä\n")
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path):
-    plan = Plan(
+    plan = MpiPlan(
         argv=["python", "train.py", "ä"],
         directory="/opt/ml/code",
         mpirun=[],
@@ -25,7 +25,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path):
         others=["algo-1"],
     )
     plan.write(tmp_path / "plan.json")
-    assert Plan.read(tmp_path / "plan.json") == plan
+    assert MpiPlan.read(tmp_path / "plan.json") == plan
 
 
 def test_an_outcome_is_never_half_written(tmp_path, monkeypatch):

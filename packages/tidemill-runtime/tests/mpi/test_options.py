@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill_runtime.errors import ConfigurationError
-from tidemill_runtime.mpi.options import MPICH, OPEN_MPI, Options, translate
+from tidemill_runtime.mpi.options import MPICH, OPEN_MPI, MpiOptions, translate
 
 SAGEMAKERS = (
     "-verbose --NCCL_DEBUG INFO -x A=1 -x B -mca btl_vader_single_copy_mechanism none -bind-to none -map-by slot"
@@ -13,7 +13,7 @@ SAGEMAKERS = (
 
 
 def test_sagemakers_spelling_becomes_that_of_open_mpi_5():
-    assert translate(SAGEMAKERS, vendor=OPEN_MPI) == Options(
+    assert translate(SAGEMAKERS, vendor=OPEN_MPI) == MpiOptions(
         (
             *("--verbose", "--mca", "btl_vader_single_copy_mechanism", "none"),
             *("--bind-to", "none", "--map-by", "slot"),
@@ -23,7 +23,7 @@ def test_sagemakers_spelling_becomes_that_of_open_mpi_5():
 
 
 def test_sagemakers_spelling_becomes_that_of_mpich_and_options_without_effect_are_logged():
-    assert translate(SAGEMAKERS, vendor=MPICH) == Options(
+    assert translate(SAGEMAKERS, vendor=MPICH) == MpiOptions(
         ("-bind-to", "none"),
         {"NCCL_DEBUG": "INFO", "A": "1"},
         ("-verbose", "-mca btl_vader_single_copy_mechanism none"),
@@ -32,8 +32,8 @@ def test_sagemakers_spelling_becomes_that_of_mpich_and_options_without_effect_ar
 
 @pytest.mark.parametrize("vendor", [MPICH, OPEN_MPI])
 def test_options_that_the_platform_sets_itself_are_accepted(vendor):
-    assert translate("--allow-run-as-root --oversubscribe -tag-output -display-map", vendor=vendor) == Options()
-    assert translate("", vendor=vendor) == Options()
+    assert translate("--allow-run-as-root --oversubscribe -tag-output -display-map", vendor=vendor) == MpiOptions()
+    assert translate("", vendor=vendor) == MpiOptions()
     assert translate("-x A=b=c -genv D e", vendor=vendor).variables == {"A": "b=c", "D": "e"}
 
 

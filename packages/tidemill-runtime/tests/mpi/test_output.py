@@ -6,17 +6,17 @@ import os
 
 import pytest
 
-from tidemill_runtime.mpi.rank import KEPT_BYTES, LONGEST_LINE_BYTES, Output
+from tidemill_runtime.mpi.rank import KEPT_BYTES, LONGEST_LINE_BYTES, RankOutput
 
 
 class Stream:
-    """Both ends of an `Output`, whose lines go to a file."""
+    """Both ends of an `RankOutput`, whose lines go to a file."""
 
     def __init__(self, path):
         read, self.fd = os.pipe()
         self._path = path
         self._to = os.open(path, os.O_CREAT | os.O_WRONLY)
-        self.output = Output(read, to_fd=self._to, tag="[1]")
+        self.output = RankOutput(read, to_fd=self._to, tag="[1]")
 
     def write(self, data: bytes) -> bool:
         """Write a piece, and pass it on."""
@@ -81,7 +81,7 @@ def test_lines_go_nowhere_if_their_reader_has_left(tmp_path):
     read, write = os.pipe()
     gone, to = os.pipe()
     os.close(gone)
-    output = Output(read, to_fd=to, tag="")
+    output = RankOutput(read, to_fd=to, tag="")
     os.write(write, b"one\ntwo\n")
     assert output.pass_on()
     os.write(write, b"three\n")

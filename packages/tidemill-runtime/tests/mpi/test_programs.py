@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill_runtime.errors import ConfigurationError
-from tidemill_runtime.mpi.options import MPICH, OPEN_MPI, Options
+from tidemill_runtime.mpi.options import MPICH, OPEN_MPI, MpiOptions
 from tidemill_runtime.mpi.programs import MPI, find_mpi
 
 ONE = {"hosts": ["algo-1"], "address": "", "per_host": 2, "num_processes": 2, "reach": "/reach"}
@@ -27,25 +27,25 @@ def mpirun(tmp_path):
 
 
 def test_mpich_on_one_instance_gets_the_number_of_ranks_and_the_users_options():
-    assert MPI("/b/mpirun", MPICH).command(**ONE, options=Options(("-bind-to", "core"))) == [
+    assert MPI("/b/mpirun", MPICH).command(**ONE, options=MpiOptions(("-bind-to", "core"))) == [
         *("/b/mpirun", "-np", "2", "-bind-to", "core")
     ]
 
 
 def test_open_mpi_runs_as_root_and_with_more_ranks_than_processors():
-    assert MPI("/b/mpirun", OPEN_MPI).command(**ONE, options=Options()) == [
+    assert MPI("/b/mpirun", OPEN_MPI).command(**ONE, options=MpiOptions()) == [
         *("/b/mpirun", "-np", "2", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
     ]
 
 
 def test_a_binding_of_the_user_replaces_the_one_of_the_platform():
-    command = MPI("/b/mpirun", OPEN_MPI).command(**ONE, options=Options(("--bind-to", "core")))
+    command = MPI("/b/mpirun", OPEN_MPI).command(**ONE, options=MpiOptions(("--bind-to", "core")))
     assert command[command.index("--bind-to") :] == ["--bind-to", "core"]
 
 
 @pytest.mark.parametrize("address", ["", "10.0.0.7"])
 def test_mpich_reaches_other_instances_by_the_platforms_program(address):
-    command = MPI("/b/mpirun", MPICH).command(**{**TWO, "address": address}, options=Options())
+    command = MPI("/b/mpirun", MPICH).command(**{**TWO, "address": address}, options=MpiOptions())
     own = ["-localhost", address] if address else []
     assert command == [
         *("/b/mpirun", "-np", "4", *own, "-launcher-exec", "/reach", "-hosts", "algo-2:2,algo-1:2"),
@@ -53,7 +53,7 @@ def test_mpich_reaches_other_instances_by_the_platforms_program(address):
 
 
 def test_open_mpi_reaches_other_instances_by_the_platforms_program_without_steps_in_between():
-    command = MPI("/b/mpirun", OPEN_MPI).command(**TWO, options=Options())
+    command = MPI("/b/mpirun", OPEN_MPI).command(**TWO, options=MpiOptions())
     assert command[command.index("--host") :] == [
         *("--host", "algo-2:2,algo-1:2", "--prtemca", "plm_ssh_agent", "/reach"),
         *("--prtemca", "plm_ssh_no_tree_spawn", "1"),

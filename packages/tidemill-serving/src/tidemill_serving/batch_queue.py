@@ -17,7 +17,7 @@ import numpy as np
 
 from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
 from tidemill_serving.engine import Array, LoadedModel, Signature
-from tidemill_serving.engine.placement import Placement, Trial
+from tidemill_serving.engine.placement import Placement, PlacementTrial
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.processors import num_processors
@@ -79,7 +79,7 @@ class BatchQueue(Runner):
         signature: Signature,
         *,
         placement: Placement,
-        trial: Trial | None = None,
+        trial: PlacementTrial | None = None,
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         parameters: BatchingParameters,

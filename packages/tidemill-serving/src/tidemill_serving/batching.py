@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tidemill_serving.engine import Array, LoadedModel, Signature
-from tidemill_serving.engine.placement import Placement, Trial
+from tidemill_serving.engine.placement import Placement, PlacementTrial
 from tidemill_serving.errors import Code, RequestError, failed_precondition, invalid
 
 __all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner", "report_nothing"]
@@ -125,7 +125,7 @@ class Runner:
         signature: Signature,
         *,
         placement: Placement,
-        trial: Trial | None = None,
+        trial: PlacementTrial | None = None,
         threads: BatchThreads,
         loop: asyncio.AbstractEventLoop,
         max_rows: int = DEFAULT_MAX_ROWS,

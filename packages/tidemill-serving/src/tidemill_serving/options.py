@@ -17,7 +17,7 @@ from tidemill_serving.handlers.pool import PoolSize
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 from tidemill_serving.processors import num_processors
 
-__all__ = ["ManagedModels", "Options", "read_options"]
+__all__ = ["ManagedModels", "ServerOptions", "read_options"]
 
 _DEFAULT_PORT = 8080
 _TRANSFORM_ENQUEUED = 100_000_000
@@ -75,7 +75,7 @@ class ManagedModels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ServerOptions:
     """Options of one server.
 
     Attributes:
@@ -143,7 +143,7 @@ class Options:
     archives: Path | None = None
 
 
-def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> ServerOptions:
     """Read the command line and the environment.
 
     Raises:
@@ -160,7 +160,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     if multi_model and given.kind == PYTHON:
         raise StartFailed("SAGEMAKER_MULTI_MODEL=true: endpoints of the kind python have one model")
     model_dir: Path = given.model_dir or Path("/opt/ml/models" if multi_model else "/opt/ml/model")
-    return Options(
+    return ServerOptions(
         model_dir=model_dir.absolute(),
         unix_socket=given.unix_socket and given.unix_socket.absolute(),
         host=given.host,

@@ -16,13 +16,13 @@ from tidemill_serving.engine import LoadedModel
 from tidemill_serving.errors import Code, invalid, not_found
 from tidemill_serving.models import ModelVersion
 
-__all__ = ["Leases", "Registry", "Servable", "State", "VersionStatus"]
+__all__ = ["Leases", "Registry", "Servable", "VersionState", "VersionStatus"]
 
 _KEPT_ENDED = 8
 _Value = TypeVar("_Value")
 
 
-class State(StrEnum):
+class VersionState(StrEnum):
     """States of a version, by TF Serving's names."""
 
     START = "START"
@@ -44,7 +44,7 @@ class VersionStatus:
     """
 
     version: int
-    state: State
+    state: VersionState
     code: Code = Code.OK
     message: str = ""
 
@@ -140,7 +140,7 @@ class Registry:
             model = self._models.get(name, _Model())
             loaded = _newest_first({**model.servables, number: servable})
             self._models[name] = replace(model, servables=loaded)
-            self.note(name, VersionStatus(number, State.AVAILABLE))
+            self.note(name, VersionStatus(number, VersionState.AVAILABLE))
 
     def note(self, name: str, status: VersionStatus) -> None:
         """Set the state of a version; only the last few ended versions are kept.
@@ -151,7 +151,7 @@ class Registry:
         """
         model = self._models.get(name, _Model())
         statuses = _newest_first({**model.statuses, status.version: status})
-        ended = [number for number, each in statuses.items() if each.state is State.END]
+        ended = [number for number, each in statuses.items() if each.state is VersionState.END]
         for number in ended[_KEPT_ENDED:]:
             del statuses[number]
         self._models[name] = replace(model, statuses=statuses)
@@ -171,7 +171,7 @@ class Registry:
             return None
         left = {number: each for number, each in model.servables.items() if number != version}
         self._models[name] = replace(model, servables=left)
-        self.note(name, VersionStatus(version, State.UNLOADING))
+        self.note(name, VersionStatus(version, VersionState.UNLOADING))
         return model.servables[version]
 
     def remove(self, name: str) -> list[Servable]:

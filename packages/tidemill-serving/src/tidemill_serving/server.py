@@ -29,7 +29,7 @@ from tidemill_serving.metrics import DEFAULT_PATH, Metrics
 from tidemill_serving.models import DEFAULT_MODEL_VARIABLE, ModelVersion, default_model, find_exported, find_versions
 from tidemill_serving.multi_model.api import MultiModelApi
 from tidemill_serving.multi_model.host import ModelHost
-from tidemill_serving.options import Options
+from tidemill_serving.options import ServerOptions
 from tidemill_serving.processors import num_processors
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.api import Api
@@ -50,7 +50,7 @@ _MAX_SLOTS = 256
 _ANSWER_MARGIN_S = 5.0
 
 
-async def serve(options: Options, environment: Mapping[str, str]) -> int:
+async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
     """Load every model and answer requests until SIGTERM or SIGINT.
 
     Returns:
@@ -112,7 +112,7 @@ class _Served:
 
     def __init__(
         self,
-        options: Options,
+        options: ServerOptions,
         environment: Mapping[str, str],
         engine: Engine,
         threads: BatchThreads,
@@ -217,11 +217,11 @@ class _Served:
         return MultiModelApi(self.api, host, self._registry)
 
 
-def _archive_versions(options: Options) -> tuple[ModelVersion, ...]:
+def _archive_versions(options: ServerOptions) -> tuple[ModelVersion, ...]:
     return find_exported(options.model_dir) if options.kind == PYTHON else find_versions(options.model_dir)
 
 
-def _parallelism(options: Options) -> Parallelism:
+def _parallelism(options: ServerOptions) -> Parallelism:
     """Return the thread counts for the models of an archive: one thread inside operations if more would be slower."""
     chosen = options.parallelism
     if chosen.intra_op or options.batching is not None or options.batching_file is not None:
@@ -234,7 +234,7 @@ def _parallelism(options: Options) -> Parallelism:
     return replace(chosen, intra_op=1)
 
 
-def _metrics_path(options: Options) -> str | None:
+def _metrics_path(options: ServerOptions) -> str | None:
     """Return the path of the metrics: TF Serving's default, unless a monitoring configuration overrides it."""
     if options.monitoring_config is None:
         return DEFAULT_PATH
@@ -348,7 +348,7 @@ def _report_unshared(version: ModelVersion, signature: str, reason: str) -> None
     )
 
 
-async def _listen(listener: Listener, options: Options, cleanup: contextlib.AsyncExitStack) -> list[str]:
+async def _listen(listener: Listener, options: ServerOptions, cleanup: contextlib.AsyncExitStack) -> list[str]:
     addresses = []
     if options.unix_socket is not None:
         await listener.open(bind_unix(options.unix_socket))

@@ -15,7 +15,7 @@ from tidemill_serving.handlers.wire import WorkerSetup
 from tidemill_serving.http.listener import bind_tcp, new_listener
 from tidemill_serving.http.message import Application
 from tidemill_serving.metrics import Metrics
-from tidemill_serving.options import Options
+from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ModelPort:
         loop: The running event loop.
     """
 
-    def __init__(self, application: Application, *, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, application: Application, *, options: ServerOptions, loop: asyncio.AbstractEventLoop) -> None:
         self._listener: Listener = new_listener(application, limits=options.limits, loop=loop)
         self._sock = _bind(options.safe_ports)
 
@@ -62,7 +62,7 @@ class ModelPort:
 
 
 def find_code(
-    options: Options, environment: Mapping[str, str], *, event: Callable[..., None], warn: Callable[[str], None]
+    options: ServerOptions, environment: Mapping[str, str], *, event: Callable[..., None], warn: Callable[[str], None]
 ) -> UserCode | None:
     """Find the archive's code and check that its packages are installed; return None if there is no code.
 
@@ -81,7 +81,7 @@ async def open_grpc(
     registry: Registry,
     metrics: Metrics,
     *,
-    options: Options,
+    options: ServerOptions,
     loop: asyncio.AbstractEventLoop,
     reload: "Reload | None",
 ) -> "GrpcServer":
@@ -105,14 +105,14 @@ async def open_grpc(
     return server
 
 
-def _grpc_ports(options: Options) -> range | tuple[int, ...]:
+def _grpc_ports(options: ServerOptions) -> range | tuple[int, ...]:
     if options.grpc_port is not None:
         return (options.grpc_port,)
     return (0,) if options.safe_ports is None else range(options.safe_ports[0], options.safe_ports[1] + 1)
 
 
 async def start_handlers(
-    code: UserCode, *, options: Options, ports: Ports, default_model: str, event: Callable[..., None]
+    code: UserCode, *, options: ServerOptions, ports: Ports, default_model: str, event: Callable[..., None]
 ) -> HandlerPool:
     """Start the workers of an archive's code.
 

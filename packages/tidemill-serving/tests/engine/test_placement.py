@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tidemill_serving.engine import Signature, TensorSpec
-from tidemill_serving.engine.placement import Placement, Trial, initial_placement
+from tidemill_serving.engine.placement import Placement, PlacementTrial, initial_placement
 from tidemill_serving.engine.traits import Traits
 
 ON_LOOP = Placement(on_loop=True, pooled=False)
@@ -18,7 +18,9 @@ def signature(*, rows: int = -1, **traits: bool) -> Signature:
     return Signature("s", "predict", {"x": spec}, {"y": spec}, Traits(**traits))
 
 
-def decided(trial: Trial, inline_s: float, pooled_s: float, *, rows: int = 1, most: int = 100) -> Placement | None:
+def decided(
+    trial: PlacementTrial, inline_s: float, pooled_s: float, *, rows: int = 1, most: int = 100
+) -> Placement | None:
     """Run feeds of one size until the trial decides; return its decision."""
     for _ in range(most):
         pooled = trial.pooled(4 * rows)
@@ -69,13 +71,13 @@ def test_the_times_of_runs_decide_where_it_stays(
 
 
 def test_runs_of_more_rows_may_decide_what_single_rows_left_open() -> None:
-    trial = Trial(may_use_loop=True, batchable=True)
+    trial = PlacementTrial(may_use_loop=True, batchable=True)
     assert decided(trial, SLOW_S, SLOW_S) is None
     assert decided(trial, SLOW_S, SLOW_S, rows=16) == ON_LOOP
 
 
 def test_a_signature_whose_requests_share_no_runs_must_be_short_to_use_the_loop() -> None:
-    assert decided(Trial(may_use_loop=True, batchable=False), SLOW_S, SLOW_S) == ON_THREAD
+    assert decided(PlacementTrial(may_use_loop=True, batchable=False), SLOW_S, SLOW_S) == ON_THREAD
 
 
 def test_a_graph_with_loops_never_uses_the_loop_of_events() -> None:
@@ -85,14 +87,14 @@ def test_a_graph_with_loops_never_uses_the_loop_of_events() -> None:
 
 
 def test_single_slow_runs_do_not_count() -> None:
-    trial = Trial(may_use_loop=True, batchable=True)
+    trial = PlacementTrial(may_use_loop=True, batchable=True)
     assert trial.add(LONG_S, pooled=False, rows=1, size_bytes=4, fits_loop=True) is None
     assert trial.add(LONG_S, pooled=True, rows=1, size_bytes=4, fits_loop=True) is None
     assert decided(trial, FAST_S, FAST_S) == ON_LOOP
 
 
 def test_runs_of_different_sizes_are_not_compared() -> None:
-    trial = Trial(may_use_loop=True, batchable=True)
+    trial = PlacementTrial(may_use_loop=True, batchable=True)
     for _ in range(20):
         assert trial.add(LONG_S, pooled=False, rows=32, size_bytes=128, fits_loop=True) is None
         assert trial.add(FAST_S, pooled=True, rows=1, size_bytes=4, fits_loop=True) is None

@@ -36,8 +36,8 @@ from hpack import Decoder
 from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.errors import Code
 from tidemill_serving.grpc_api.call import Call
-from tidemill_serving.grpc_api.connection import Connection
-from tidemill_serving.grpc_api.traffic import IDLE_S, Traffic
+from tidemill_serving.grpc_api.connection import GrpcConnection
+from tidemill_serving.grpc_api.traffic import IDLE_S, GrpcTraffic
 
 FUZZ_S = float(os.environ.get("FUZZ_S", "2"))
 INTERNAL_ERROR = 2
@@ -102,9 +102,9 @@ class Peer:
         self.calls: list[Call] = []
         self.waits = waits
         loop: Any = self.clock
-        self.traffic = Traffic(loop, Limits(**limits), self.on_call)
+        self.traffic = GrpcTraffic(loop, Limits(**limits), self.on_call)
         self.transport = Transport()
-        self.connection = Connection(self.traffic)
+        self.connection = GrpcConnection(self.traffic)
         transport: Any = self.transport
         self.connection.connection_made(transport)
 
@@ -240,7 +240,7 @@ def test_messages_of_all_connections_together_are_limited() -> None:
 def test_connections_above_the_limit_are_not_accepted() -> None:
     peer = Peer(connections=1)
     transport: Any = Transport()
-    Connection(peer.traffic).connection_made(transport)
+    GrpcConnection(peer.traffic).connection_made(transport)
     assert not transport.is_open
     assert peer.traffic.connections == {peer.connection}
 

@@ -14,13 +14,13 @@ from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving._shared.http.listener import Listener
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.http.listener import bind_tcp, bind_unix, new_listener
-from tidemill_serving.http.message import Reply, Request, Response
+from tidemill_serving.http.message import HttpRequest, Reply, Response
 
 DEADLINE_S = 20
-Handler = Callable[[Request, Reply], None]
+Handler = Callable[[HttpRequest, Reply], None]
 
 
-def echo(request: Request, reply: Reply) -> None:
+def echo(request: HttpRequest, reply: Reply) -> None:
     reply(Response(200, request.target + b"|" + request.body, b"text/plain"))
 
 
@@ -142,7 +142,7 @@ def test_a_gzip_body_cut_short_is_refused() -> None:
 
 
 def test_pipelined_requests_are_answered_in_order_even_when_answers_come_late() -> None:
-    def late_or_now(request: Request, reply: Reply) -> None:
+    def late_or_now(request: HttpRequest, reply: Reply) -> None:
         if request.target.startswith(b"/late"):
             asyncio.get_running_loop().call_later(0.01, echo, request, reply)
         else:

@@ -16,7 +16,7 @@ from tidemill_runtime.events import emit
 from tidemill_runtime.launchers.python import ColdLauncher
 from tidemill_runtime.mpi.network import Addresses
 from tidemill_runtime.mpi.options import translate
-from tidemill_runtime.mpi.plan import Outcome, Plan
+from tidemill_runtime.mpi.plan import MpiPlan, Outcome
 from tidemill_runtime.mpi.programs import find_mpi
 from tidemill_runtime.process import ColdChild
 
@@ -143,7 +143,7 @@ class MPILauncher:
         else:
             emit("mpi.awaited", mpi=mpi.vendor, leader=environment.master_hostname)
         interface = environment.network_interface_name
-        plan = Plan(
+        plan = MpiPlan(
             argv=_under_mpi(script.argv),
             directory=str(script.directory),
             mpirun=command if environment.is_master else (),

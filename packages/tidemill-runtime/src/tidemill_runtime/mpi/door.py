@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill_runtime import channel
-from tidemill_runtime.mpi.handshake import NUM_PORTS, Connection, answer, port_of
+from tidemill_runtime.mpi.handshake import NUM_PORTS, SupervisorConnection, answer, port_of
 from tidemill_runtime.mpi.network import DOOR_OPEN, DOOR_SOCKET, Addresses, call, was_reached
 from tidemill_runtime.mpi.plan import ENDED, FAILED, Outcome
 from tidemill_runtime.mpi.shared_directory import PATIENCE_S, write_notice
@@ -136,7 +136,7 @@ class Door:
             finally:
                 connection.close()
 
-    def _handle(self, connection: Connection, message: dict[str, Any]) -> None:
+    def _handle(self, connection: SupervisorConnection, message: dict[str, Any]) -> None:
         self._busy.append(threading.current_thread())
         if "command" in message:
             self._run(connection, str(message["command"]))
@@ -149,7 +149,7 @@ class Door:
                 channel.send(supervisor, {})
                 supervisor.close()
 
-    def _run(self, connection: Connection, command: str) -> None:
+    def _run(self, connection: SupervisorConnection, command: str) -> None:
         """Pass a command to the supervisor, and pass its output and exit status back."""
         supervisor = connect(str(self._directory), DOOR_SOCKET)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -172,7 +172,7 @@ class Door:
                     os.close(fd)
 
     def _forward_output(
-        self, connection: Connection, selector: selectors.BaseSelector, supervisor: socket.socket
+        self, connection: SupervisorConnection, selector: selectors.BaseSelector, supervisor: socket.socket
     ) -> None:
         while True:
             ready = {key.fileobj: key.data for key, _ in selector.select()}

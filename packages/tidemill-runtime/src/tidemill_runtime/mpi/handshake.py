@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Connection", "answer", "ask", "port_of"]
+__all__ = ["SupervisorConnection", "answer", "ask", "port_of"]
 
 MAX_MESSAGE_BYTES = 16 << 20
 NUM_PORTS = 16
@@ -35,7 +35,7 @@ def port_of(secret: bytes, host: str, number: int) -> int:
     return _FIRST_PORT + int.from_bytes(_mac(secret, b"port", host.encode(), str(number).encode())[:4], "big") % _PORTS
 
 
-class Connection:
+class SupervisorConnection:
     """A connection on which both sides have proved that they know the secret.
 
     Args:
@@ -89,7 +89,7 @@ class Connection:
         return _mac(self._key, direction, str(number).encode(), body)
 
 
-def ask(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
+def ask(raw: socket.socket, *, secret: bytes, host: str) -> SupervisorConnection:
     """Perform the handshake as the side that connected to ``host``.
 
     Raises:
@@ -102,10 +102,10 @@ def ask(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
     raw.sendall(own_random + _mac(secret, b"ask", *parts))
     if not hmac.compare_digest(_read(raw, _HASH_BYTES), _mac(secret, b"answer", *parts)):
         raise ValueError(f"what listens is not {host} of this job")
-    return Connection(raw, _mac(secret, b"key", *parts), own=b"a")
+    return SupervisorConnection(raw, _mac(secret, b"key", *parts), own=b"a")
 
 
-def answer(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
+def answer(raw: socket.socket, *, secret: bytes, host: str) -> SupervisorConnection:
     """Perform the handshake as the side that listens as ``host``.
 
     Raises:
@@ -119,7 +119,7 @@ def answer(raw: socket.socket, *, secret: bytes, host: str) -> Connection:
     if not hmac.compare_digest(_read(raw, _HASH_BYTES), _mac(secret, b"ask", *parts)):
         raise ValueError("a stranger")
     raw.sendall(_mac(secret, b"answer", *parts))
-    return Connection(raw, _mac(secret, b"key", *parts), own=b"b")
+    return SupervisorConnection(raw, _mac(secret, b"key", *parts), own=b"b")
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from tidemill_runtime._shared.encryption.certificate import find_obstacle
 from tidemill_runtime.errors import ConfigurationError
-from tidemill_runtime.mpi.handshake import NUM_PORTS, Connection, ask, port_of
+from tidemill_runtime.mpi.handshake import NUM_PORTS, SupervisorConnection, ask, port_of
 from tidemill_runtime.mpi.shared_directory import PATIENCE_S, read_notice, write_notice
 from tidemill_runtime.mpi.sockets import listen
 from tidemill_runtime.process import begin_afresh
@@ -197,7 +197,7 @@ class NetworkPeers:
             self._door.wait()
 
 
-def call(addresses: Addresses, host: str) -> Connection | None:
+def call(addresses: Addresses, host: str) -> SupervisorConnection | None:
     """Connect to the door of an instance; return None if it does not listen.
 
     Args:
@@ -240,7 +240,7 @@ def _mark(host: str) -> str:
     return f"reached.{host}"
 
 
-def _output_of(connection: Connection) -> int:
+def _output_of(connection: SupervisorConnection) -> int:
     """Pass on the output of a command, and return its exit status."""
     while True:
         message = connection.receive()

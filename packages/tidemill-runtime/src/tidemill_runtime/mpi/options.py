@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tidemill_runtime.errors import ConfigurationError
 
-__all__ = ["MPICH", "OPEN_MPI", "Options", "translate"]
+__all__ = ["MPICH", "OPEN_MPI", "MpiOptions", "translate"]
 
 MPICH = "MPICH"
 OPEN_MPI = "Open MPI"
@@ -60,7 +60,7 @@ _MAPPINGS = ("slot", "hwthread", "core", "socket", "numa", "board")
 
 
 @dataclass(frozen=True)
-class Options:
+class MpiOptions:
     """The translated options.
 
     Attributes:
@@ -74,7 +74,7 @@ class Options:
     ignored: tuple[str, ...] = ()
 
 
-def translate(text: str, *, vendor: str) -> Options:
+def translate(text: str, *, vendor: str) -> MpiOptions:
     """Translate the options.
 
     Args:
@@ -114,7 +114,7 @@ def translate(text: str, *, vendor: str) -> Options:
             ignored.append(option)
         else:
             arguments += _for_mpich(option, name, words)
-    return Options(tuple(arguments), variables, tuple(ignored))
+    return MpiOptions(tuple(arguments), variables, tuple(ignored))
 
 
 def _for_mpich(option: str, name: str, words: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
-    from tidemill_runtime.mpi.plan import Outcome, Plan
+    from tidemill_runtime.mpi.plan import MpiPlan, Outcome
 else:
     Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
@@ -64,7 +64,7 @@ class Peers(Protocol):
         """Deliver pending notices to instances that may wait for them."""
 
 
-def peers_of(plan: Plan) -> Peers | None:
+def peers_of(plan: MpiPlan) -> Peers | None:
     """Return the peers of an instance; None if it is the only instance.
 
     Args:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["ENDED", "FAILED", "Outcome", "Plan"]
+__all__ = ["ENDED", "FAILED", "MpiPlan", "Outcome"]
 
 FAILED = "failed"
 """Name of the notice of the rank that failed first."""
@@ -19,7 +19,7 @@ ENDED = "ended"
 
 
 @dataclass(frozen=True)
-class Plan:
+class MpiPlan:
     """The work of a supervisor.
 
     Attributes:
@@ -45,7 +45,7 @@ class Plan:
     others: Sequence[str] = ()
 
     @classmethod
-    def read(cls, path: Path) -> Plan:
+    def read(cls, path: Path) -> MpiPlan:
         """Read the plan.
 
         Args:

@@ -14,7 +14,7 @@ from tidemill_runtime.mpi.options import MPICH, OPEN_MPI
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tidemill_runtime.mpi.options import Options
+    from tidemill_runtime.mpi.options import MpiOptions
 
 __all__ = ["MPI", "find_mpi"]
 
@@ -36,7 +36,7 @@ class MPI:
     vendor: str
 
     def command(
-        self, *, hosts: Sequence[str], address: str, per_host: int, num_processes: int, options: Options, reach: str
+        self, *, hosts: Sequence[str], address: str, per_host: int, num_processes: int, options: MpiOptions, reach: str
     ) -> list[str]:
         """Return the command line of mpirun with its options, to which the program to start is appended.
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Output", "Rank"]
+__all__ = ["Rank", "RankOutput"]
 
 KEPT_BYTES = 16 << 10
 LONGEST_LINE_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
 
 
-class Output:
+class RankOutput:
     """A stream of one rank, passed on in whole lines with the rank's name before each; its end is kept.
 
     Args:
@@ -144,8 +144,8 @@ class Rank:
             os.close(out_write)
             os.close(err_write)
         self.pid = self._process.pid
-        self.stdout = Output(out_read, to_fd=1, tag=f"{tag}<stdout>:")
-        self.stderr = Output(err_read, to_fd=2, tag=f"{tag}<stderr>:")
+        self.stdout = RankOutput(out_read, to_fd=1, tag=f"{tag}<stdout>:")
+        self.stderr = RankOutput(err_read, to_fd=2, tag=f"{tag}<stderr>:")
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal, when the process has ended, and kill the rest of its group."""

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tidemill_runtime.mpi.peers import peers_of
-from tidemill_runtime.mpi.plan import Plan
+from tidemill_runtime.mpi.plan import MpiPlan
 from tidemill_runtime.process import die_with_parent
 
 __all__ = ["main"]
@@ -25,7 +25,7 @@ def main(plan: str, arguments: list[str]) -> int:
     die_with_parent(os.getppid())()
     while arguments[0].startswith("-"):  # options of ssh
         arguments = arguments[1:]
-    peers = peers_of(Plan.read(Path(plan)))
+    peers = peers_of(MpiPlan.read(Path(plan)))
     if peers is None:
         sys.stderr.write(f"tidemill: {arguments[0]} is no instance of this job\n")
         return 1

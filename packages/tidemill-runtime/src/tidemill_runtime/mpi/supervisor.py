@@ -34,8 +34,8 @@ from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.daemons import Daemon
 from tidemill_runtime.mpi.entry import DIRECTORY, SOCKET
 from tidemill_runtime.mpi.peers import peers_of
-from tidemill_runtime.mpi.plan import ENDED, FAILED, Outcome, Plan
-from tidemill_runtime.mpi.rank import Output, Rank
+from tidemill_runtime.mpi.plan import ENDED, FAILED, MpiPlan, Outcome
+from tidemill_runtime.mpi.rank import Rank, RankOutput
 from tidemill_runtime.mpi.sockets import listen
 from tidemill_runtime.process import begin_afresh, signal_numbers
 from tidemill_runtime.tee import write_all
@@ -70,7 +70,7 @@ class Supervisor:
         directory: Directory of plan, socket and outcome.
     """
 
-    def __init__(self, plan: Plan, *, directory: Path) -> None:
+    def __init__(self, plan: MpiPlan, *, directory: Path) -> None:
         self._plan = plan
         self._directory = directory
         self._selector = selectors.DefaultSelector()
@@ -80,7 +80,7 @@ class Supervisor:
         self._ending = False
         self._deadline: float | None = None
         self._mpirun: subprocess.Popen[bytes] | None = None
-        self._mpirun_output: Output | None = None
+        self._mpirun_output: RankOutput | None = None
         self._daemons: list[Daemon] = []
         self._peers = peers_of(plan)
         self._open(listen(directory / SOCKET), self._start_rank)
@@ -136,7 +136,9 @@ class Supervisor:
             )
         finally:
             os.close(write_fd)
-        self._mpirun_output = Output(read_fd, to_fd=None, tag="")  # not shown: it would hide the ranks' own messages
+        self._mpirun_output = RankOutput(
+            read_fd, to_fd=None, tag=""
+        )  # not shown: it would hide the ranks' own messages
         self._follow(self._mpirun_output)
 
     def _poll(self) -> bool:
@@ -309,7 +311,7 @@ class Supervisor:
         rank.left_by_mpi = not rank.has_ended
         self._end(after_s=ABORT_S)
 
-    def _follow(self, output: Output) -> None:
+    def _follow(self, output: RankOutput) -> None:
         def pass_on() -> None:
             if not output.pass_on():
                 self._selector.unregister(output.fd)
@@ -419,7 +421,7 @@ def main(path: Path) -> int:
         0 if all ranks succeeded, else 1; the outcome is in a file.
     """
     try:
-        supervisor = Supervisor(Plan.read(path), directory=path.parent)
+        supervisor = Supervisor(MpiPlan.read(path), directory=path.parent)
     except ConfigurationError as error:
         Outcome(1, tail=str(error)).write(path.with_name("outcome.json"))
         return 1

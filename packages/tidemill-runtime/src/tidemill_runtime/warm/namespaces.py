@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill_runtime.warm.peer import Refused
+from tidemill_runtime.warm.peer import WarmRefusal
 
 if TYPE_CHECKING:
     from tidemill_runtime.warm.peer import Peer
@@ -61,7 +61,7 @@ def join(peer: Peer, kinds: frozenset[str]) -> None:
         if "user" in handles:
             _enter_user(handles["user"], here)
     except OSError as error:
-        raise Refused(f"the job's sandbox cannot be joined: {error.strerror}") from error
+        raise WarmRefusal(f"the job's sandbox cannot be joined: {error.strerror}") from error
     finally:
         for fd in (*handles.values(), root):
             os.close(fd)

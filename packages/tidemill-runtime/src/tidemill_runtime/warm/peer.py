@@ -13,12 +13,12 @@ from tidemill_runtime.channel import CREDENTIALS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Peer", "Refused"]
+__all__ = ["Peer", "WarmRefusal"]
 
 LIMITS = tuple(sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}))
 
 
-class Refused(Exception):
+class WarmRefusal(Exception):
     """The script cannot be started warm; the text is the reason."""
 
 
@@ -44,11 +44,11 @@ class Peer:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
         pid, uid, _ = CREDENTIALS.unpack(data)
         if uid != os.geteuid():
-            raise Refused(f"user {uid} asked; only user {os.geteuid()} may")
+            raise WarmRefusal(f"user {uid} asked; only user {os.geteuid()} may")
         try:
             return cls(pid, os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
-            raise Refused(f"process {pid} cannot be examined: {error.strerror}") from error
+            raise WarmRefusal(f"process {pid} cannot be examined: {error.strerror}") from error
 
     def confirm(self, sender_pid: int) -> None:
         """Check that the held process sent the request and is still alive.
@@ -57,7 +57,7 @@ class Peer:
             Refused: The process id was reused; continuing could leave the sandbox.
         """
         if sender_pid != self.pid:
-            raise Refused(f"process {sender_pid} asked over a connection of process {self.pid}")
+            raise WarmRefusal(f"process {sender_pid} asked over a connection of process {self.pid}")
         self.status()
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
@@ -76,7 +76,7 @@ class Peer:
         try:
             return os.open(name, flags | os.O_CLOEXEC, dir_fd=self.directory_fd)
         except OSError as error:
-            raise Refused(f"{name} of process {self.pid} cannot be opened: {error.strerror}") from error
+            raise WarmRefusal(f"{name} of process {self.pid} cannot be opened: {error.strerror}") from error
 
     def read(self, name: str) -> str:
         """Read a file of the process's /proc directory.
@@ -95,7 +95,7 @@ class Peer:
             with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
                 return file.read()
         except OSError as error:
-            raise Refused(f"{name} of process {self.pid} cannot be read: {error.strerror}") from error
+            raise WarmRefusal(f"{name} of process {self.pid} cannot be read: {error.strerror}") from error
 
     def status(self) -> Mapping[str, str]:
         """The fields of its ``status`` file."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill_runtime.warm.peer import Refused
+from tidemill_runtime.warm.peer import WarmRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ MAX_CAPABILITY = 63
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Header(ctypes.Structure):
+class _CapabilityHeader(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 
 
@@ -70,7 +70,7 @@ class Rights:
         """
         status = peer.status()
         if status.get("Seccomp", "0") != "0":
-            raise Refused("the job's processes have a system call filter, which only exec can take over")
+            raise WarmRefusal("the job's processes have a system call filter, which only exec can take over")
         return cls(
             umask=int(status["Umask"], 8),
             limits=peer.limits(),
@@ -104,7 +104,7 @@ class Rights:
         for number in range(MAX_CAPABILITY + 1):
             if self.capabilities["CapBnd"] >> number & 1 == 0 and _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) == 1:
                 _prctl(PR_CAPBSET_DROP, number)
-        header = _Header(CAPABILITY_VERSION_3, 0)
+        header = _CapabilityHeader(CAPABILITY_VERSION_3, 0)
         data = (_Data * 2)()
         for index in range(2):
             part = {name: mask >> (32 * index) & 0xFFFFFFFF for name, mask in self.capabilities.items()}
@@ -127,7 +127,7 @@ def enter_cgroup(peer: Peer) -> None:
         path = Path("/sys/fs/cgroup" + unified[0]) / "cgroup.procs"
         path.write_text(str(os.getpid()), encoding="ascii")
     except (IndexError, OSError) as error:
-        raise Refused("the job's control group cannot be joined") from error
+        raise WarmRefusal("the job's control group cannot be joined") from error
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(peer.read("oom_score_adj"), encoding="ascii")
 

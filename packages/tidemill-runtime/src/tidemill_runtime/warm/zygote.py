@@ -26,7 +26,7 @@ from tidemill_runtime.events import emit
 from tidemill_runtime.process import adopt_orphans, exit_code_of
 from tidemill_runtime.warm import namespaces
 from tidemill_runtime.warm.interpreter import Interpreter
-from tidemill_runtime.warm.peer import Peer, Refused
+from tidemill_runtime.warm.peer import Peer, WarmRefusal
 from tidemill_runtime.warm.rights import Rights, enter_cgroup
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _guard(connection: socket.socket, interpreter: Interpreter) -> WarmScript:
     try:
         connection.settimeout(REQUEST_TIMEOUT_S)
         script = _start(connection, interpreter)
-    except Refused as refusal:
+    except WarmRefusal as refusal:
         with contextlib.suppress(OSError):
             channel.send(connection, {"refused": str(refusal)})
         os._exit(0)
@@ -147,7 +147,7 @@ def _start(connection: socket.socket, interpreter: Interpreter) -> WarmScript:
     content = request.content
     unlike = interpreter.difference(content["variables"])
     if unlike:
-        raise Refused(unlike)
+        raise WarmRefusal(unlike)
     rights = Rights.of(peer)
     kinds = namespaces.differing(peer)
     enter_cgroup(peer)
@@ -190,7 +190,7 @@ def _watch(connection: socket.socket, pid: int, ready_fd: int, *, own_pid_namesp
     ready = os.read(ready_fd, 32)
     if not ready:
         os.waitpid(pid, 0)
-        raise Refused("the process could not be made like the job's own")
+        raise WarmRefusal("the process could not be made like the job's own")
     with contextlib.suppress(OSError):
         channel.send(connection, {"pid": int(ready)})
     pid_fd = os.pidfd_open(pid)

@@ -18,7 +18,7 @@ import numpy as np
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature, TensorSpec
 from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output, open_c_library
 from tidemill_serving.engine.c_tensors import CTensors
-from tidemill_serving.engine.native_call import NativeCall, NativeLibrary
+from tidemill_serving.engine.native_call import EngineLibrary, NativeCall
 from tidemill_serving.engine.pages import release_file_pages, release_free_memory
 from tidemill_serving.engine.saved_model import loadable, read_meta_graph
 from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
@@ -97,7 +97,7 @@ class CApiEngine:
         except BaseException:
             session.close()
             raise
-        return _Model(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
+        return _CModel(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
 
     def release_memory(self) -> None:
         for library in self._library.files:
@@ -187,7 +187,7 @@ class _Session:
         return Output(operation, number) if number < self.library.functions.TF_OperationNumOutputs(operation) else None
 
 
-class _Model:
+class _CModel:
     """A loaded SavedModel; calls are prepared at the first run of a signature."""
 
     def __init__(
@@ -196,7 +196,7 @@ class _Model:
         signatures: Signatures,
         *,
         tensors: CTensors,
-        native: NativeLibrary | None,
+        native: EngineLibrary | None,
         run_options: Mapping[bool, int],
     ) -> None:
         self._session = session
@@ -205,7 +205,7 @@ class _Model:
         self._run_options = run_options
         self.signatures, self.unusable = signatures.served, signatures.unusable
         self.signature_defs = signatures.definitions
-        self._calls: dict[str, _Call | NativeCall] = {}
+        self._calls: dict[str, _CCall | NativeCall] = {}
 
     def prepare(self, signature: Signature) -> None:
         """Let TensorFlow plan the runs of a signature: optimize its graph and create its kernels.
@@ -217,7 +217,7 @@ class _Model:
             return  # nothing could be refused
         refused = [np.empty(0, _INT32 if spec.dtype != _INT32 else _FLOAT) for spec in signature.inputs.values()]
         with contextlib.suppress(CLibraryError):
-            _Call(self._session, signature, tensors=self._tensors).run(refused, self._run_options[False])
+            _CCall(self._session, signature, tensors=self._tensors).run(refused, self._run_options[False])
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         call = self._calls.get(signature.key)
@@ -232,15 +232,15 @@ class _Model:
         self._calls.clear()
         self._session.close()
 
-    def _call(self, signature: Signature) -> "_Call | NativeCall":
+    def _call(self, signature: Signature) -> "_CCall | NativeCall":
         session, tensors = self._session, self._tensors
         if self._native is None:
-            return _Call(session, signature, tensors=tensors)
+            return _CCall(session, signature, tensors=tensors)
         inputs, outputs = session.outputs(signature.inputs.values()), session.outputs(signature.outputs.values())
         return NativeCall(self._native, session.handle, signature, inputs=inputs, outputs=outputs, tensors=tensors)
 
 
-class _Call:
+class _CCall:
     """One signature, ready to be run through ctypes."""
 
     def __init__(self, session: _Session, signature: Signature, *, tensors: CTensors) -> None:
@@ -276,10 +276,10 @@ class _Call:
                     functions.TF_DeleteTensor(tensor)
 
 
-def _find_native(library: CLibrary) -> tuple[NativeLibrary | None, str]:
+def _find_native(library: CLibrary) -> tuple[EngineLibrary | None, str]:
     """Return the native library, or None, and a description of how calls are made."""
     try:
-        native = NativeLibrary(library)
+        native = EngineLibrary(library)
     except ImportError as error:
         return None, f"calls through ctypes: {error}"
     return native, f"native calls ({native.source})"

@@ -16,7 +16,7 @@ from tidemill_serving.engine.base import Array, Signature
 from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output
 from tidemill_serving.engine.c_tensors import CTensors
 
-__all__ = ["SOURCES", "NativeCall", "NativeLibrary"]
+__all__ = ["SOURCES", "EngineLibrary", "NativeCall"]
 
 SOURCES = NativeSources("serving", Path(__file__).resolve().with_name("native"))
 _PLAIN_KINDS = "fiub"  # kinds of NumPy types with the buffer protocol (not bfloat16), without objects
@@ -52,7 +52,7 @@ class _Call(ctypes.Structure):
     )
 
 
-class NativeLibrary:
+class EngineLibrary:
     """The native library, loaded.
 
     Args:
@@ -93,7 +93,7 @@ class NativeCall:
 
     def __init__(
         self,
-        native: NativeLibrary,
+        native: EngineLibrary,
         session: int,
         signature: Signature,
         *,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tidemill_serving.engine.base import Signature
 
-__all__ = ["Placement", "Trial", "initial_placement"]
+__all__ = ["Placement", "PlacementTrial", "initial_placement"]
 
 _ROW_LIMIT_S = 0.000_3
 _RUN_LIMIT_S = 0.002
@@ -35,7 +35,7 @@ class Placement:
     pooled: bool
 
 
-def initial_placement(signature: Signature) -> tuple[Placement, "Trial | None"]:
+def initial_placement(signature: Signature) -> tuple[Placement, "PlacementTrial | None"]:
     """Return the placement that the graph of a signature allows, and the trial that may change it, if any.
 
     Args:
@@ -49,7 +49,7 @@ def initial_placement(signature: Signature) -> tuple[Placement, "Trial | None"]:
         return Placement(on_loop=False, pooled=True), None
     if traits.is_small:
         return Placement(on_loop=True, pooled=False), None
-    return Placement(on_loop=False, pooled=False), Trial(
+    return Placement(on_loop=False, pooled=False), PlacementTrial(
         may_use_loop=not traits.has_loops, batchable=signature.batchable
     )
 
@@ -69,7 +69,7 @@ class _Times:
     runs: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
 
 
-class Trial:
+class PlacementTrial:
     """Compares the times of a signature's runs on batch threads, and decides its placement.
 
     The ways are used in turn, and only runs whose feeds have about the same size are compared. A signature whose runs

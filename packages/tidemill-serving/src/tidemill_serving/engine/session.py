@@ -93,7 +93,7 @@ class SessionEngine:
         except BaseException:
             session.close()
             raise
-        return _Model(session, signatures, wheel=self._wheel, error=self._error)
+        return _SessionModel(session, signatures, wheel=self._wheel, error=self._error)
 
 
 class _Graph:
@@ -116,7 +116,7 @@ class _Graph:
         return self._registry.get(operation)
 
 
-class _Model:
+class _SessionModel:
     def __init__(self, session: Any, signatures: Signatures, *, wheel: Wheel, error: type[Exception]) -> None:
         self._session = session
         self._wheel = wheel

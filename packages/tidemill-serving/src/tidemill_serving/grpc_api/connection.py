@@ -20,9 +20,9 @@ from tidemill_serving.grpc_api import frames
 from tidemill_serving.grpc_api.call import PREFIX_BYTES, Call, Head, head_of, too_large
 from tidemill_serving.grpc_api.frames import Http2Error
 from tidemill_serving.grpc_api.sending import Sender
-from tidemill_serving.grpc_api.traffic import IDLE_S, STREAMS, Traffic
+from tidemill_serving.grpc_api.traffic import IDLE_S, STREAMS, GrpcTraffic
 
-__all__ = ["Connection"]
+__all__ = ["GrpcConnection"]
 
 _CALL_WINDOW = 2**20
 _WINDOW = 2**24
@@ -33,14 +33,14 @@ _KNOWN_HEADS = 64
 _LAST_CALLS = b"lastcall"  # a PING whose answer shows that the client has read the GOAWAY before it
 
 
-class Connection(asyncio.Protocol):
+class GrpcConnection(asyncio.Protocol):
     """HTTP/2 connection of a gRPC client.
 
     Args:
         traffic: State that all connections share.
     """
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: GrpcTraffic) -> None:
         self._traffic = traffic
         self._loop = traffic.loop
         self._decoder = Decoder(max_header_list_size=traffic.limits.head_bytes)

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 
-from tidemill_serving.grpc_api.connection import Connection
-from tidemill_serving.grpc_api.traffic import Traffic
+from tidemill_serving.grpc_api.connection import GrpcConnection
+from tidemill_serving.grpc_api.traffic import GrpcTraffic
 
 __all__ = ["GrpcListener"]
 
@@ -20,7 +20,7 @@ class GrpcListener:
         traffic: State that all connections share.
     """
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: GrpcTraffic) -> None:
         self._traffic = traffic
         self._server: asyncio.AbstractServer | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -33,7 +33,7 @@ class GrpcListener:
         """
         self._traffic.ended.set()
         self._server = await self._traffic.loop.create_server(
-            lambda: Connection(self._traffic), sock=sock, backlog=_BACKLOG
+            lambda: GrpcConnection(self._traffic), sock=sock, backlog=_BACKLOG
         )
         self._tick()
 

@@ -27,7 +27,7 @@ from tidemill_serving.grpc_api.listener import GrpcListener
 from tidemill_serving.grpc_api.lookup import Run, lease, parsed, target
 from tidemill_serving.grpc_api.models import get_model_metadata, get_model_status
 from tidemill_serving.grpc_api.prediction import Prepared, num_values, predict, prepare, respond
-from tidemill_serving.grpc_api.traffic import Traffic
+from tidemill_serving.grpc_api.traffic import GrpcTraffic
 from tidemill_serving.http.listener import bind_tcp
 from tidemill_serving.messages.definitions import messages
 from tidemill_serving.metrics import Metrics
@@ -116,7 +116,7 @@ class GrpcServer:
         self._methods[f"{_MODELS}GetModelStatus".encode()] = self._status
         self._methods[f"{_MODELS}HandleReloadConfigRequest".encode()] = self._reload_config
         self._methods[CHECK_PATH.encode()] = self._check_health
-        self._listener = GrpcListener(Traffic(loop, settings.limits, self._on_call))
+        self._listener = GrpcListener(GrpcTraffic(loop, settings.limits, self._on_call))
         self._sock = self._bind()
         self.port = int(self._sock.getsockname()[1])
 

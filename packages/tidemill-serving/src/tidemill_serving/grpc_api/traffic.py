@@ -8,7 +8,7 @@ from typing import Protocol
 from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.grpc_api.call import Call
 
-__all__ = ["IDLE_S", "STREAMS", "OpenConnection", "Traffic"]
+__all__ = ["IDLE_S", "STREAMS", "GrpcTraffic", "OpenConnection"]
 
 STREAMS = 1000
 """Maximum number of concurrent calls of one connection. Further calls are refused, and clients send them again."""
@@ -46,7 +46,7 @@ class OpenConnection(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Traffic:
+class GrpcTraffic:
     """State that all connections share.
 
     Attributes:

@@ -15,7 +15,7 @@ from tidemill_serving.handlers.code import UserCode
 from tidemill_serving.handlers.lane import Frame, Lane
 from tidemill_serving.handlers.process import WorkerProcess, described_end
 from tidemill_serving.handlers.wire import WorkerSetup, frame
-from tidemill_serving.http.message import Reply, Request, Response, error_response
+from tidemill_serving.http.message import HttpRequest, Reply, Response, error_response
 
 __all__ = ["HandlerPool", "PoolSize"]
 
@@ -43,7 +43,7 @@ class PoolSize:
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _PooledRequest:
     parts: tuple[bytes, bytes]
     reply: Reply
     timer: asyncio.TimerHandle | None = None
@@ -75,9 +75,9 @@ class HandlerPool:
         self._size = size
         self._event = event
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[_PooledRequest] = deque()
         self._free: deque[tuple[WorkerProcess, Lane]] = deque()
-        self._running: dict[Lane, _Job] = {}
+        self._running: dict[Lane, _PooledRequest] = {}
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: asyncio.Future[None] | None = None
@@ -111,7 +111,7 @@ class HandlerPool:
             await self.close()
             raise failed[0]
 
-    def submit(self, request: Request, reply: Reply, **fields: str) -> None:
+    def submit(self, request: HttpRequest, reply: Reply, **fields: str) -> None:
         """Queue a request for the next free worker.
 
         Args:
@@ -132,7 +132,7 @@ class HandlerPool:
         attributes = request.headers.get(_ATTRIBUTES_HEADER)
         if attributes is not None:
             header["attributes"] = attributes.decode("latin-1")
-        job = _Job(frame(header, request.body), reply)
+        job = _PooledRequest(frame(header, request.body), reply)
         job.timer = self._loop.call_later(self._size.timeout_s, self._waited_too_long, job)
         self._waiting.append(job)
         self._dispatch()
@@ -223,12 +223,12 @@ class HandlerPool:
             message = f"the process that ran the handler ended before it answered ({end}); see the endpoint's log"
             self._finish(job, error_response(RequestError(Code.UNAVAILABLE, message, http_status=502)))
 
-    def _waited_too_long(self, job: _Job) -> None:
+    def _waited_too_long(self, job: _PooledRequest) -> None:
         with contextlib.suppress(ValueError):
             self._waiting.remove(job)
             self._finish(job, _timed_out(f"no handler was free within {self._size.timeout_s:g} s"))
 
-    def _took_too_long(self, job: _Job) -> None:
+    def _took_too_long(self, job: _PooledRequest) -> None:
         """Answer a request whose handler takes too long, and kill the worker, which is then restarted."""
         lane = next((lane for lane, each in self._running.items() if each is job), None)
         if lane is None or job.worker is None:
@@ -237,12 +237,12 @@ class HandlerPool:
         self._finish(job, _timed_out(f"the handler did not answer within {self._size.timeout_s:g} s"))
         job.worker.kill()
 
-    def _restart_timer(self, job: _Job, late: Callable[[_Job], None]) -> None:
+    def _restart_timer(self, job: _PooledRequest, late: Callable[[_PooledRequest], None]) -> None:
         if job.timer is not None:
             job.timer.cancel()
         job.timer = self._loop.call_later(self._size.timeout_s, late, job)
 
-    def _finish(self, job: _Job, response: Response) -> None:
+    def _finish(self, job: _PooledRequest, response: Response) -> None:
         if job.timer is not None:
             job.timer.cancel()
         job.reply(response)

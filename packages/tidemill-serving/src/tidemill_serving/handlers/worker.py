@@ -24,7 +24,7 @@ __all__ = ["main"]
 _PR_SET_PDEATHSIG = 1
 
 
-class Script(Protocol):
+class HandlerScript(Protocol):
     """The handlers of one kind of endpoint."""
 
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ def _socket(fd: int) -> socket.socket:
     return socket.socket(fileno=fd)
 
 
-def _load(setup: WorkerSetup) -> Script:
+def _load(setup: WorkerSetup) -> HandlerScript:
     # Imported here, since each kind has imports that the other does not need.
     if setup.kind == PYTHON:
         from tidemill_serving.handlers.python_endpoint import PythonScript
@@ -107,7 +107,7 @@ def _end_with(control: socket.socket) -> None:
     _exit(0)
 
 
-def _serve(lane: socket.socket, script: Script) -> None:
+def _serve(lane: socket.socket, script: HandlerScript) -> None:
     try:
         while (received := receive(lane)) is not None:
             answer = _answer(script, *received)
@@ -120,7 +120,7 @@ def _serve(lane: socket.socket, script: Script) -> None:
         _exit(1)
 
 
-def _answer(script: Script, request: dict[str, Any], body: bytes) -> Answered:
+def _answer(script: HandlerScript, request: dict[str, Any], body: bytes) -> Answered:
     try:
         answer = script.answer(request, body)
     except Exception as error:  # noqa: BLE001  # fails the request, not the worker

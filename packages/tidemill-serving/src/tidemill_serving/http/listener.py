@@ -14,7 +14,7 @@ from tidemill_serving._shared.http.limits import Limits, Traffic
 from tidemill_serving._shared.http.listener import Listener
 from tidemill_serving.errors import RequestError, StartFailed
 from tidemill_serving.http.body import decode_body
-from tidemill_serving.http.message import Application, Request, Response, error_response, refusal_form
+from tidemill_serving.http.message import Application, HttpRequest, Response, error_response, refusal_form
 
 __all__ = ["bind_tcp", "bind_unix", "new_listener"]
 
@@ -50,7 +50,7 @@ def _exchanges(application: Application, *, limit_bytes: int) -> Exchanges:
                 reply(error_response(error))
                 return
             exchange.hold(len(body) - exchange.held_bytes)
-        application(Request(exchange.method, exchange.target, exchange.fields, body), reply)
+        application(HttpRequest(exchange.method, exchange.target, exchange.fields, body), reply)
 
     return answer
 

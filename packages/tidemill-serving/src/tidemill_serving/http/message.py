@@ -8,12 +8,12 @@ import orjson
 from tidemill_serving._shared.http.limits import Headers, Refusal
 from tidemill_serving.errors import RequestError
 
-__all__ = ["JSON_TYPE", "Application", "Reply", "Request", "Response", "error_response", "refusal_form"]
+__all__ = ["JSON_TYPE", "Application", "HttpRequest", "Reply", "Response", "error_response", "refusal_form"]
 
 JSON_TYPE = b"application/json"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """One complete request.
 
     Attributes:
@@ -41,7 +41,7 @@ class Response(NamedTuple):
 Reply = Callable[[Response], None]
 """Sends the answer of a request; called once, on the event loop. Ignored if the connection is closed."""
 
-Application = Callable[[Request, Reply], None]
+Application = Callable[[HttpRequest, Reply], None]
 """Answers requests, immediately or later. It does not raise."""
 
 

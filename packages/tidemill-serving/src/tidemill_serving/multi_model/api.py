@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 
 from tidemill_serving.errors import Code, RequestError, invalid
-from tidemill_serving.http.message import Reply, Request, Response, error_response
+from tidemill_serving.http.message import HttpRequest, Reply, Response, error_response
 from tidemill_serving.multi_model.host import LoadRequest, ModelHost
 from tidemill_serving.registry import Registry
 from tidemill_serving.rest.api import ATTRIBUTES_HEADER, Api, internal_error
@@ -38,14 +38,14 @@ class MultiModelApi:
         self._registry = registry
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __call__(self, request: Request, reply: Reply) -> None:
+    def __call__(self, request: HttpRequest, reply: Reply) -> None:
         target = request.target.partition(b"?")[0].decode("latin-1")
         if target == _MODELS or target.startswith(_MODELS + "/"):
             self._api.guarded(self._route, request, reply)
         else:
             self._api(request, reply)
 
-    def _route(self, request: Request, reply: Reply) -> None:
+    def _route(self, request: HttpRequest, reply: Reply) -> None:
         path, _, query = request.target.decode("latin-1").partition("?")
         name = unquote(path.removeprefix(_MODELS).removeprefix("/"))
         if request.method == b"POST" and name.endswith(_INVOKE):
@@ -85,7 +85,7 @@ class MultiModelApi:
         await self._host.unload(name)
         return _success(f"Successfully unloaded model {name}.")
 
-    def _invoke(self, name: str, request: Request, reply: Reply) -> None:
+    def _invoke(self, name: str, request: HttpRequest, reply: Reply) -> None:
         model = self._host.find(name)
         if model.handlers is not None:
             model.handlers.submit(request, reply)

@@ -12,7 +12,7 @@ from tidemill_serving.loading import Loader
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.multi_model.directory import check_memory, extract, model_directory, model_versions, remove
 from tidemill_serving.multi_model.packages import ModelPackages
-from tidemill_serving.options import Options
+from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.user_code import Ports, start_handlers
 
@@ -70,7 +70,7 @@ class ModelHost:
         registry: Registry,
         *,
         loader: Loader,
-        options: Options,
+        options: ServerOptions,
         ports: Ports,
         environment: Mapping[str, str],
         event: Callable[..., None],

@@ -12,7 +12,7 @@ from tidemill_serving.batching import Job
 from tidemill_serving.engine import Array, LoadedModel
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.handlers.pool import HandlerPool
-from tidemill_serving.http.message import JSON_TYPE, Reply, Request, Response, error_response
+from tidemill_serving.http.message import JSON_TYPE, HttpRequest, Reply, Response, error_response
 from tidemill_serving.metrics import PROMETHEUS_TYPE, Metrics
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.examples import answer_examples, read_examples
@@ -80,14 +80,14 @@ class Api:
         self.ready = True
         """False while the server drains; ``/ping`` and ``/readyz`` then fail, so that clients stop sending requests."""
 
-    def __call__(self, request: Request, reply: Reply) -> None:
+    def __call__(self, request: HttpRequest, reply: Reply) -> None:
         lane = self._lanes.get(request.target)
         if lane is not None and request.method == b"POST":
             lane.add(request, reply)
         else:
             self.guarded(self._route, request, reply)
 
-    def models_only(self, request: Request, reply: Reply) -> None:
+    def models_only(self, request: HttpRequest, reply: Reply) -> None:
         """Answer only TF Serving's own routes: the `Application` of the port that handlers use.
 
         Args:
@@ -96,7 +96,7 @@ class Api:
         """
         self.guarded(self._route_models, request, reply)
 
-    def guarded(self, route: Callable[[Request, Reply], None], request: Request, reply: Reply) -> None:
+    def guarded(self, route: Callable[[HttpRequest, Reply], None], request: HttpRequest, reply: Reply) -> None:
         """Call a route, and answer with the error if it raises one.
 
         Args:
@@ -111,7 +111,7 @@ class Api:
         except Exception as error:  # noqa: BLE001  # an error of one request must not stop the server
             reply(error_response(internal_error(error)))
 
-    def _route(self, request: Request, reply: Reply) -> None:
+    def _route(self, request: HttpRequest, reply: Reply) -> None:
         path = path_of(request.target)
         if path == "/invocations" and request.method == b"POST":
             if self.handlers is None:
@@ -125,7 +125,7 @@ class Api:
         else:
             reply(_NOT_FOUND)
 
-    def _route_models(self, request: Request, reply: Reply) -> None:
+    def _route_models(self, request: HttpRequest, reply: Reply) -> None:
         path = path_of(request.target)
         if path[:4].lower() == "/v1/":
             self._tensorflow_serving(request, path, reply)
@@ -134,7 +134,7 @@ class Api:
         else:
             reply(_NOT_FOUND)
 
-    def _probe(self, request: Request, path: str) -> Response:
+    def _probe(self, request: HttpRequest, path: str) -> Response:
         if path == self._metrics_path:
             return Response(200, self._metrics.text(), content_type=PROMETHEUS_TYPE)
         if path.startswith(_MONITORING):
@@ -158,13 +158,13 @@ class Api:
             return error_response(RequestError(error.code, error.message, http_status=502))
         return _EMPTY_OK
 
-    def _tensorflow_serving(self, request: Request, path: str, reply: Reply) -> None:
+    def _tensorflow_serving(self, request: HttpRequest, path: str, reply: Reply) -> None:
         if self._cors:
             self._answer_across_origins(request, path, reply)
         else:
             self._answer(request, path, reply)
 
-    def _answer_across_origins(self, request: Request, path: str, reply: Reply) -> None:
+    def _answer_across_origins(self, request: HttpRequest, path: str, reply: Reply) -> None:
         def reply_to_all(response: Response) -> None:
             reply(response._replace(headers=(*response.headers, *_CORS)))
 
@@ -178,7 +178,7 @@ class Api:
         except RequestError as error:
             reply_to_all(error_response(error))
 
-    def _answer(self, request: Request, path: str, reply: Reply) -> None:
+    def _answer(self, request: HttpRequest, path: str, reply: Reply) -> None:
         if request.method in (b"GET", b"HEAD") and path.rstrip("/").lower() == "/v1/models":
             models = {name: self._registry.versions(name, None) for name in self._registry.names}
             reply(Response(200, model_list_body(models)))
@@ -206,7 +206,7 @@ class Api:
             headers=_version_header,
         )
 
-    def _invoke(self, request: Request, reply: Reply) -> None:
+    def _invoke(self, request: HttpRequest, reply: Reply) -> None:
         accept = request.headers.get(b"accept", b"")
 
         def reply_as_accepted(response: Response) -> None:

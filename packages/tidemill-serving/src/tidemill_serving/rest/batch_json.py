@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidemill_serving.engine import Array, Signature
-from tidemill_serving.rest.native_library import KINDS, Input, NativeJson, Request
+from tidemill_serving.rest.native_library import KINDS, Input, NativeJson, NativeRequest
 from tidemill_serving.rest.numbers import LIST_BYTES, NATIVE_KINDS, VALUE_BYTES
 from tidemill_serving.rest.numeric import BYTES_KEY
 
@@ -68,7 +68,7 @@ class BatchJson:
         self._library = library
         self._specs = list(signature.inputs.items())
         self._inputs = (Input * len(self._specs))()
-        self._request = Request(self._inputs, len(self._specs), b"", 0)
+        self._request = NativeRequest(self._inputs, len(self._specs), b"", 0)
         self._address = ctypes.addressof(self._request)
         for structure, (alias, spec) in zip(self._inputs, self._specs, strict=True):
             structure.name, structure.name_size = alias.encode(), len(alias.encode())

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemill_serving._shared.native_build.compiling import CompileError, NativeSources, find_library
 
-__all__ = ["JSON_LIBRARY", "KINDS", "MAX_RANK", "Input", "NativeJson", "Request", "load_native_json"]
+__all__ = ["JSON_LIBRARY", "KINDS", "MAX_RANK", "Input", "NativeJson", "NativeRequest", "load_native_json"]
 
 JSON_LIBRARY = NativeSources("json", Path(__file__).resolve().with_name("native"))
 MAX_RANK = 32
@@ -40,7 +40,7 @@ class Input(ctypes.Structure):
     )
 
 
-class Request(ctypes.Structure):
+class NativeRequest(ctypes.Structure):
     """The values that the library reads from a body; see `native/request.h`."""
 
     _fields_ = (

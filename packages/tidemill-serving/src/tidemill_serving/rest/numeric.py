@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidemill_serving.engine import Array, Signature, TensorSpec
-from tidemill_serving.rest.native_library import KINDS, MAX_RANK, Input, NativeJson, Request
+from tidemill_serving.rest.native_library import KINDS, MAX_RANK, Input, NativeJson, NativeRequest
 from tidemill_serving.rest.tensors import FLOAT_TYPES
 
 __all__ = ["BYTES_KEY", "NumericReader", "PredictRequest"]
@@ -111,7 +111,7 @@ class _Target:
             structure.name, structure.name_size = each.name, len(each.name)
             structure.values, structure.kind = each.values.ctypes.data, KINDS[each.values.dtype.name]
             each.watch(structure)
-        self.request = Request(self._structures, len(inputs), name, len(name))
+        self.request = NativeRequest(self._structures, len(inputs), name, len(name))
         self.address = ctypes.addressof(self.request)
 
     def arrays(self) -> list[Array]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from tidemill_serving.batching import DEFAULT_MAX_ROWS
 from tidemill_serving.engine import Array
 from tidemill_serving.errors import RequestError
-from tidemill_serving.http.message import Reply, Request, Response
+from tidemill_serving.http.message import HttpRequest, Reply, Response
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.batch_json import BatchJson, ReadBatch, reads_batches
@@ -27,7 +27,7 @@ __all__ = ["PredictLane"]
 
 _BODY_BYTES = 16_384  # reading the values of a larger body could block the event loop too long
 _API = "Predict"
-_Waiting = list[tuple[Request, Reply]]
+_Waiting = list[tuple[HttpRequest, Reply]]
 _Headers = tuple[tuple[bytes, bytes], ...]
 
 
@@ -50,7 +50,7 @@ class PredictLane:
         metrics: Metrics,
         *,
         loop: asyncio.AbstractEventLoop,
-        general: Callable[[Request, Reply], None],
+        general: Callable[[HttpRequest, Reply], None],
         headers: Callable[[int], _Headers],
     ) -> None:
         self._target = target
@@ -65,7 +65,7 @@ class PredictLane:
         self._servable: Servable | None = None
         self._version: _Version | None = None
 
-    def add(self, request: Request, reply: Reply) -> None:
+    def add(self, request: HttpRequest, reply: Reply) -> None:
         """Queue a POST request; it is answered after the loop has read everything that arrived in this turn.
 
         Args:

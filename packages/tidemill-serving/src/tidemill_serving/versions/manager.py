@@ -15,7 +15,7 @@ from tidemill_serving.errors import Code, RequestError, ServingError, StartFaile
 from tidemill_serving.loading import Loader
 from tidemill_serving.models import ModelVersion, versions_in
 from tidemill_serving.options import ManagedModels
-from tidemill_serving.registry import Registry, Servable, State, VersionStatus
+from tidemill_serving.registry import Registry, Servable, VersionState, VersionStatus
 from tidemill_serving.versions.config import ModelConfig, read_config_file, read_configs
 
 __all__ = ["ModelManager"]
@@ -188,7 +188,7 @@ class ModelManager:
 
     async def _load(self, version: ModelVersion) -> None:
         name, number = version.name, version.version
-        self._registry.note(name, VersionStatus(number, State.LOADING))
+        self._registry.note(name, VersionStatus(number, VersionState.LOADING))
         try:
             self._registry.add(await self._loader.load_beside([version]))
         except Exception as error:  # noqa: BLE001  # shown in the status of the version
@@ -203,7 +203,7 @@ class ModelManager:
         message = str(error) or type(error).__name__
         self._failures[key] = _Failure(tries, time.monotonic() + self._settings.retry_s if again else None, message)
         code = Code.RESOURCE_EXHAUSTED if isinstance(error, MemoryError) else Code.UNKNOWN
-        state = State.LOADING if again else State.END
+        state = VersionState.LOADING if again else VersionState.END
         self._registry.note(version.name, VersionStatus(version.version, state, code, message))
         self._event(
             "model.failed", name=version.name, version=version.version, again=str(again).lower(), reason=message
@@ -221,7 +221,7 @@ class ModelManager:
         name, number = servable.version.name, servable.version.version
         await servable.free()
         if name in self._configs and number not in self._registry.loaded(name):
-            self._registry.note(name, VersionStatus(number, State.END))
+            self._registry.note(name, VersionStatus(number, VersionState.END))
         self._event("model.unloaded", name=name, version=number)
 
     def _label(self, configs: Sequence[ModelConfig]) -> None:

@@ -37,7 +37,7 @@ def compile_to_json(shape: Shape | None, *, body_only: bool = False) -> ToJson:
     """
     if shape is None:
         return lambda value: {}
-    return fold(shape, _Writers(body_only))
+    return fold(shape, _JsonWriters(body_only))
 
 
 def compile_json_reply(shape: Shape | None, *, version: str) -> Callable[[Mapping[str, Any], str], HttpReply]:
@@ -57,7 +57,7 @@ def compile_json_reply(shape: Shape | None, *, version: str) -> Callable[[Mappin
 
 
 @dataclass(frozen=True, slots=True)
-class _Writers(Functions):
+class _JsonWriters(Functions):
     """Builds the writer of each part of a shape."""
 
     body_only: bool

@@ -95,11 +95,11 @@ def compile_query_reply(operation: OperationModel) -> Callable[[Mapping[str, Any
 
 def _compile_to_xml(shape: StructureShape) -> Callable[[Mapping[str, Any], list[str]], None]:
     """Return the writer of a structure's members, without an enclosing element. Members sent as headers are omitted."""
-    write = fold(shape, _Writers())
+    write = fold(shape, _XmlWriters())
     return lambda value, out: write("", value, out)
 
 
-class _Writers(Functions):
+class _XmlWriters(Functions):
     """Builds the writer of each part of a shape. The outermost structure has no enclosing element."""
 
     def structure(self, shape: StructureShape, inside: Mapping[str, ToXml], at: Path) -> ToXml:
