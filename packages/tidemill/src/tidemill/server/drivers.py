@@ -16,6 +16,7 @@ from tidemill.control.training.driver import TrainingDriver
 from tidemill.control.training.plan import TrainingPlanner
 from tidemill.control.training.publish import Publisher
 from tidemill.control.transform.driver import TransformDriver
+from tidemill.control.transform.runs import TransformRuns
 from tidemill.core.frameworks import Frameworks
 from tidemill.executors.base import Executor
 from tidemill.server.access import Access
@@ -92,17 +93,15 @@ async def open_drivers(
     )
     transforms = TransformDriver(
         records,
-        objects,
         executor,
+        TransformRuns(
+            objects, executor, roles=access.roles, rules=access.rules, remotes=settings.remote_s3, logs=state.logs
+        ),
         planner=servers,
         slots=slots,
         archive=archive,
-        roles=access.roles,
         keys=keys,
         denials=access.denials,
-        rules=access.rules,
-        remotes=settings.remote_s3,
-        logs=state.logs,
         clock=clock,
     )
     leftovers = await find_leftovers(records, executor, publisher, transforms, archive=archive, clock=clock)

@@ -5,45 +5,33 @@ each job that has not ended, finds its servers running, and continues with the o
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from tidemill.control.bucket_rules import BucketRules
-from tidemill.control.channels import ChannelResolver
 from tidemill.control.credentials import end_keys
 from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRANSFORM, Jobs
-from tidemill.control.plan import TRANSFORM_LOG_GROUP, DataMissing, ServerPlanner
+from tidemill.control.plan import DataMissing, ServerPlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
-from tidemill.control.transform.model_server import ModelServer, Patience
-from tidemill.control.transform.one_object import Assembly
-from tidemill.control.transform.payloads import PayloadCutter
-from tidemill.control.transform.processing import Processing
-from tidemill.control.transform.records import splitter
-from tidemill.control.transform.rights import RoleRights
-from tidemill.control.transform.run import Transformed, TransformRun
+from tidemill.control.transform.model_server import ModelServer
+from tidemill.control.transform.run import Transformed
+from tidemill.control.transform.runs import TransformRuns
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
-from tidemill.core.names import S3Uri
-from tidemill.core.remotes import RemoteS3
-from tidemill.core.roles import Roles
-from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.transform import TransformJob, TransformStatus
 from tidemill.errors import LaunchError, ServiceUnavailable
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
-from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["TransformDriver"]
@@ -71,49 +59,37 @@ class TransformDriver(JobDriver[TransformJob]):
 
     Args:
         records: Stores the jobs.
-        objects: Stores data and results.
         executor: Runs the jobs' instances.
+        runs: Prepares the runs, once the instances are launched.
         planner: Creates the specs of instances.
         slots: Limits how many instances run at the same time; shared with training jobs.
         archive: Marks the jobs that are cleaned up.
-        roles: The policies of roles.
         keys: Issues the keys of the jobs' servers.
         denials: Keeps what was denied to these keys.
-        rules: Finds what S3 shows of the encryption of the results. Policies of buckets do not apply to them.
-        remotes: Remote S3 stores by bucket name or pattern.
-        logs: Root directory of the log segments.
         clock: Provides the current time.
     """
 
     def __init__(
         self,
         records: RecordStore,
-        objects: ObjectStore,
         executor: Executor,
+        runs: TransformRuns,
         *,
         planner: ServerPlanner,
         slots: Slots,
         archive: JobArchive,
-        roles: Roles,
         keys: ServerKeys,
         denials: Denials,
-        rules: BucketRules,
-        remotes: Mapping[str, RemoteS3],
-        logs: Path,
         clock: Clock,
     ) -> None:
         super().__init__(Jobs(records, TRANSFORM))
-        self._objects = objects
+        self._transform_runs = runs
         self._executor = executor
         self._planner = planner
         self._slots = slots
         self._archive = archive
-        self._roles = roles
         self._keys = keys
         self._denials = denials
-        self._rules = rules
-        self._remotes = remotes
-        self._logs = logs
         self._clock = clock
 
     async def _drive(self, name: str) -> None:
@@ -184,46 +160,12 @@ class TransformDriver(JobDriver[TransformJob]):
 
     async def _transform(self, job: TransformJob) -> None:
         """Transform the objects once all servers answer; meanwhile watch for a stop request and for ended servers."""
-        source = job.request["TransformInput"]["DataSource"]["S3DataSource"]
-        target = job.request["TransformOutput"]
-        inputs = await asyncio.to_thread(
-            lambda: ChannelResolver(self._objects, self._remotes).listing(source, what="TransformInput")
-        )
-        with SegmentWriter(create_stream(self._logs, TRANSFORM_LOG_GROUP, job.data_log_stream)) as log:
-            servers = [self._server(job, ref, log) for ref in _refs(job)]
-            run = TransformRun(
-                job=job,
-                inputs=inputs,
-                servers=servers,
-                assembly=_assembly(job),
-                rights=RoleRights(
-                    self._roles,
-                    model=job.model,
-                    name=job.name,
-                    output=target["S3OutputPath"],
-                ),
-                objects=self._objects,
-                remotes=self._remotes,
-                log=log,
-                headers=self._rules.members_of(S3Uri.parse(target["S3OutputPath"]).bucket, target.get("KmsKeyId")),
-            )
-            try:
-                await self._watched(job, self._wait_until_healthy(job, servers))
-                await self._started(job)
-                _raise_if_incomplete(await self._watched(job, run.run()), job)
-            finally:
-                for server in servers:
-                    server.close()
+        async with self._transform_runs.opened(job, _refs(job)) as run:
+            await self._watched(job, self._wait_until_healthy(job, run.servers))
+            await self._started(job)
+            _raise_if_incomplete(await self._watched(job, run.run()), job)
 
-    def _server(self, job: TransformJob, ref: InstanceRef, log: SegmentWriter) -> ModelServer:
-        return ModelServer(
-            self._executor,
-            ref,
-            patience=Patience.of_request(job.request),
-            note=lambda line: log.write(line.encode()),
-        )
-
-    async def _wait_until_healthy(self, job: TransformJob, servers: list[ModelServer]) -> None:
+    async def _wait_until_healthy(self, job: TransformJob, servers: Sequence[ModelServer]) -> None:
         """Wait until every server has loaded the model."""
         deadline_s = self._clock.monotonic_s() + _HEALTHY_WITHIN_S
         waiting = list(servers)
@@ -276,7 +218,7 @@ class TransformDriver(JobDriver[TransformJob]):
             reason = with_denials(reason, denied, most=_FAILURE_LIMIT)
             job = await self._update(job.name, lambda now: now.decide(status, failure_reason=reason))
             await self._end_servers(job)
-            await asyncio.to_thread(self._log_denials, job, denied)
+            await asyncio.to_thread(self._transform_runs.log, job, denial_lines(denied))
             at_ms = self._clock.now_ms()
 
             def end_rights(transaction: Transaction) -> None:
@@ -288,11 +230,6 @@ class TransformDriver(JobDriver[TransformJob]):
             _log.info("transform.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         faults.point("control.transform.end.after")
         await asyncio.to_thread(self.clean_up, job)
-
-    def _log_denials(self, job: TransformJob, denied: Sequence[str]) -> None:
-        if denied:
-            with SegmentWriter(create_stream(self._logs, TRANSFORM_LOG_GROUP, job.data_log_stream)) as log:
-                log.write_many(line.encode(errors="replace") for line in denial_lines(denied))
 
     async def _end_servers(self, job: TransformJob) -> None:
         """Ask the servers to end, and wait until they have, so that the log is complete."""
@@ -327,26 +264,6 @@ class TransformDriver(JobDriver[TransformJob]):
 
 def _refs(job: TransformJob) -> list[InstanceRef]:
     return [InstanceRef(job.job_id, index) for index in range(len(job.log_streams))]
-
-
-def _assembly(job: TransformJob) -> Assembly:
-    source, target = job.request["TransformInput"], job.request["TransformOutput"]
-    split, single = source.get("SplitType", "None"), job.strategy == "SingleRecord"
-    processing = Processing.of_request(job.request)
-    headers = {"content-type": source.get("ContentType"), "accept": target.get("Accept")}
-    return Assembly(
-        cutter=PayloadCutter(
-            split=splitter(split),
-            framed=not single and split != "None",
-            single=single,
-            limit_bytes=job.max_payload_bytes,
-            gzipped=source.get("CompressionType") == "Gzip",
-            processing=processing,
-        ),
-        processing=processing,
-        headers={name: value for name, value in headers.items() if value},
-        by_line=target.get("AssembleWith") == "Line",
-    )
 
 
 def _raise_if_incomplete(transformed: Transformed, job: TransformJob) -> None:

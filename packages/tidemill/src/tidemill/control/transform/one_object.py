@@ -14,7 +14,8 @@ from tidemill.control.invoker import Answer
 from tidemill.control.transform.model_server import ModelServer, RecordFailed
 from tidemill.control.transform.payloads import Payload, PayloadCutter
 from tidemill.control.transform.processing import Processing, ProcessingFault
-from tidemill.control.transform.records import BadObject
+from tidemill.control.transform.records import BadObject, splitter
+from tidemill.core.transform import TransformJob
 
 __all__ = ["Assembly", "ObjectFailed", "ObjectTransform"]
 
@@ -41,6 +42,27 @@ class Assembly:
     processing: Processing
     headers: dict[str, str] = field(default_factory=dict)
     by_line: bool = False
+
+    @classmethod
+    def of_job(cls, job: TransformJob) -> "Assembly":
+        """Return the assembly that the request of a job asks for."""
+        source, target = job.request["TransformInput"], job.request["TransformOutput"]
+        split, single = source.get("SplitType", "None"), job.strategy == "SingleRecord"
+        processing = Processing.of_request(job.request)
+        headers = {"content-type": source.get("ContentType"), "accept": target.get("Accept")}
+        return cls(
+            cutter=PayloadCutter(
+                split=splitter(split),
+                framed=not single and split != "None",
+                single=single,
+                limit_bytes=job.max_payload_bytes,
+                gzipped=source.get("CompressionType") == "Gzip",
+                processing=processing,
+            ),
+            processing=processing,
+            headers={name: value for name, value in headers.items() if value},
+            by_line=target.get("AssembleWith") == "Line",
+        )
 
 
 class ObjectTransform:
