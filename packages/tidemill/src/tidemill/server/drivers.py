@@ -23,6 +23,7 @@ from tidemill.server.access import Access
 from tidemill.server.executors import Executors
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
+from tidemill.settings import Settings
 
 __all__ = ["Drivers", "open_drivers"]
 
@@ -54,17 +55,7 @@ async def open_drivers(
     training = TrainingDriver(
         records,
         executor,
-        planner=TrainingPlanner(
-            objects,
-            region=settings.region,
-            grace_s=settings.stop_grace_s,
-            warm=settings.warm,
-            remotes=settings.remote_s3,
-            capacity=executor.capacity,
-            limits=settings.limit_policy,
-            fast_file_fault=executors.fast_file_fault,
-            frameworks=frameworks,
-        ),
+        planner=_training_planner(settings, stores, executors, frameworks),
         publisher=publisher,
         credentials=access.credentials,
         denials=access.denials,
@@ -109,6 +100,22 @@ async def open_drivers(
     start.run(clean_up(leftovers), "clean-up after ended jobs")
     start.run(executors.keep_clean(), "removal of links")
     return Drivers(training=training, transforms=transforms, endpoints=endpoints)
+
+
+def _training_planner(
+    settings: Settings, stores: Stores, executors: Executors, frameworks: Frameworks
+) -> TrainingPlanner:
+    return TrainingPlanner(
+        stores.objects,
+        region=settings.region,
+        grace_s=settings.stop_grace_s,
+        warm=settings.warm,
+        remotes=settings.remote_s3,
+        capacity=executors.executor.capacity,
+        limits=settings.limit_policy,
+        fast_file_fault=executors.fast_file_fault,
+        frameworks=frameworks,
+    )
 
 
 async def _start(start: Startup, executor: Executor, drivers: Sequence[_Driver]) -> None:
