@@ -36,7 +36,7 @@ class Resource:
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON-able form for the store."""
-        return asdict(self) | {"request": dict(self.request)}
+        return {"name": self.name, "arn": self.arn, "request": dict(self.request), "created_ms": self.created_ms}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Resource":
