@@ -21,27 +21,25 @@ from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
 from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
-from tidemill.core.names import S3Uri
-from tidemill.core.remotes import RemoteS3, pattern_for
+from tidemill.core.remotes import RemoteS3
 from tidemill.core.segments import create_stream
 from tidemill.core.state_directories import register_state_directory
 from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance
 from tidemill.executors.gpus import GpuPool, find_gpus
+from tidemill.executors.local_objects import LocalObjects
 from tidemill.executors.networks import JobNetworks
 from tidemill.executors.shim_process import await_end, send_signal
 from tidemill.executors.shim_watch import ShimWatch
 from tidemill.executors.warm import WarmProcesses
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.process_tree import kill_marked
-from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, RESTORED, Site, SpecRecord
-from tidemill.instance.spec import FAST_FILE, SERVICE, ChannelSpec, Entry, Input, InstanceSpec, ObjectFile, RemoteObject
+from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, Site, SpecRecord
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect, fuse_fault
 from tidemill.shim.failures import InstanceFailure
-from tidemill.shim.objects import copy_object
 from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["LocalExecutor"]
@@ -106,8 +104,6 @@ class LocalExecutor:
         self._gpus = GpuPool(devices, shared=share_gpus)
         self._capacity = _capacity(instances, gpus=len(devices), shares_gpus=share_gpus)
         self._urls: dict[InstanceRef, str] = {}
-        self._content_file = content_file
-        self._remotes = remotes or {}
         self._logs = logs
         self._hidden = hidden
         self._private, self._readable = private, readable
@@ -121,6 +117,9 @@ class LocalExecutor:
         self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._watch = ShimWatch(self._state_dir)
         self._links = LinkDirectories(self._state_dir)
+        # In isolation plain a job could write through links that others use.
+        shared = None if self._detection.sandbox.isolation is Isolation.PLAIN else self._links
+        self._objects = LocalObjects(content_file, remotes or {}, links=shared)
         self._unremoved: set[str] = set()
 
     @property
@@ -234,7 +233,7 @@ class LocalExecutor:
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
             target.unlink(missing_ok=True)
-            self._copy(self._file(archive, {}), target, place=str(directory))
+            self._objects.copy(archive, target, place=str(directory))
         except (OSError, InstanceFailure) as error:
             target.unlink(missing_ok=True)
             raise LaunchError(f"the archive {archive.uri} cannot be brought to its server: {error}") from error
@@ -413,21 +412,18 @@ class LocalExecutor:
             directory.shared.mkdir(mode=0o700, exist_ok=True)
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)
-        remotes = dict(spec.remotes)
-        lazy: set[str] = set()
-        shared = {channel.name: self._list(directory, channel, remotes, lazy) for channel in spec.channels}
-        directory.write_channel(RESTORED, self._entries(spec.restored, remotes))
-        code = self._file(spec.code, remotes) if spec.code else None
-        model = self._file(spec.model, remotes) if spec.model else None
+        listed = self._objects.write_listings(directory, spec)
         record = SpecRecord(
-            spec=replace(spec, channels=(), restored=(), code=None, model=None, remotes=remotes),
-            channels=tuple(each.name for each in spec.channels if each.input_mode != "Pipe" and each.name not in lazy),
-            fast_files=tuple(channel.name for channel in spec.channels if channel.name in lazy),
+            spec=replace(spec, channels=(), restored=(), code=None, model=None, remotes=listed.remotes),
+            channels=tuple(
+                each.name for each in spec.channels if each.input_mode != "Pipe" and each.name not in listed.fast_files
+            ),
+            fast_files=listed.fast_files,
             pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
-            code=code,
-            model=model,
+            code=listed.code,
+            model=listed.model,
             log_directory=create_stream(self._logs, spec.log.group, spec.log.stream),
-            shared={name: links for name, links in shared.items() if links},
+            shared=listed.shared,
             devices=self._gpus.take(spec.ref, spec.gpus) if self._gpus.devices else None,
             site=Site(
                 state_dir=self._state_dir,
@@ -446,94 +442,7 @@ class LocalExecutor:
         )
         write_json(directory.spec_file, record.to_json())
 
-    def _list(
-        self, directory: InstanceDirectory, channel: ChannelSpec, remotes: dict[str, RemoteS3], lazy: set[str]
-    ) -> str:
-        """Write the listing of a channel; return the name of the directory of links that it shares, if any.
-
-        Add the name of the channel to ``lazy`` if its objects are to be read on demand.
-        """
-        streamed = channel.input_mode == "Pipe"
-        if channel.digest and not streamed and self._detection.sandbox.isolation is not Isolation.PLAIN:
-            name = self._links.name_of(channel.digest)
-            directory.channel_file(channel.name).unlink(missing_ok=True)
-            if not self._links.take_listing(name, directory.channel_file(channel.name)):
-                directory.write_shared_channel(channel.name, self._files(channel.objects))
-                self._links.keep_listing(name, directory.channel_file(channel.name))
-            return name
-        entries = self._entries(channel.objects, remotes, streamed=streamed)
-        if channel.input_mode == FAST_FILE:
-            entries = _noting(entries, lambda: lazy.add(channel.name))
-        directory.write_channel(channel.name, entries)
-        return ""
-
-    def _files(self, objects: Iterable[Input]) -> Iterator[list[FileRow]]:
-        """Resolve objects whose content this machine has, in batches."""
-        file_of = self._content_file
-        for rows in rows_of(objects):
-            yield [
-                (uri, name, os.fspath(file_of(content_id)), size_bytes, sha256)
-                for uri, name, content_id, size_bytes, sha256, _ in rows
-            ]
-
-    def _entries(
-        self, objects: Iterable[Input], remotes: dict[str, RemoteS3], *, streamed: bool = False
-    ) -> Iterator[Entry]:
-        """Resolve references. Content that is streamed from another S3 is not copied to this machine."""
-        for each in objects:
-            if not isinstance(each, ObjectReference):
-                yield each
-                continue
-            file = self._file(each, remotes)
-            yield file.origin if streamed and file.origin else file
-
-    def _file(self, reference: ObjectReference, remotes: dict[str, RemoteS3]) -> ObjectFile:
-        """Resolve a reference. If its content lies in another S3, add that S3 to ``remotes``."""
-        origin, remote = "", ""
-        if reference.content_id.startswith("s3://"):
-            origin = reference.content_id
-            remote = pattern_for(S3Uri.parse(origin).bucket, self._remotes) or ""
-            if not remote:
-                raise LaunchError(
-                    f"{reference.uri} is stored as {origin}, and no entry of the setting remote_s3 names the S3 of that"
-                    " bucket"
-                )
-            remotes[remote] = self._remotes[remote]
-        return ObjectFile(
-            uri=reference.uri,
-            name=reference.name,
-            file=str(self._content_file(reference.content_id)),
-            size_bytes=reference.size_bytes,
-            sha256=reference.sha256,
-            origin_uri=origin,
-            origin_remote=remote,
-        )
-
-    def _copy(self, source: ObjectFile, target: Path, *, place: str) -> None:
-        if not source.origin_uri:
-            copy_object(source, target, place=place, check=lambda: None)
-            return
-        from tidemill.instance.remote_stores import RemoteStores
-        from tidemill.instance.transfers import Transfers
-        from tidemill.shim.local_copies import place_copy  # imports TLS, which most services do not need
-
-        with Transfers(RemoteStores(self._remotes)) as transfers:
-            place_copy(
-                source, target, place=place, transfers=transfers, check=transfers.check, place_object=copy_object
-            )
-
 
 def _capacity(instances: int | None, *, gpus: int, shares_gpus: bool) -> Capacity:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Capacity(instances=instances or cpus, cpus=cpus, gpus=gpus, shares_gpus=shares_gpus)
-
-
-def _noting(entries: Iterable[Entry], note: Callable[[], None]) -> Iterator[Entry]:
-    """Yield the entries; call ``note`` for each object of a remote S3.
-
-    The service's own objects, which are remote for another machine, do not count: they can always be downloaded.
-    """
-    for each in entries:
-        if isinstance(each, RemoteObject) and each.remote != SERVICE:
-            note()
-        yield each
