@@ -1,6 +1,6 @@
 """An executor that shares no files with the service, like one whose instances run on other machines.
 
-Objects are fetched through the `ObjectSource`, logs delivered to the `LogSink`, artifacts read as streams, and
+Objects are fetched through the `ObjectStore`, logs delivered to the `LogSink`, artifacts read as streams, and
 endpoints called over TCP. All of its own files are below a root that the service does not know; a new executor on the
 same root simulates a restart. Instances are real processes (`separate_instance`), unless their spec has neither script
 nor model: then a test simulates them with `report`, `end` and `lose`.
@@ -22,9 +22,10 @@ from typing import Any
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
-from tidemill.executors.base import Capacity, KnownInstance, LogSink, ObjectSource
+from tidemill.executors.base import Capacity, KnownInstance, LogSink
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
+from tidemill.store.objects.store import ObjectStore
 
 _POLL_S = 0.01
 _KEPT = ("spec.json", "phases.json", "exit.json", "process.json")
@@ -41,7 +42,7 @@ class SeparateExecutor:
 
     isolation = Isolation.PLAIN
 
-    def __init__(self, root: Path, *, objects: ObjectSource, logs: LogSink, instances: int = 2) -> None:
+    def __init__(self, root: Path, *, objects: ObjectStore, logs: LogSink, instances: int = 2) -> None:
         self._root = root
         self._objects = objects
         self._logs = logs

@@ -8,13 +8,13 @@ the service's log store, artifacts as a `Publication`, and the address of an end
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
-__all__ = ["Capacity", "Executor", "KnownInstance", "LogSink", "ObjectSource", "Publication"]
+__all__ = ["Capacity", "Executor", "KnownInstance", "LogSink", "Publication"]
 
 Publication = Path | AsyncIterator[bytes]
 """An artifact on its way to the object store: a file of this machine to be adopted without a copy, or its bytes."""
@@ -50,18 +50,6 @@ class KnownInstance:
     ref: InstanceRef
     kind: str
     job_name: str
-
-
-class ObjectSource(Protocol):
-    """Provides the objects that specs refer to. The executor decides how they get to the instance."""
-
-    def open(self, reference: ObjectReference) -> BinaryIO:
-        """Open the content of an object. The content is immutable; the reader verifies its digest.
-
-        Raises:
-            FileNotFoundError: The object was deleted or replaced, and its content is gone.
-        """
-        ...
 
 
 class LogSink(Protocol):

@@ -20,7 +20,15 @@ from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.naming import check_name
 from tidemill.sdk.sourcedir import SourceCode
 
-__all__ = ["DEPRECATED_ALIASES", "Arguments", "check_offered", "check_script_mode", "merge_arguments", "tags_of"]
+__all__ = [
+    "DEPRECATED_ALIASES",
+    "Arguments",
+    "check_offered",
+    "check_script_mode",
+    "merge_arguments",
+    "present",
+    "tags_of",
+]
 
 DEFAULT_PYTHON = "py3"
 
@@ -214,6 +222,11 @@ def check_script_mode(arguments: Arguments, code: SourceCode) -> None:
     reason = legacy_refusal(code.entry_point, script.read_text(errors="replace"))
     if reason is not None:
         raise ValueError(f"entry_point={arguments.entry_point!r}: {reason}")
+
+
+def present(**members: Any) -> dict[str, Any]:
+    """Return the members of a request that have a value."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def tags_of(tags: Any) -> list[dict[str, str]] | None:

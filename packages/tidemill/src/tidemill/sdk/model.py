@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, inference_image, python_inference_image
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import DEFAULT_PYTHON, tags_of
+from tidemill.sdk.arguments import DEFAULT_PYTHON, present, tags_of
 from tidemill.sdk.asynchronous import AsyncPredictor, async_request
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
@@ -200,7 +200,7 @@ class Model:
         later = None
         if async_inference_config is not None:
             later = async_request(async_inference_config, self.sagemaker_session, endpoint_name=name)
-        variant = _present(
+        variant = present(
             VariantName="AllTraffic",
             ModelName=model_name,
             InitialInstanceCount=initial_instance_count if serverless is None else None,
@@ -212,7 +212,7 @@ class Model:
             ServerlessConfig=serverless,
         )
         capture = capture_request(data_capture_config, self.sagemaker_session)
-        config = _present(KmsKeyId=kms_key, DataCaptureConfig=capture, AsyncInferenceConfig=later)
+        config = present(KmsKeyId=kms_key, DataCaptureConfig=capture, AsyncInferenceConfig=later)
         config_name = timestamped(base_of(name)) if update_endpoint else name
         config |= {"EndpointConfigName": config_name, "ProductionVariants": [variant]}
         put_endpoint(self.sagemaker_session, name, config, tags=tags_of(tags), update=update_endpoint)
@@ -469,7 +469,3 @@ def _refuse(**given: Any) -> None:
         refusal = argument_refusal("Model.deploy", name, value)
         if refusal is not None:
             raise ValueError(refusal)
-
-
-def _present(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}

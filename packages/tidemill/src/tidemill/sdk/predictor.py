@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.core.compatibility import argument_refusal
-from tidemill.sdk.arguments import tags_of
+from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
 from tidemill.sdk.endpoint import new_variants, wait_in_service
@@ -110,7 +110,7 @@ class Predictor:
             botocore.exceptions.ClientError: The endpoint does not exist or the model failed (code ``ModelError``).
         """
         request: dict[str, Any] = {"ContentType": self.content_type, "Accept": self.accept, **(initial_args or {})}
-        request |= _present(
+        request |= present(
             TargetModel=target_model,
             TargetVariant=target_variant,
             InferenceId=inference_id,
@@ -163,7 +163,7 @@ class Predictor:
             tags = client.list_tags(ResourceArn=present["EndpointConfigArn"])["Tags"]
         config_name = timestamped(base_of(self.endpoint_name))
         capture = capture_request(data_capture_config_dict, self.sagemaker_session) or present.get("DataCaptureConfig")
-        members = _present(DataCaptureConfig=capture, KmsKeyId=kms_key, Tags=tags_of(tags) or None)
+        members = present(DataCaptureConfig=capture, KmsKeyId=kms_key, Tags=tags_of(tags) or None)
         client.create_endpoint_config(EndpointConfigName=config_name, ProductionVariants=changed, **members)
         client.update_endpoint(EndpointName=self.endpoint_name, EndpointConfigName=config_name)
         if wait:
@@ -312,7 +312,3 @@ def _only_name(endpoint_name: str | None, endpoint: str | None) -> str:
             f"endpoint_name={endpoint_name!r} and endpoint={endpoint!r} are two names of one argument; give one"
         )
     return name
-
-
-def _present(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}

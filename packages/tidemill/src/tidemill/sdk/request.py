@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.core import hyperparameters as hps
 from tidemill.sdk import distribution as distributions
-from tidemill.sdk.arguments import Arguments, tags_of
+from tidemill.sdk.arguments import Arguments, present, tags_of
 from tidemill.sdk.compiler import compiler_hyperparameters
 from tidemill.sdk.instance_group import groups_in_request
 
@@ -69,19 +69,19 @@ def training_request(
     Returns:
         Members of CreateTrainingJob.
     """
-    return _present(
+    return present(
         TrainingJobName=job_name,
         AlgorithmSpecification=_algorithm(arguments, image),
         RoleArn=role_arn,
         HyperParameters=dict(hyperparameters),
         InputDataConfig=[*map(dict, channels), *_model_channel(arguments)] or None,
-        OutputDataConfig=_present(
+        OutputDataConfig=present(
             S3OutputPath=output_path,
             KmsKeyId=arguments.output_kms_key,
             CompressionType="NONE" if arguments.disable_output_compression else None,
         ),
         ResourceConfig=_resources(arguments),
-        StoppingCondition=_present(MaxRuntimeInSeconds=arguments.max_run, MaxWaitTimeInSeconds=arguments.max_wait),
+        StoppingCondition=present(MaxRuntimeInSeconds=arguments.max_run, MaxWaitTimeInSeconds=arguments.max_wait),
         Environment=_texts(arguments.environment),
         Tags=tags_of(arguments.tags),
         VpcConfig=_vpc(arguments),
@@ -101,7 +101,7 @@ def training_request(
 
 
 def _algorithm(arguments: Arguments, image: str) -> dict[str, Any]:
-    return _present(
+    return present(
         TrainingImage=image,
         TrainingInputMode=arguments.input_mode,
         MetricDefinitions=_list(arguments.metric_definitions),
@@ -112,7 +112,7 @@ def _algorithm(arguments: Arguments, image: str) -> dict[str, Any]:
 
 
 def _resources(arguments: Arguments) -> dict[str, Any]:
-    common = _present(
+    common = present(
         VolumeSizeInGB=arguments.volume_size,
         VolumeKmsKeyId=arguments.volume_kms_key,
         KeepAlivePeriodInSeconds=arguments.keep_alive_period_in_seconds,
@@ -157,7 +157,7 @@ def _checkpoints(arguments: Arguments) -> dict[str, str] | None:
                 " checkpoint_s3_uri, where they are kept, is missing"
             )
         return None
-    return _present(S3Uri=arguments.checkpoint_s3_uri, LocalPath=arguments.checkpoint_local_path)
+    return present(S3Uri=arguments.checkpoint_s3_uri, LocalPath=arguments.checkpoint_local_path)
 
 
 def _structure(value: Any) -> Any:
@@ -204,7 +204,3 @@ def _texts(environment: Mapping[str, str] | None) -> dict[str, str] | None:
 
 def _list(values: Sequence[Any] | None) -> list[Any] | None:
     return None if values is None else list(values)
-
-
-def _present(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}

@@ -6,7 +6,7 @@ from typing import Any, Self
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import tags_of
+from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.follow import TERMINAL
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.session import Session, warn_of_instance_types
@@ -160,25 +160,25 @@ class Transformer:
         request = {
             "TransformJobName": name,
             "ModelName": self.model_name,
-            "TransformInput": _present(
+            "TransformInput": present(
                 DataSource={"S3DataSource": {"S3DataType": data_type, "S3Uri": data}},
                 ContentType=content_type,
                 CompressionType=compression_type,
                 SplitType=split_type,
             ),
             "TransformOutput": self._output(name),
-            "TransformResources": _present(
+            "TransformResources": present(
                 InstanceCount=self.instance_count,
                 InstanceType=self.instance_type,
                 VolumeKmsKeyId=self.volume_kms_key,
             ),
-            **_present(
+            **present(
                 BatchStrategy=self.strategy,
                 MaxConcurrentTransforms=self.max_concurrent_transforms,
                 MaxPayloadInMB=self.max_payload,
                 Environment=self.env,
                 Tags=self.tags,
-                DataProcessing=_present(InputFilter=input_filter, OutputFilter=output_filter, JoinSource=join_source)
+                DataProcessing=present(InputFilter=input_filter, OutputFilter=output_filter, JoinSource=join_source)
                 or None,
                 ExperimentConfig=experiment_config,
                 ModelClientConfig=model_client_config,
@@ -231,7 +231,7 @@ class Transformer:
             self.output_path = f"s3://{self.sagemaker_session.default_bucket()}/{job_name}"
         assert self.output_path is not None
         self.sagemaker_session.ensure_bucket(S3Uri.parse(self.output_path).bucket)
-        return _present(
+        return present(
             S3OutputPath=self.output_path,
             KmsKeyId=self.output_kms_key,
             Accept=self.accept,
@@ -244,7 +244,3 @@ class Transformer:
         model = self.sagemaker_session.sagemaker_client.describe_model(ModelName=self.model_name)
         image = (model.get("PrimaryContainer") or model["Containers"][0]).get("Image", "")
         return image_base(image) if parse_image(image).repository else base_of(self.model_name)
-
-
-def _present(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
