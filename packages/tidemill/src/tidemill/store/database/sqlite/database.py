@@ -53,6 +53,7 @@ class SqliteDatabase(PooledDatabase):
     def __init__(self, path: Path, *, writer: Engine, reader: Engine, reserved: ReservedSpace | None = None) -> None:
         self.path = path
         self._reserved = reserved
+        self._has_room = True  # for the works of the group that is being committed
         self._compiled: dict[Select[*tuple[Any, ...]], tuple[str, list[str]]] = {}
         super().__init__(str(path), writer=writer, reader=reader)
 
@@ -114,8 +115,6 @@ class SqliteDatabase(PooledDatabase):
         return rows[0] if rows else None
 
     def _commit(self, group: list[PendingWork]) -> None:
-        if self._reserved is not None:
-            self._reserved.reserve_if_due()
         try:
             self._attempt(group)
         except NotCommitted as failure:
@@ -133,6 +132,7 @@ class SqliteDatabase(PooledDatabase):
 
     def _attempt(self, group: list[PendingWork]) -> None:
         try:
+            self._has_room = self._reserved is None or self._reserved.has_room()
             with self._connection.begin():
                 for pending in group:
                     self._run(pending)
@@ -145,7 +145,7 @@ class SqliteDatabase(PooledDatabase):
             self._refuse(group, NotCommitted(error))
 
     def _run(self, pending: PendingWork) -> None:
-        if pending.grows and self._reserved is not None and not self._reserved.has_room:
+        if pending.grows and not self._has_room:
             pending.result = None
             pending.error = ServiceUnavailable(
                 f"the disk of {self.path.parent} is full; only stops and deletes are accepted until there is room"

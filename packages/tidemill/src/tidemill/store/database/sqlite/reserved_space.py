@@ -40,13 +40,14 @@ class ReservedSpace:
         """Whether the space is reserved. If not, the disk is full or was full a moment ago."""
         return self._held
 
-    @property
     def has_room(self) -> bool:
-        """Whether something new may be stored: the space is reserved, and a quarter of its size is free in addition.
+        """Return whether something new may be stored: the space is reserved, and a quarter of its size is free besides.
 
         A database that still has unused pages notices a full disk late. Requests that it accepted until then could
-        not be carried out.
+        not be carried out. Tries to `reserve` the space again if it was released, at most every second.
         """
+        if not self._held and (self._tried_s is None or self._clock.monotonic_s() - self._tried_s >= RETRY_INTERVAL_S):
+            self.reserve()
         return self._held and self._free_bytes() >= self.size_bytes // 4
 
     def reserve(self) -> bool:
@@ -70,13 +71,6 @@ class ReservedSpace:
             os.close(fd)
         self._held = True
         return True
-
-    def reserve_if_due(self) -> None:
-        """Try to `reserve` the space again, at most every second."""
-        if self._held:
-            return
-        if self._tried_s is None or self._clock.monotonic_s() - self._tried_s >= RETRY_INTERVAL_S:
-            self.reserve()
 
     def release(self) -> bool:
         """Remove the file; return whether the space was reserved."""
