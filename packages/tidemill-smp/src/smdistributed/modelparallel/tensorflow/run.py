@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
             rendezvous = _rendezvous(options, directory)
         except ValueError as error:
             parser.error(str(error))
-        return _Job(options.ranks, command, rendezvous, directory, prefix=options.prefix).run()
+        return _RankJob(options.ranks, command, rendezvous, directory, prefix=options.prefix).run()
 
 
 class _Rendezvous(NamedTuple):
@@ -153,7 +153,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at:]
 
 
-class _Job:
+class _RankJob:
     def __init__(self, size: int, command: list[str], rendezvous: _Rendezvous, directory: str, *, prefix: bool) -> None:
         self._size = size
         self._rendezvous = rendezvous

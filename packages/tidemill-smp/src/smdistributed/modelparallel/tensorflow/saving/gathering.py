@@ -116,9 +116,8 @@ def on_first_rank(
         first = session.placement.rank_at(0, 0)
         if session.world.rank == first:
             failure = _failure_of(work, session, inner, holding, error)
-            for peer in holding:
-                if peer != first:
-                    session.objects.send(None, (peer,), doing=doing)
+            for peer in [rank for rank in holding if rank != first]:
+                session.objects.send(None, (peer,), doing=doing)
         else:
             _serve(session, inner, first, doing)
     text = None if failure is None else f"{type(failure).__name__}: {str(failure).strip() or _traceback(failure)}"
