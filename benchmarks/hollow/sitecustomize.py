@@ -15,7 +15,7 @@ from typing import Any
 
 
 class RayPlacement:
-    """A `Placement` that starts no instances."""
+    """An `AgentPlacement` that starts no instances."""
 
     def __init__(self, address: str) -> None:
         self._directory = Path(address)
