@@ -94,11 +94,19 @@ class EndpointDriver:
                 self.wake(endpoint)
 
     def wake(self, endpoint: Endpoint) -> None:
-        """Reconcile an endpoint that was created or changed."""
+        """Reconcile an endpoint that was created or changed.
+
+        Args:
+            endpoint: The endpoint.
+        """
         self._queue.wake(_key(endpoint))
 
     def changed(self, ref: InstanceRef) -> bool:
-        """Reconcile the endpoint of an instance whose state changed. Return whether it belongs to an endpoint."""
+        """Reconcile the endpoint of an instance whose state changed. Return whether it belongs to an endpoint.
+
+        Args:
+            ref: The attempt.
+        """
         return self._queue.changed(ref)
 
     async def close(self) -> None:
@@ -107,7 +115,15 @@ class EndpointDriver:
         self._instances.close()
 
     async def invoke(self, current: Callable[[], Endpoint], call: ModelCall) -> tuple[Answer, Variant]:
-        """Send a request to one of an endpoint's servers, and capture it if configured; see `EndpointTraffic.send`."""
+        """Send a request to one of an endpoint's servers, and capture it if configured; see `EndpointTraffic.send`.
+
+        Args:
+            current: Returns the endpoint as it is now; asked again after a failure.
+            call: Body, headers, variant and time limit.
+
+        Returns:
+            The answer, and the variant that gave it.
+        """
         endpoint = current()
         answer, variant = await self._traffic.send(current, call)
         config = endpoint.serving.capture if endpoint.serving else None

@@ -45,17 +45,34 @@ _TABLE = str.maketrans(_ESCAPES | {chr(code): f"&#{code};" for code in range(0x2
 
 
 def escape(text: str) -> str:
-    """Escape text for an element. Control characters become references, as in S3's XML."""
+    """Escape text for an element. Control characters become references, as in S3's XML.
+
+    Args:
+        text: Any text.
+    """
     return text.translate(_TABLE)
 
 
 def element(name: str, content: str) -> str:
-    """Return one element with text."""
+    """Return one element with text.
+
+    Args:
+        name: Name of the element.
+        content: Text, not escaped.
+    """
     return f"<{name}>{escape(content)}</{name}>"
 
 
 def s3_document(shape: StructureShape, operation_name: str) -> Callable[[Mapping[str, Any]], bytes]:
-    """Return the writer of an S3 reply document."""
+    """Return the writer of an S3 reply document.
+
+    Args:
+        shape: Shape of the output.
+        operation_name: Name of the operation, which decides the root.
+
+    Returns:
+        Turns members into bytes.
+    """
     if operation_name == "GetBucketLocation":
         return _location
     root = _ROOTS.get(operation_name) or str(shape.serialization.get("name", shape.name.removesuffix("Output")))
@@ -72,7 +89,11 @@ def s3_document(shape: StructureShape, operation_name: str) -> Callable[[Mapping
 
 
 def compile_query_reply(operation: OperationModel) -> Callable[[Mapping[str, Any], str], HttpReply]:
-    """Return the writer of an operation's output: a function of the members and the request id."""
+    """Return the writer of an operation's output: a function of the members and the request id.
+
+    Args:
+        operation: An operation of botocore's model.
+    """
     namespace = operation.service_model.metadata.get("xmlNamespace", "")
     shape = operation.output_shape
     wrapper = shape.serialization.get("resultWrapper", f"{operation.name}Result") if shape is not None else None
