@@ -22,8 +22,8 @@ COPIES = {
     "tidemill-horovod/src/horovod/tensorflow": (
         "argument_effects.py",
         "encryption",
-        "mpi_library.py",
         "native_build",
+        "ranks",
         "tensorflow_types.py",
     ),
     "tidemill-pipemode/src/sagemaker_tensorflow": ("native_build",),
@@ -33,8 +33,8 @@ COPIES = {
     "tidemill-smp/src/smdistributed/modelparallel/tensorflow": (
         "argument_effects.py",
         "encryption",
-        "mpi_library.py",
         "native_build",
+        "ranks",
         "tensorflow_types.py",
     ),
 }

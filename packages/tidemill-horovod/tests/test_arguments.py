@@ -12,8 +12,8 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 from groups import joined
 from horovod.tensorflow._shared.argument_effects import ArgumentEffect
+from horovod.tensorflow._shared.ranks.environment import read_secret
 from horovod.tensorflow.arguments import ARGUMENTS
-from horovod.tensorflow.rendezvous import find_encryption_secret
 
 FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
 
@@ -295,10 +295,12 @@ def test_an_honored_argument_has_an_effect(function: str, argument: str) -> None
 
 
 def test_encryption_without_its_package_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {"SMP_ENCRYPTION": "1", "SMP_SECRET": "5e" * 32}
-    assert find_encryption_secret(variables) == bytes.fromhex("5e" * 32)
+    variables = {"SMP_RANK": "0", "SMP_SIZE": "2", "SMP_ENCRYPTION": "1", "SMP_SECRET": "5e" * 32}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert read_secret(required=False) == bytes.fromhex("5e" * 32)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(
         RuntimeError, match=r"hvd\.init\(\): SMP_ENCRYPTION is 1: .* cryptography, which is not installed"
     ):
-        find_encryption_secret(variables)
+        hvd.init()

@@ -15,7 +15,8 @@ from ports import reserved_port
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import make_certificate
 from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
-from smdistributed.modelparallel.tensorflow.world.encryption import encrypts
+from smdistributed.modelparallel.tensorflow._shared.ranks.environment import encrypts
+from smdistributed.modelparallel.tensorflow.world.rendezvous import rank_errors
 from test_world import exchange_by_both
 
 SECRET, OTHER = b"a" * 32, b"b" * 32
@@ -182,7 +183,7 @@ def test_each_connection_of_a_rank_has_a_tunnel():
 
 def test_another_value_is_refused(monkeypatch):
     monkeypatch.setenv("SMP_ENCRYPTION", "yes")
-    with pytest.raises(SMPConfigurationError, match="SMP_ENCRYPTION is 'yes'; allowed is 0 or 1"):
+    with pytest.raises(SMPConfigurationError, match="SMP_ENCRYPTION is 'yes'; allowed is 0 or 1"), rank_errors():
         encrypts()
 
 
@@ -190,5 +191,6 @@ def test_encryption_without_its_package_is_refused_by_name(monkeypatch):
     monkeypatch.setenv("SMP_ENCRYPTION", "1")
     assert encrypts()
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(SMPConfigurationError, match=r"SMP_ENCRYPTION is 1: .* cryptography, which is not installed"):
+    words = r"SMP_ENCRYPTION is 1: .* cryptography, which is not installed"
+    with pytest.raises(SMPConfigurationError, match=words), rank_errors():
         encrypts()

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,12 @@ import ranks
 import smdistributed.modelparallel.tensorflow as smp
 from ports import reserved_port
 from smdistributed.modelparallel.tensorflow import session, utils
+from smdistributed.modelparallel.tensorflow._shared.ranks import handshake
+from smdistributed.modelparallel.tensorflow._shared.ranks.connections import Listener, call
+from smdistributed.modelparallel.tensorflow._shared.ranks.environment import RankInfo
+from smdistributed.modelparallel.tensorflow._shared.ranks.errors import MissingRanksError, RanksError
+from smdistributed.modelparallel.tensorflow._shared.ranks.store import Store
 from smdistributed.modelparallel.tensorflow.cores import cores_of
-from smdistributed.modelparallel.tensorflow.world import wire
 
 pytestmark = pytest.mark.smp_first
 
@@ -232,14 +237,36 @@ def test_a_connection_without_the_secret_is_refused():
     with ours, theirs:
         thread = threading.Thread(target=connect_with_wrong_secret, args=(theirs,))
         thread.start()
-        with pytest.raises(wire.HandshakeError, match="does not know this job's secret"):
-            wire.accept(ours, secret=b"a" * 32, rank=0)
+        with pytest.raises(handshake.HandshakeError, match="does not know this job's secret"):
+            handshake.accept(ours, secret=b"a" * 32, rank=0)
         thread.join()
 
 
 def connect_with_wrong_secret(connection):
-    with contextlib.suppress(wire.HandshakeError):
-        wire.introduce(connection, secret=b"b" * 32, rank=1, purpose=wire.Purpose.OBJECTS)
+    with contextlib.suppress(handshake.HandshakeError):
+        handshake.introduce(connection, secret=b"b" * 32, rank=1, channel="objects")
+
+
+def test_a_process_of_another_user_is_refused(monkeypatch):
+    with contextlib.closing(Listener(secret=b"", rank=0, expected=[(1, "objects")])) as listener:
+        address = listener.listen("a-name-of-this-test")
+        monkeypatch.setattr(os, "getuid", lambda: 54321)  # what either end compares the other's user with
+        with pytest.raises(RanksError, match=f"the other end is a process of user {os.geteuid()}"):
+            call(address, secret=b"", rank=1, peer=0, channel="objects", deadline_s=time.monotonic() + 30)
+        assert listener.wait(time.monotonic()) == {}
+
+
+def test_every_rank_names_the_ranks_that_are_missing():
+    def start(rank):
+        try:
+            Store("/launch", RankInfo("smp", rank, 4), secret=b"a" * 32, name="test", timeout_s=0.5)
+        except MissingRanksError as error:
+            return str(error)
+
+    with ThreadPoolExecutor() as threads:
+        errors = list(threads.map(start, (0, 2)))
+    assert errors == [errors[0]] * 2
+    assert errors[0].startswith("ranks [1, 3] did not report at /launch within 0.5 s")
 
 
 def test_ranks_also_connect_over_tcp():

@@ -38,20 +38,20 @@ def test_a_changed_copy_is_renewed_and_one_without_a_source_is_removed(tmp_path:
     shutil.copytree(ROOT / "shared", checkout / "shared", ignore=shutil.ignore_patterns("__pycache__"))
     copy = checkout / "packages/tidemill-horovod/src/horovod/tensorflow/_shared"
     _renew(checkout, "packages/tidemill-horovod")
-    (copy / "mpi_library.py").write_text("changed = True\n")
+    (copy / "ranks/mpi_library.py").write_text("changed = True\n")
     (copy / "old").mkdir()
     (copy / "old" / "module.py").write_text("gone = True\n")
 
     _renew(checkout, "packages/tidemill-horovod")
 
-    assert (copy / "mpi_library.py").read_bytes() == (ROOT / "shared/mpi_library.py").read_bytes()
+    assert (copy / "ranks/mpi_library.py").read_bytes() == (ROOT / "shared/ranks/mpi_library.py").read_bytes()
     assert not (copy / "old").exists()
 
 
 @pytest.mark.parametrize(
     ("distribution", "package", "name"),
     [
-        ("tidemill-horovod", "horovod/tensorflow", "mpi_library.py"),
+        ("tidemill-horovod", "horovod/tensorflow", "ranks/mpi_library.py"),
         ("tidemill-runtime", "tidemill_runtime", "encryption/tls.py"),
         ("tidemill-serving", "tidemill_serving", "http/connection.py"),
         ("tidemill-runtime", "tidemill_runtime", "descendants.py"),

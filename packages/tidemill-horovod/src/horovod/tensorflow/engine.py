@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovod.tensorflow import mesh
+from horovod.tensorflow._shared.ranks.errors import RanksError, RankSettingError
+from horovod.tensorflow._shared.ranks.meeting import Rendezvous
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.native_library import load_native_library
-from horovod.tensorflow.rendezvous import Rendezvous
 
-__all__ = ["CollectiveEngine", "start_engine", "stop_engine"]
+__all__ = ["CollectiveEngine", "start_engine", "start_timeout_s", "stop_engine"]
 
 _TEXT_BYTES = 1024
 _DEFAULT_FUSION_BYTES = 64 << 20
@@ -35,18 +36,17 @@ class CollectiveEngine:
     """By rank, the name of its machine."""
 
 
-def start_engine(rendezvous: Rendezvous, *, address: str = "") -> CollectiveEngine:
+def start_engine(rendezvous: Rendezvous) -> CollectiveEngine:
     """Connect this rank to the others and start its engine. Collective.
 
     Args:
-        rendezvous: Exchanges the ranks' addresses.
-        address: Address of this machine for other machines; empty uses the address of its host name.
+        rendezvous: How the ranks find each other.
 
     Environment: `HOROVOD_START_TIMEOUT` (120 s), `HOROVOD_STALL_CHECK_TIME_SECONDS` (60 s; 0 for no warning),
     `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` (600 s; 0 for never), `HOROVOD_FUSION_THRESHOLD` (64 MiB).
 
     Raises:
-        RuntimeError: If a rank cannot load the native library, or does not connect in time.
+        RanksError: If a rank cannot load the native library, or does not connect in time.
     """
     library = load_native_library()
     functions: ctypes.CDLL = library.functions
@@ -55,8 +55,7 @@ def start_engine(rendezvous: Rendezvous, *, address: str = "") -> CollectiveEngi
         rendezvous,
         memory_bytes=memory_bytes,
         problem="" if library.ops is not None else library.source,
-        address=address,
-        timeout_s=_number("HOROVOD_START_TIMEOUT", 120.0),
+        timeout_s=start_timeout_s(),
     )
     problem = ctypes.create_string_buffer(_TEXT_BYTES)
     descriptors = ctypes.c_int * rendezvous.size
@@ -74,10 +73,15 @@ def start_engine(rendezvous: Rendezvous, *, address: str = "") -> CollectiveEngi
         ctypes.c_size_t(_TEXT_BYTES),
     )
     if started != 0:
-        raise RuntimeError(f"hvd.init(): {problem.value.decode(errors='replace')}")
+        raise RanksError(problem.value.decode(errors="replace"))
     atexit.register(stop_engine)
     ops: Any = library.ops
-    return CollectiveEngine(ops.horovod_collective, tuple(made.hosts))
+    return CollectiveEngine(ops.horovod_collective, made.hosts)
+
+
+def start_timeout_s() -> float:
+    """Return the time limit of `hvd.init`, in seconds."""
+    return _number("HOROVOD_START_TIMEOUT", 120.0)
 
 
 def stop_engine() -> None:
@@ -99,5 +103,5 @@ def _number(variable: str, default: float) -> float:
     except ValueError:
         number = -1.0
     if number < 0:
-        raise RuntimeError(f"hvd.init(): {variable} is {text!r}; allowed is a number >= 0")
+        raise RankSettingError(f"{variable} is {text!r}; allowed is a number >= 0")
     return number

@@ -1,4 +1,4 @@
-"""The processes that mpirun started, as a group."""
+"""The processes that mpirun started."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from horovod.tensorflow._shared.ranks.errors import RanksError
+from horovod.tensorflow._shared.ranks.mpi_library import find_launcher, start_mpi
 
-from horovod.tensorflow._shared.mpi_library import MPIMismatchError, find_launcher, start_mpi
-
-__all__ = ["MPICommunicator", "are_threads_supported", "is_mpi_communicator", "is_under_mpirun", "world", "wrap"]
+__all__ = ["are_threads_supported", "find_members", "is_mpi_communicator", "is_under_mpirun"]
 
 
 def is_under_mpirun() -> bool:
@@ -23,95 +22,40 @@ def is_mpi_communicator(candidate: object) -> bool:
     return hasattr(candidate, "Get_rank") and hasattr(candidate, "Allreduce")
 
 
-def world(ranks: Sequence[int] | None = None) -> MPICommunicator:
-    """Return all processes of the job as a group, or those of `ranks`, which then call this function together.
+def find_members(comm: Any) -> Any:
+    """Return the communicator of mpi4py for the argument of `hvd.init`. Collective.
+
+    Args:
+        comm: None or an empty list for all processes of the job; a list of ranks, which then call this function
+            together; or a communicator of mpi4py, which is returned.
 
     Raises:
-        RuntimeError: If mpi4py is missing or loads another MPI than mpirun's, or this process is not one of `ranks`.
+        RanksError: If mpi4py is missing or loads another MPI than mpirun's, so that each process would be alone in its
+            group; or if this process is not one of the ranks.
     """
     try:
-        everyone = _started().COMM_WORLD
+        mpi = start_mpi(find_launcher())
     except ImportError as error:
-        raise RuntimeError(
-            f"hvd.init(): mpirun has started this process, but mpi4py cannot be imported ({error}): install mpi4py, "
-            "built for the MPI that mpirun belongs to"
+        raise RanksError(
+            f"mpirun has started this process, but mpi4py cannot be imported ({error}): install mpi4py, built for the "
+            "MPI that mpirun belongs to"
         ) from error
-    if ranks is None:
-        return MPICommunicator(everyone.Dup())
-    if everyone.Get_rank() not in ranks or not all(0 <= rank < everyone.Get_size() for rank in ranks):
-        raise RuntimeError(
-            f"hvd.init(comm={list(ranks)}): this process is rank {everyone.Get_rank()} of {everyone.Get_size()}; give "
-            "ranks that exist, its own among them"
-        )
-    return MPICommunicator(everyone.Create_group(everyone.Get_group().Incl(list(ranks))))
-
-
-def wrap(communicator: Any) -> MPICommunicator:
-    """Return the processes of an mpi4py communicator as a group.
-
-    Raises:
-        RuntimeError: If mpi4py loads another MPI than mpirun's, so that each process would be alone in its group.
-    """
-    _started()
-    return MPICommunicator(communicator)
+    if is_mpi_communicator(comm):
+        return comm
+    everyone = mpi.COMM_WORLD
+    return _subset(everyone, list(comm)) if comm else everyone.Dup()
 
 
 def are_threads_supported() -> bool:
     """Return whether any thread may call MPI."""
-    return bool(_mpi().Query_thread() == _mpi().THREAD_MULTIPLE)
+    mpi: Any = importlib.import_module("mpi4py.MPI")
+    return bool(mpi.Query_thread() == mpi.THREAD_MULTIPLE)
 
 
-class MPICommunicator:
-    """Adapts a communicator of mpi4py to `Communicator`."""
-
-    can_connect = True
-
-    def __init__(self, communicator: Any) -> None:
-        self._communicator = communicator
-        self.rank: int = communicator.Get_rank()
-        self.size: int = communicator.Get_size()
-
-    def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """Return the sum or mean."""
-        total = self._sum(array)
-        return total if op == "sum" else (total / self.size).astype(array.dtype)
-
-    def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays of all members, by rank."""
-        return self._communicator.allgather(np.asarray(array))
-
-    def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """Return the array of `root`."""
-        form = self._communicator.bcast(
-            None if self.rank != root or array is None else (array.dtype.name, array.shape), root=root
+def _subset(everyone: Any, ranks: Sequence[int]) -> Any:
+    rank, size = everyone.Get_rank(), everyone.Get_size()
+    if rank not in ranks or not all(0 <= one < size for one in ranks):
+        raise RanksError(
+            f"comm is {ranks}, but this process is rank {rank} of {size}; give ranks that exist, its own among them"
         )
-        mine = self.rank == root
-        buffer = np.array(array, copy=True, order="C") if mine else np.empty(form[1], np.dtype(form[0]))
-        self._communicator.Bcast(buffer.reshape(-1).view(np.uint8), root=root)
-        return buffer
-
-    def barrier(self) -> None:
-        """Return when all members have called this method."""
-        self._communicator.Barrier()
-
-    def _sum(self, array: np.ndarray) -> np.ndarray:
-        if array.dtype.char not in "bBhHiIlLqQfdFD":  # MPI cannot sum half precision and booleans
-            first, *others = self._communicator.allgather(array)
-            total = np.array(first, copy=True)
-            for other in others:
-                total = total + other
-            return total.astype(array.dtype)
-        total = np.array(array, copy=True, order="C")
-        self._communicator.Allreduce(_mpi().IN_PLACE, total, op=_mpi().SUM)
-        return total
-
-
-def _started() -> Any:
-    try:
-        return start_mpi(find_launcher())
-    except MPIMismatchError as error:
-        raise RuntimeError(f"hvd.init(): {error}") from None
-
-
-def _mpi() -> Any:
-    return importlib.import_module("mpi4py.MPI")
+    return everyone.Create_group(everyone.Get_group().Incl(ranks))

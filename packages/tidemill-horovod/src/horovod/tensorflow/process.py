@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from horovod.tensorflow import mpi
+from horovod.tensorflow._shared.ranks.meeting import Rendezvous
 from horovod.tensorflow.communicator import Communicator, Ranks, Single
-from horovod.tensorflow.engine import CollectiveEngine, start_engine, stop_engine
-from horovod.tensorflow.rendezvous import CommunicatorRendezvous, LauncherRendezvous, Rendezvous, find_launched
+from horovod.tensorflow.engine import CollectiveEngine, start_engine, start_timeout_s, stop_engine
+from horovod.tensorflow.rendezvous import find_launched, init_errors, meet_by, meet_by_mpi
 
 __all__ = [
     "ccl_built",
@@ -53,6 +53,8 @@ class _State:
     """By rank, the name of its machine."""
     engine: CollectiveEngine | None
     """None with one process, or with a communicator that only exchanges arrays."""
+    by_mpi: bool
+    """Whether the processes found each other by MPI."""
 
     @property
     def ranks_on_machine(self) -> list[int]:
@@ -90,7 +92,8 @@ def init(comm: Any = None) -> None:
     if _state is not None:
         _require_same(comm)
         return
-    _state, _comm = _start_group(comm), comm
+    with init_errors():
+        _state, _comm = _start_group(comm), comm
 
 
 def shutdown() -> None:
@@ -202,7 +205,7 @@ def mpi_enabled() -> bool:
     Returns:
         False in one process and with tidemill's launcher.
     """
-    return isinstance(communicator(), mpi.MPICommunicator)
+    return _current_state().by_mpi
 
 
 def mpi_threads_supported() -> bool:
@@ -307,37 +310,37 @@ def _require_same(comm: Any) -> None:
 
 
 def _start_group(comm: Any) -> _State:
-    if comm is None and not mpi.is_under_mpirun():
-        launched = find_launched()
-        if launched is not None:
-            rendezvous = LauncherRendezvous(launched, timeout_s=float(os.environ.get("HOROVOD_START_TIMEOUT") or 120))
-            return _connected(Ranks(launched.rank, launched.size), rendezvous, launched.host)
-    group = _group(comm)
-    if group.size > 1 and getattr(group, "can_connect", False):
-        return _connected(group, CommunicatorRendezvous(group), os.environ.get("SMP_HOST", ""))
+    by_mpi = mpi.is_mpi_communicator(comm) or (mpi.is_under_mpirun() and (comm is None or _is_list(comm)))
+    rendezvous: Rendezvous | None = None
+    if by_mpi:
+        rendezvous = meet_by_mpi(mpi.find_members(comm))
+    elif comm is None:
+        rendezvous = find_launched(timeout_s=start_timeout_s())
+    group: Any = Single()
+    if rendezvous is None:
+        group = _group(comm)
+        if group.size > 1 and getattr(group, "can_connect", False):
+            rendezvous = meet_by(group)
+    elif rendezvous.size > 1:
+        group = Ranks(rendezvous.rank, rendezvous.size)
+    if rendezvous is not None and rendezvous.size > 1:
+        engine = start_engine(rendezvous)
+        return _State(group, engine.hosts, engine, by_mpi)
     name = hashlib.sha256(socket.gethostname().encode()).digest()
     hosts = group.allgather(np.frombuffer(name[:8], np.int64))
-    return _State(group, tuple(int(host[0]) for host in hosts), None)
-
-
-def _connected(group: Any, rendezvous: Rendezvous, address: str) -> _State:
-    engine = start_engine(rendezvous, address=address)
-    return _State(group, engine.hosts, engine)
+    return _State(group, tuple(int(host[0]) for host in hosts), None, by_mpi)
 
 
 def _group(comm: Any) -> Communicator:
-    if comm is None:
-        return mpi.world() if mpi.is_under_mpirun() else Single()
-    if mpi.is_mpi_communicator(comm):
-        return mpi.wrap(comm)
-    if isinstance(comm, Sequence) and not isinstance(comm, str):
-        if mpi.is_under_mpirun():
-            return mpi.world(list(comm) or None)
-        if list(comm) in ([], [0]):
-            return Single()
-    elif isinstance(comm, Communicator):
+    if comm is None or (_is_list(comm) and list(comm) in ([], [0])):
+        return Single()
+    if isinstance(comm, Communicator):
         return comm
     raise ValueError(
         f"hvd.init: comm is {comm!r}; allowed is None, a list of ranks under mpirun, a communicator of mpi4py, or an "
         "object with rank, size, allreduce, allgather, broadcast and barrier"
     )
+
+
+def _is_list(comm: Any) -> bool:
+    return isinstance(comm, Sequence) and not isinstance(comm, str)

@@ -14,6 +14,7 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError, SMPUsageError
 from smdistributed.modelparallel.tensorflow import legacy_keras, session
+from smdistributed.modelparallel.tensorflow._shared.ranks.environment import RankInfo, read_rank_info
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
 from smdistributed.modelparallel.tensorflow.arguments import IDLE_PARAMETERS
@@ -34,7 +35,7 @@ from smdistributed.modelparallel.tensorflow.variables import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.communicator import Group
 from smdistributed.modelparallel.tensorflow.world.mesh import connect_all
 from smdistributed.modelparallel.tensorflow.world.objects import Objects
-from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous, read_rank_info
+from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous, rank_errors
 from smdistributed.modelparallel.tensorflow.world.world import World
 
 __all__ = ["init"]
@@ -62,13 +63,14 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if session.is_initialized():
         _require_same(parameters)
         return
-    info = read_rank_info()
+    with rank_errors():
+        info = read_rank_info()
     # All checks come before anything is started.
     placement = place(info.rank, size=info.size, partitions=parameters.partitions)
     if parameters.horovod:
         require_horovod(placement.replicas)
     return_freed_memory()  # before the model allocates memory
-    session.set_current(_join(parameters))
+    session.set_current(_join(parameters, info))
     legacy_keras.install()
     optimizers.install(_is_distributed)
     install_warning()
@@ -126,20 +128,20 @@ def _require_same(parameters: Config) -> None:
     )
 
 
-def _join(parameters: Config) -> RankSession:
-    rendezvous = find_rendezvous(timeout_s=parameters.hang_timeout_s)
+def _join(parameters: Config, info: RankInfo) -> RankSession:
+    rendezvous, mpi = find_rendezvous(info, timeout_s=parameters.hang_timeout_s)
     placement = place(
-        rendezvous.rank,
-        size=rendezvous.size,
+        info.rank,
+        size=info.size,
         partitions=parameters.partitions,
         strategy=parameters.placement_strategy,
     )
     mesh = connect_all(rendezvous, timeout_s=parameters.hang_timeout_s)
     name_of = _namer(placement)
     world = World(
-        rank=rendezvous.rank,
-        local_rank=rendezvous.local_rank,
-        local_size=rendezvous.local_size,
+        rank=info.rank,
+        local_rank=info.local_rank,
+        local_size=info.local_size,
         connections=mesh.objects,
         hang_timeout_s=parameters.hang_timeout_s,
         name_of=name_of,
@@ -147,7 +149,7 @@ def _join(parameters: Config) -> RankSession:
     world.start()
     world_group = Group(world, tuple(range(world.size)), "world")
     take_cores(world_group, mesh.machines, bind=parameters.bind_cores)  # before other threads start: they inherit cores
-    take_gpu(rendezvous.local_rank, rendezvous.local_size)
+    take_gpu(info.local_rank, info.local_size)
     transport = choose_transport(
         parameters.transport,
         world_group,
@@ -155,10 +157,9 @@ def _join(parameters: Config) -> RankSession:
         hang_timeout_s=parameters.hang_timeout_s,
         name_of=name_of,
     )
-    rendezvous.store.close()
     world.on_loss(transport.lose_all)
     world.add_doing_source(transport.waiting)
-    _leave_at_exit(world, transport, rendezvous.mpi)
+    _leave_at_exit(world, transport, mpi)
     return RankSession(
         config=parameters,
         world=world,

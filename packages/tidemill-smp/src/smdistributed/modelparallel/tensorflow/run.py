@@ -34,6 +34,8 @@ from contextlib import suppress
 from typing import IO, BinaryIO, NamedTuple
 
 from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import find_obstacle
+from smdistributed.modelparallel.tensorflow._shared.ranks.environment import read_secret
+from smdistributed.modelparallel.tensorflow._shared.ranks.errors import RankSettingError
 from smdistributed.modelparallel.tensorflow.allocator import launch_variables
 from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 
@@ -48,7 +50,6 @@ KILL_AFTER_S = 2.0
 """Time for a rank to exit after SIGTERM; then it gets SIGKILL."""
 DEFAULT_PORT = 29400
 _WITH_VALUE = ("-n", "--ranks", "--hosts", "--host-index", "--port")
-_SECRET_DIGITS = 32
 _LOOK_S = 0.1
 _PR_SET_PDEATHSIG = 1
 _DRAIN_S = 1.0
@@ -91,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="smp-run-") as directory:
         try:
             rendezvous = _rendezvous(options, directory)
-        except ValueError as error:
+        except (ValueError, RankSettingError) as error:
             parser.error(str(error))
         return _RankJob(options.ranks, command, rendezvous, directory, prefix=options.prefix).run()
 
@@ -108,7 +109,8 @@ def _rendezvous(options: argparse.Namespace, directory: str) -> _Rendezvous:
     """Return how the ranks meet.
 
     Raises:
-        ValueError: If the options for several machines do not fit each other, this machine or the environment.
+        ValueError: If the options for several machines do not fit each other or this machine.
+        RankSettingError: If several machines have no secret in common.
     """
     variables = {"SMP_REPORTS": directory, **({"SMP_ENCRYPTION": "1"} if options.encrypt else {})}
     if not options.hosts:
@@ -126,12 +128,7 @@ def _rendezvous(options: argparse.Namespace, directory: str) -> _Rendezvous:
     index = _own_index(hosts) if options.host_index is None else options.host_index
     if not 0 <= index < len(hosts):
         raise ValueError(f"--host-index is {index}; allowed is an int from 0 to {len(hosts) - 1}")
-    secret = os.environ.get("SMP_SECRET", "")
-    if len(secret) < _SECRET_DIGITS or set(secret.lower()) - set("0123456789abcdef"):
-        raise ValueError(
-            f"SMP_SECRET has {len(secret)} characters; allowed are at least {_SECRET_DIGITS} hexadecimal digits, "
-            "the same on all machines: `openssl rand -hex 32` makes a new one for this job"
-        )
+    secret = read_secret(required=True).hex()
     variables |= {"SMP_STORE": f"{hosts[0]}:{options.port}", "SMP_HOST": hosts[index], "SMP_SECRET": secret}
     return _Rendezvous(index * options.ranks, len(hosts) * options.ranks, variables)
 

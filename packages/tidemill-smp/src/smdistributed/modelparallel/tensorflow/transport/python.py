@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow._shared.ranks.messages import read_exactly
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.transport import messages
 from smdistributed.modelparallel.tensorflow.transport.errors import DEADLOCK_MARK, END_MARK, LOST_MARK
-from smdistributed.modelparallel.tensorflow.world.wire import read_exactly
 
 __all__ = ["PythonTransport"]
 

@@ -11,40 +11,17 @@ from __future__ import annotations
 import hashlib
 import pickle
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.world.world import World
 
-__all__ = ["Communicator", "Group"]
+__all__ = ["Group"]
 
 _SMALL_BYTES = 64 << 10
 """Up to this size every rank sends its array to all others: one exchange instead of 2 (n - 1) steps."""
-
-
-class Communicator(Protocol):
-    """The operations of a group of ranks that data parallelism needs."""
-
-    rank: int
-    size: int
-
-    def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """Return the element-wise `sum` or `mean` over the group, bit-equal on all ranks."""
-        ...
-
-    def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays of all ranks, by rank; their shapes may differ."""
-        ...
-
-    def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """Return the array of rank `root`; the argument of other ranks is ignored."""
-        ...
-
-    def barrier(self) -> None:
-        """Wait until all ranks have called this."""
-        ...
 
 
 class Group:

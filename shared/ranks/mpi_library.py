@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .errors import RanksError
+
 __all__ = ["MPIMismatchError", "MpiLauncher", "find_launcher", "start_mpi"]
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -23,7 +25,7 @@ _CHOICES = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI")
 """Environment variables by which users choose the library that mpi4py's wheels load."""
 
 
-class MPIMismatchError(RuntimeError):
+class MPIMismatchError(RanksError):
     """The launcher and mpi4py belong to different MPIs."""
 
 
