@@ -95,7 +95,17 @@ class PythonTransport:
         os.register_at_fork(after_in_child=self._close_in_child)
 
     def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
-        """See `Transport.send`."""
+        """See `Transport.send`.
+
+        Args:
+            tensor: Any shape.
+            peer: Rank of the receiver.
+            channel: Number of the channel.
+            label: What is sent, for errors.
+
+        Returns:
+            The op.
+        """
         tensor = tf.convert_to_tensor(tensor)
         messages.check_dtype(tensor.dtype)
         number = tensor.dtype.as_datatype_enum
@@ -115,7 +125,17 @@ class PythonTransport:
             return tf.numpy_function(queue, [tensor], [], name="smp_send")
 
     def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
-        """See `Transport.receive`."""
+        """See `Transport.receive`.
+
+        Args:
+            dtype: Dtype that is expected.
+            peer: Rank of the sender.
+            channel: Number of the channel.
+            label: What is received, for errors.
+
+        Returns:
+            A tensor of unknown shape.
+        """
         dtype = tf.dtypes.as_dtype(dtype)
         messages.check_dtype(dtype)
         connection = self._peers[peer]
@@ -159,7 +179,11 @@ class PythonTransport:
         connection.changed.wait(remaining)
 
     def lose_all(self, why: str) -> None:
-        """See `Transport.lose_all`."""
+        """See `Transport.lose_all`.
+
+        Args:
+            why: A sentence for the error.
+        """
         for peer in self._peers.values():
             peer.lose(why)
 
@@ -172,7 +196,11 @@ class PythonTransport:
         return ""
 
     def flush(self, timeout_s: float) -> None:
-        """See `Transport.flush`."""
+        """See `Transport.flush`.
+
+        Args:
+            timeout_s: Longest wait in seconds.
+        """
         deadline = time.monotonic() + timeout_s
         for peer in self._peers.values():
             with peer.changed:
