@@ -270,19 +270,6 @@ def test_damaged_bytes_are_never_returned(tmp_path: Path, damage: str) -> None:
     with_store(tmp_path, work)
 
 
-def test_a_scrub_finds_damage_and_puts_it_into_quarantine(tmp_path: Path) -> None:
-    async def work(store: ObjectStore) -> None:
-        infos = [await store.put_bytes(BUCKET, f"k{index}", b"x" * 100) for index in range(5)]
-        path = store.file_of(infos[2])
-        path.chmod(0o600)
-        path.write_bytes(b"y" * 100)
-        report = await store.scrub()
-        assert (report.objects, report.size_bytes, report.damaged) == (5, 500, (infos[2],))
-        assert path.name in {entry.name for entry in (tmp_path / "objects/quarantine").iterdir()}
-
-    with_store(tmp_path, work)
-
-
 def test_a_damaged_row_is_not_read_but_can_be_deleted(tmp_path: Path) -> None:
     async def work(store: ObjectStore) -> None:
         await store.put_bytes(BUCKET, "a", b"1")
@@ -325,8 +312,6 @@ def test_a_damaged_row_hides_no_other_object_of_a_listing(
         for reader in (store.list_all, store.list_in_batches):
             with pytest.raises(StateCorrupt, match="s3://bucket/b fails its checksum"):
                 list(reader(BUCKET, ""))
-        report = await store.scrub()
-        assert (report.objects, report.damaged_rows) == (3, tuple(damaged))
         await store.put_bytes(BUCKET, "b", b"again")
         assert [each.key for each in store.list_all(BUCKET, "")] == ["a", "b", "c", "d/e"]
 

@@ -155,14 +155,14 @@ class Predictor:
             )
         client = self.sagemaker_session.sagemaker_client
         name = client.describe_endpoint(EndpointName=self.endpoint_name)["EndpointConfigName"]
-        present = client.describe_endpoint_config(EndpointConfigName=name)
+        current = client.describe_endpoint_config(EndpointConfigName=name)
         changed = new_variants(
-            present["ProductionVariants"], count=initial_instance_count, instance_type=instance_type, model=model_name
+            current["ProductionVariants"], count=initial_instance_count, instance_type=instance_type, model=model_name
         )
         if tags is None:
-            tags = client.list_tags(ResourceArn=present["EndpointConfigArn"])["Tags"]
+            tags = client.list_tags(ResourceArn=current["EndpointConfigArn"])["Tags"]
         config_name = timestamped(base_of(self.endpoint_name))
-        capture = capture_request(data_capture_config_dict, self.sagemaker_session) or present.get("DataCaptureConfig")
+        capture = capture_request(data_capture_config_dict, self.sagemaker_session) or current.get("DataCaptureConfig")
         members = present(DataCaptureConfig=capture, KmsKeyId=kms_key, Tags=tags_of(tags) or None)
         client.create_endpoint_config(EndpointConfigName=config_name, ProductionVariants=changed, **members)
         client.update_endpoint(EndpointName=self.endpoint_name, EndpointConfigName=config_name)

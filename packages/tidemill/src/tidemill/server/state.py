@@ -110,10 +110,6 @@ class StateDirectory:
         return self.root / "service.log"
 
     @property
-    def notify_socket(self) -> Path:
-        return self.root / "notify.sock"
-
-    @property
     def files_socket(self) -> Path:
         """Socket at which clients of this user hand files over."""
         return self.root / SOCKET_NAME

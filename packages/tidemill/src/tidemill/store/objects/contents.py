@@ -176,10 +176,6 @@ class ContentPlace(Protocol):
         """
         ...
 
-    async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content. Return whether it exists and has this length and SHA-256."""
-        ...
-
     def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:
         """Return the error to raise for damaged content; move the content to quarantine if the place has one."""
         ...

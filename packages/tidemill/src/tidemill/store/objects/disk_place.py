@@ -367,10 +367,6 @@ class DiskPlace:
         self.check_size(content_id, size_bytes=whole_bytes, name=name)
         return self._pieces(content_id, offset, size_bytes, name)
 
-    async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content. Return whether it matches its digest."""
-        return await self.run(self._is_sound, content_id, sha256)
-
     def damaged(self, content_id: str, *, name: str) -> ObjectDamaged:
         """Move a damaged file to quarantine. Return the error to raise."""
         kept = self._quarantine / content_id
@@ -448,13 +444,6 @@ class DiskPlace:
         except asyncio.CancelledError:
             await asyncio.wait({future})
             raise
-
-    def _is_sound(self, content_id: str, sha256: str) -> bool:
-        try:
-            with self.path(content_id).open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-        except FileNotFoundError:
-            return False
 
     def _make_directories(self) -> None:
         for directory in (self._tmp, self._content, self._quarantine):

@@ -226,20 +226,6 @@ class RemotePlace:
             received.close()
             raise
 
-    async def is_sound(self, content_id: str, *, size_bytes: int, sha256: str) -> bool:
-        """Read the whole content. Return whether it matches its digest."""
-
-        def digest() -> str:
-            found = hashlib.sha256()
-            for piece in self._read(content_id, size_bytes):
-                found.update(piece)
-            return found.hexdigest()
-
-        try:
-            return await self._run(digest) == sha256
-        except ContentMissing:
-            return False
-
     def damaged(self, content_id: str, *, name: str, found: str = "its bytes are others") -> ObjectDamaged:
         """Return the error for missing or damaged content, and remove its local copy. The remote object is kept."""
         self.copies.remove(content_id)

@@ -7,7 +7,7 @@ incomplete object is never visible, and an acknowledged object is never lost. Th
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +27,7 @@ from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such
 from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, list_page
 
-__all__ = ["ObjectStore", "Precondition", "ScrubReport"]
+__all__ = ["ObjectStore", "Precondition"]
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified completely before the first byte is sent."""
@@ -37,23 +37,6 @@ COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
 
 Precondition = Callable[[ObjectInfo | None], None]
 """Called inside the transaction with the existing object, or None. Raises an exception to refuse the change."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScrubReport:
-    """The result of a scrub.
-
-    Attributes:
-        objects: Number of checked objects.
-        size_bytes: Size of the checked objects in bytes.
-        damaged: Objects whose bytes are missing or wrong. Their files on the disk were moved to quarantine.
-        damaged_rows: Objects whose row fails its checksum; their bytes were not checked.
-    """
-
-    objects: int
-    size_bytes: int
-    damaged: tuple[ObjectInfo, ...]
-    damaged_rows: tuple[DamagedObject, ...] = ()
 
 
 class ObjectStore:
@@ -585,28 +568,6 @@ class ObjectStore:
         await self.contents.forget_removed()
         disk = self.contents.disk
         return await disk.run(lambda: disk.trash.remove_old(needed_since_ms=needed_since_ms))
-
-    async def scrub(self) -> ScrubReport:
-        """Read and verify the bytes of every object, and move damaged files to quarantine."""
-        count = size_bytes = 0
-        damaged: list[ObjectInfo] = []
-        damaged_rows: list[DamagedObject] = []
-        for bucket, _ in self.buckets():
-            for info in self._rows(bucket, ""):
-                if isinstance(info, DamagedObject):
-                    damaged_rows.append(info)
-                    continue
-                count += 1
-                size_bytes += info.size_bytes
-                place = self.contents.of(info.content_id)
-                if not await place.is_sound(info.content_id, size_bytes=info.size_bytes, sha256=info.sha256):
-                    if self.head_if_sound(bucket, info.key) != info:  # replaced or deleted meanwhile
-                        continue
-                    self.damaged(info)
-                    damaged.append(info)
-        return ScrubReport(
-            objects=count, size_bytes=size_bytes, damaged=tuple(damaged), damaged_rows=tuple(damaged_rows)
-        )
 
     async def close(self) -> None:
         """Wait for commits in progress, then remove retired content. The database stays open."""

@@ -24,7 +24,6 @@ _HOLDER = (
         == select(_databases.c.oid).where(_databases.c.datname == func.current_database()).scalar_subquery()
     )
 )
-END_TIMEOUT_MS = 5000
 
 
 def try_lock(connection: Connection) -> bool:
