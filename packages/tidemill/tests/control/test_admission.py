@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.training.admission import Site, check_training_request
+from tidemill.control.admission import Capabilities
+from tidemill.control.training.admission import check_training_request
 from tidemill.errors import AwsError, ResourceLimitExceeded, ValidationException
 from tidemill.executors.base import Capacity
 from tidemill.wire.operations import operation
 
-MOUNT = Site(no_network="isolation is set to mount")
-CLUSTER = Site(clustered=True)
+MOUNT = Capabilities(no_network="isolation is set to mount")
+CLUSTER = Capabilities(clustered=True)
 
 GOOD: dict[str, Any] = {
     "TrainingJobName": "digits",
@@ -420,19 +421,19 @@ def test_requests_that_can_be_honored_are_accepted(case: str) -> None:
 )
 def test_jobs_that_need_a_separate_network_are_refused_if_there_is_none(request_: dict[str, Any], member: str) -> None:
     with pytest.raises(AwsError, match="isolation is set to mount") as refusal:
-        check_training_request(request_, site=MOUNT)
+        check_training_request(request_, capabilities=MOUNT)
     assert member in refusal.value.message
     check_training_request(request_)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_instance_needs_no_separate_ports(name: str) -> None:
-    check_training_request(with_(HyperParameters={name: "true"}), site=MOUNT)
-    check_training_request(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), site=MOUNT)
+    check_training_request(with_(HyperParameters={name: "true"}), capabilities=MOUNT)
+    check_training_request(with_(HyperParameters={name: "false"}, ResourceConfig=TWO), capabilities=MOUNT)
 
 
 def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
-    check_training_request(with_(EnableInterContainerTrafficEncryption=True), site=MOUNT)
+    check_training_request(with_(EnableInterContainerTrafficEncryption=True), capabilities=MOUNT)
 
 
 @pytest.mark.parametrize(
@@ -452,17 +453,19 @@ def test_one_instance_has_no_traffic_that_would_need_a_network() -> None:
 )
 def test_requests_that_cluster_machines_cannot_honor_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationException, match=words):
-        check_training_request(with_(**changes), site=CLUSTER)
+        check_training_request(with_(**changes), capabilities=CLUSTER)
 
 
 def test_a_cluster_has_ports_for_every_instance() -> None:
     mirrored = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
-    check_training_request(with_(HyperParameters=mirrored, ResourceConfig=TWO), site=CLUSTER)
-    check_training_request(with_(HyperParameters={"sagemaker_mpi_enabled": "true"}, ResourceConfig=TWO), site=CLUSTER)
-    check_training_request(with_(EnableInterContainerTrafficEncryption=True), site=CLUSTER)
+    check_training_request(with_(HyperParameters=mirrored, ResourceConfig=TWO), capabilities=CLUSTER)
+    check_training_request(
+        with_(HyperParameters={"sagemaker_mpi_enabled": "true"}, ResourceConfig=TWO), capabilities=CLUSTER
+    )
+    check_training_request(with_(EnableInterContainerTrafficEncryption=True), capabilities=CLUSTER)
     cut = {"sagemaker_mpi_enabled": "true", "mp_parameters": '{"partitions": 2}'}
     check_training_request(
-        with_(EnableInterContainerTrafficEncryption=True, HyperParameters=cut, ResourceConfig=TWO), site=CLUSTER
+        with_(EnableInterContainerTrafficEncryption=True, HyperParameters=cut, ResourceConfig=TWO), capabilities=CLUSTER
     )
 
 
@@ -496,11 +499,11 @@ def of_gpus(count: int) -> dict[str, Any]:
 def test_only_a_job_that_could_never_start_is_refused(
     request_: dict[str, Any], capacity: Capacity, message: str | None
 ) -> None:
-    site = Site(capacity=capacity)
+    capabilities = Capabilities(capacity=capacity)
     if message is None:
-        check_training_request(request_, site=site)
+        check_training_request(request_, capabilities=capabilities)
         return
     with pytest.raises(
         ResourceLimitExceeded, match=rf"(?s)'resourceConfig\.instanceCount' is not allowed: .*{message}"
     ):
-        check_training_request(request_, site=site)
+        check_training_request(request_, capabilities=capabilities)

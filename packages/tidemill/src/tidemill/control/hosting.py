@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.admission import check_s3_uri, refusal
 from tidemill.control.endpoints.updates import limit_of, resized, retaining, updated
 from tidemill.control.endpoints.variants import check_variants, deployment_of
 from tidemill.control.resources import (
@@ -18,7 +19,6 @@ from tidemill.control.resources import (
     resource_record,
 )
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
-from tidemill.control.training.admission import check_s3_uri, refusal
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.frameworks import Frameworks

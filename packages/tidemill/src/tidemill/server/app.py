@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from tidemill.control.admission import Capabilities
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.hosting import Hosting
 from tidemill.control.tags import Tags
-from tidemill.control.training.admission import Site
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.frameworks import Frameworks
@@ -93,7 +93,7 @@ class Application:
             region=region,
             clock=clock,
             wake=drivers.training.wake,
-            site=Site(
+            capabilities=Capabilities(
                 frameworks=frameworks,
                 no_network=executor.no_network,
                 mounts=executor.isolation is not Isolation.PLAIN,

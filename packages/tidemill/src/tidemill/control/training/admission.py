@@ -1,9 +1,7 @@
 """Check a CreateTrainingJob request beyond AWS's model and the table of refused members.
 
-Every check follows one rule: the service runs a request as asked or refuses it, and never ignores a member. Members
-that are refused regardless of the other members are listed in `tidemill.core.compatibility`, and are refused before
-these checks. The checks here (`_CHECKS`) cover conditions that involve several members, the format of texts, and what
-the service can honor on its machine (`Site`).
+The rule is that of `tidemill.control.admission`. The checks here (`_CHECKS`) cover conditions that involve several
+members, the format of texts, and what the service can honor on its machine (`Capabilities`).
 """
 
 import asyncio
@@ -12,36 +10,24 @@ import re
 import tarfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from tidemill.control.admission import Capabilities, check_environment, check_s3_uri, check_target, refusal
 from tidemill.control.training.gpus import GpusMissing, plan_gpus
 from tidemill.control.training.synced import synced_directories, synced_uris
 from tidemill.core.compatibility import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
-from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE, Frameworks
+from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode, parse_image
 from tidemill.core.legacy_script import legacy_refusal
-from tidemill.core.names import S3Uri
-from tidemill.errors import ResourceLimitExceeded, ValidationException
-from tidemill.executors.base import Capacity
+from tidemill.errors import ResourceLimitExceeded
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = [
-    "Site",
-    "admit",
-    "check_environment",
-    "check_s3_uri",
-    "check_training_request",
-    "refusal",
-]
+__all__ = ["admit", "check_training_request"]
 
-_RESERVED_VARIABLES = re.compile(
-    r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN|AWS_CONTAINER_CREDENTIALS)"
-)
 _OUTCOMES = ".tidemill"
 _MAX_HYPERPARAMETERS = 100
-_MAX_ENVIRONMENT = 100
 _MAX_INPUTS = 20
 _MAX_INSTANCES = 100
 _MAX_RUNTIME_S = 28 * 24 * 3600
@@ -52,32 +38,13 @@ _MAX_UNPACKED_BYTES = 64 * 1024**2
 _MAX_SCRIPT_BYTES = 1024**2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What a service can honor on its machine.
-
-    Attributes:
-        frameworks: Selects the environments of jobs. Default: without the setting ``images``.
-        no_network: Why this machine cannot isolate the network of a job; empty if it can.
-        mounts: Whether directories are mounted for jobs.
-        clustered: Whether jobs run on the machines of a cluster.
-        capacity: Capacity of this machine; jobs that could never start are refused. Default: no refusals.
-    """
-
-    frameworks: Frameworks = field(default_factory=Frameworks)
-    no_network: str = ""
-    mounts: bool = True
-    clustered: bool = False
-    capacity: Capacity | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A request, and what several checks need of it.
 
     Attributes:
         request: The members of CreateTrainingJob.
-        site: What the service can honor.
+        capabilities: What the service can honor.
         has_bucket: Returns whether a bucket exists.
         algorithm: The AlgorithmSpecification.
         texts: The hyperparameters.
@@ -86,7 +53,7 @@ class _Job:
     """
 
     request: Mapping[str, Any]
-    site: Site
+    capabilities: Capabilities
     has_bucket: Callable[[str], bool]
     algorithm: Mapping[str, Any]
     texts: Mapping[str, str]
@@ -94,43 +61,43 @@ class _Job:
     instances: int
 
 
-async def admit(request: Mapping[str, Any], *, site: Site, objects: ObjectStore) -> None:
+async def admit(request: Mapping[str, Any], *, capabilities: Capabilities, objects: ObjectStore) -> None:
     """Refuse a request that cannot run as asked, or whose buckets do not exist, or whose script is of legacy mode.
 
     Args:
         request: The members of CreateTrainingJob.
-        site: What the service can honor.
+        capabilities: What the service can honor.
         objects: Holds the buckets and the script.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
         ResourceLimitExceeded: The job could never start on this machine.
     """
-    job = _check(request, site, objects.bucket_exists)
+    job = _check(request, capabilities, objects.bucket_exists)
     await _check_script(job, objects)
 
 
-def check_training_request(request: Mapping[str, Any], *, site: Site | None = None) -> None:
+def check_training_request(request: Mapping[str, Any], *, capabilities: Capabilities | None = None) -> None:
     """Refuse a request that cannot run as asked, as `admit`, regardless of the existence of buckets and of its script.
 
     Args:
         request: The members of CreateTrainingJob.
-        site: What the service can honor. Default: everything.
+        capabilities: What the service can honor. Default: everything.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.
         ResourceLimitExceeded: The job could never start on this machine.
     """
-    _check(request, site or Site(), lambda bucket: True)
+    _check(request, capabilities or Capabilities(), lambda bucket: True)
 
 
-def _check(request: Mapping[str, Any], site: Site, has_bucket: Callable[[str], bool]) -> _Job:
+def _check(request: Mapping[str, Any], capabilities: Capabilities, has_bucket: Callable[[str], bool]) -> _Job:
     _check_presence(request)
     resources, texts = request["ResourceConfig"], request.get("HyperParameters", {})
     groups = resources.get("InstanceGroups")
     job = _Job(
         request,
-        site,
+        capabilities,
         has_bucket,
         algorithm=request["AlgorithmSpecification"],
         texts=texts,
@@ -140,18 +107,6 @@ def _check(request: Mapping[str, Any], site: Site, has_bucket: Callable[[str], b
     for check in _CHECKS:
         check(job)
     return job
-
-
-def refusal(member: str, value: object, allowed: str) -> ValidationException:
-    """Return the error that refuses a member of a request.
-
-    Args:
-        member: Path of the member, e.g. ``inputDataConfig.1.member.channelName``.
-        value: The received value; shortened to 200 characters in the message.
-        allowed: The allowed values, and what the user can do.
-    """
-    shown = repr(value) if len(repr(value)) <= 200 else repr(value)[:200] + "..."
-    return ValidationException(f"Value {shown} at '{member}' is not allowed: {allowed}")
 
 
 def _check_presence(request: Mapping[str, Any]) -> None:
@@ -175,8 +130,8 @@ def _check_instances(job: _Job) -> None:
 
 def _check_network(job: _Job) -> None:
     """Refuse members that require a private network for the job, if the machine cannot provide one."""
-    no_network, several = job.site.no_network, job.instances > 1
-    if job.site.clustered or not no_network:
+    no_network, several = job.capabilities.no_network, job.instances > 1
+    if job.capabilities.clustered or not no_network:
         return
     remedy = "leave it out, or let the service run jobs in isolation mode full"
     if job.request.get("EnableNetworkIsolation"):
@@ -197,7 +152,7 @@ def _check_network(job: _Job) -> None:
 
 def _check_cluster(job: _Job) -> None:
     """Refuse members that the machines of a cluster cannot honor."""
-    if not job.site.clustered:
+    if not job.capabilities.clustered:
         return
     remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'
     if job.request.get("EnableNetworkIsolation"):
@@ -217,7 +172,7 @@ def _check_capacity(job: _Job) -> None:
 
     The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
     """
-    capacity, count = job.site.capacity, job.instances
+    capacity, count = job.capabilities.capacity, job.instances
     if capacity is None:
         return
     most = capacity.instances
@@ -229,7 +184,9 @@ def _check_capacity(job: _Job) -> None:
     if not capacity.gpus:
         return  # all instances run without one
     try:
-        plan_gpus(job.request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=job.site.frameworks)
+        plan_gpus(
+            job.request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=job.capabilities.frameworks
+        )
     except GpusMissing as error:
         raise ResourceLimitExceeded(
             f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {error}"
@@ -300,7 +257,7 @@ def _check_legacy_mode(job: _Job) -> None:
 
 def _check_framework(job: _Job) -> None:
     try:
-        framework = job.site.frameworks.of_training(job.request).framework
+        framework = job.capabilities.frameworks.of_training(job.request).framework
     except ValueError as error:
         image = job.algorithm.get("TrainingImage")
         raise refusal("algorithmSpecification.trainingImage", image, str(error)) from error
@@ -380,22 +337,6 @@ def _check_stream(channel: Mapping[str, Any], at: str, *, mode: str) -> None:
         )
 
 
-def check_s3_uri(uri: str, member: str) -> S3Uri:
-    """Parse an S3 URI of a request.
-
-    Args:
-        uri: The URI, ``s3://bucket/key``.
-        member: Path of the request member that holds the URI, for the error message.
-
-    Raises:
-        ValidationException: ``uri`` is not a well-formed S3 URI; the message names ``member``.
-    """
-    try:
-        return S3Uri.parse(uri)
-    except ValueError as error:
-        raise refusal(member, uri, str(error)) from error
-
-
 def _check_stopping(job: _Job) -> None:
     condition = job.request.get("StoppingCondition", {})
     runtime_s = condition.get("MaxRuntimeInSeconds", 86400)
@@ -419,24 +360,6 @@ def _check_hyperparameters(job: _Job) -> None:
             raise refusal(f"hyperParameters.{name}", value, reason)
 
 
-def check_environment(values: Mapping[str, str]) -> None:
-    """Refuse environment variables that the service sets itself, and values that no environment can hold.
-
-    Args:
-        values: Values by name of the variable; at most 100.
-
-    Raises:
-        ValidationException: Names the variable.
-    """
-    if len(values) > _MAX_ENVIRONMENT:
-        raise refusal("environment", f"{len(values)} entries", f"at most {_MAX_ENVIRONMENT}")
-    for name, value in values.items():
-        if _RESERVED_VARIABLES.match(name):
-            raise refusal(f"environment.{name}", value, "SM_*, TIDEMILL_* and AWS credentials are set by the service")
-        if "\0" in value:
-            raise refusal(f"environment.{name}", value, "a NUL character cannot stand in an environment variable")
-
-
 def _check_metrics(job: _Job) -> None:
     for index, definition in enumerate(job.algorithm.get("MetricDefinitions", ()), start=1):
         try:
@@ -455,7 +378,7 @@ def _check_synced(job: _Job) -> None:
     except ValueError as error:
         member, value, reason = error.args
         raise refusal(member, value, reason) from error
-    if not job.site.mounts and any(each.mounted_at for each in directories):
+    if not job.capabilities.mounts and any(each.mounted_at for each in directories):
         raise refusal(
             "checkpointConfig.localPath",
             job.request["CheckpointConfig"]["LocalPath"],
@@ -468,12 +391,7 @@ def _check_targets(job: _Job) -> None:
     """Refuse S3 URIs of outputs that are malformed, or whose bucket does not exist."""
     output = job.request["OutputDataConfig"]["S3OutputPath"]
     for member, text in (("outputDataConfig.s3OutputPath", output), *synced_uris(job.request)):
-        uri = check_s3_uri(text, member)
-        if not job.has_bucket(uri.bucket):
-            raise ValidationException(
-                f"Value {text!r} at '{member}' is not allowed: the bucket {uri.bucket!r} does not"
-                " exist; create it first"
-            )
+        check_target(text, member, has_bucket=job.has_bucket)
 
 
 _CHECKS: tuple[Callable[[_Job], None], ...] = (
@@ -516,12 +434,16 @@ def _member_text(archive: bytes, name: str) -> str | None:
     """Return the text of a file of a ``tar.gz``; None if it is not there or too long for a script."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r|gz") as tar:
-            for member in tar:
-                if member.isfile() and member.name.removeprefix("./") == name and member.size <= _MAX_SCRIPT_BYTES:
-                    file = tar.extractfile(member)
-                    return file.read().decode(errors="replace") if file is not None else None
-                if tar.offset + member.size > _MAX_UNPACKED_BYTES:
-                    return None
+            return _text_in(tar, name)
     except (tarfile.TarError, OSError, EOFError, zlib.error):
         return None  # the job reports it
+
+
+def _text_in(tar: tarfile.TarFile, name: str) -> str | None:
+    for member in tar:
+        if member.isfile() and member.name.removeprefix("./") == name and member.size <= _MAX_SCRIPT_BYTES:
+            file = tar.extractfile(member)
+            return file.read().decode(errors="replace") if file is not None else None
+        if tar.offset + member.size > _MAX_UNPACKED_BYTES:
+            return None
     return None

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.admission import Capabilities
 from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.tags import check_tags, delete_tags
-from tidemill.control.training.admission import Site, admit
+from tidemill.control.training.admission import admit
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import sagemaker_arn
@@ -29,7 +30,7 @@ class Training(Jobs[TrainingJob]):
         region: Region in ARNs.
         clock: Provides the current time.
         wake: Called with the name of a new or changed job.
-        site: What the service can honor. Default: everything.
+        capabilities: What the service can honor. Default: everything.
     """
 
     def __init__(
@@ -40,14 +41,14 @@ class Training(Jobs[TrainingJob]):
         region: str,
         clock: Clock,
         wake: Callable[[str], None],
-        site: Site | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         super().__init__(records, TRAINING)
         self._objects = objects
         self._region = region
         self._clock = clock
         self._wake = wake
-        self._site = site or Site()
+        self._capabilities = capabilities or Capabilities()
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -62,7 +63,7 @@ class Training(Jobs[TrainingJob]):
             ResourceLimitExceeded: The job could never start on this machine.
         """
         checked_tags = check_tags(tags)
-        await admit(request, site=self._site, objects=self._objects)
+        await admit(request, capabilities=self._capabilities, objects=self._objects)
         new = self._new_job(request)
         job = await self.insert(lambda _: new, tags=checked_tags)
         faults.point("control.created")

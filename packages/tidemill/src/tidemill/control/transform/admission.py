@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.control.training.admission import check_environment, check_s3_uri, refusal
+from tidemill.control.admission import check_environment, check_s3_uri, refusal
 from tidemill.control.transform.processing import FORMATS, Processing, format_of
 from tidemill.core.transform import LARGEST_PAYLOAD_MB
 

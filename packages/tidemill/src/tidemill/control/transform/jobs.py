@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.admission import check_target
 from tidemill.control.hosting import MODEL
 from tidemill.control.jobs import TRANSFORM, Jobs
 from tidemill.control.resources import TRANSFORM_JOB
 from tidemill.control.tags import check_tags
-from tidemill.control.training.admission import refusal
 from tidemill.control.transform.admission import check_transform_model, check_transform_request
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.names import S3Uri, sagemaker_arn
+from tidemill.core.names import sagemaker_arn
 from tidemill.core.transform import TransformJob, TransformStatus
 from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
@@ -61,13 +61,8 @@ class TransformJobs(Jobs[TransformJob]):
         """
         checked_tags = check_tags(tags)
         check_transform_request(request)
-        output = S3Uri.parse(request["TransformOutput"]["S3OutputPath"])
-        if not self._objects.bucket_exists(output.bucket):
-            raise refusal(
-                "transformOutput.s3OutputPath",
-                str(output),
-                f"the bucket {output.bucket!r} does not exist; create it first",
-            )
+        output = request["TransformOutput"]["S3OutputPath"]
+        check_target(output, "transformOutput.s3OutputPath", has_bucket=self._objects.bucket_exists)
         job = await self.insert(lambda transaction: self._new_job(request, transaction), tags=checked_tags)
         faults.point("control.transform.created")
         self._wake(job.name)
