@@ -149,6 +149,10 @@ class ValidationException(AwsError):
     """A request member is malformed, out of range or not allowed."""
 
 
+class ConflictException(AwsError):
+    """The resource is not in a state that allows the operation, or another request changes it."""
+
+
 class ResourceInUse(AwsError):
     """The name is taken, or the resource is not in a state that allows the operation."""
 

@@ -30,6 +30,7 @@ from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.jobs import job_record
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
@@ -123,6 +124,7 @@ class Stage:
         self._objects = objects
         self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
+        self.registry = Registry(self.records, region=REGION, clock=self.clock)
         self.hosting = Hosting(
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
@@ -150,7 +152,12 @@ class Stage:
         return Gateway(
             {
                 "sagemaker": SageMakerService(
-                    self.training, self.hosting, self.transform, Tags(self.records, clock=self.clock), keys
+                    self.training,
+                    self.hosting,
+                    self.transform,
+                    self.registry,
+                    Tags(self.records, clock=self.clock),
+                    keys,
                 ),
                 "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
                 "logs": LogsService(LogStreams(self.logs), region=REGION),

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -489,6 +490,7 @@ def expected_of(many: list[Record], query: Query) -> list[Record]:
             each.kind == KIND
             and (not query.statuses or each.status in query.statuses)
             and query.name_contains in each.name
+            and re.search(query.name_pattern, each.name) is not None
             and (query.created_after_ms is None or each.created_ms >= query.created_after_ms)
             and (query.created_before_ms is None or each.created_ms <= query.created_before_ms)
             and (query.modified_after_ms is None or each.modified_ms >= query.modified_after_ms)
@@ -505,6 +507,7 @@ queries = st.builds(
     descending=st.booleans(),
     statuses=st.lists(st.sampled_from(STATUSES), max_size=2, unique=True).map(tuple),
     name_contains=st.sampled_from(["", "", "a", "ab", "é", "%", "_"]),
+    name_pattern=st.sampled_from(["", "", "^a", "^[^_]*$"]),
     created_after_ms=bounds,
     created_before_ms=bounds,
     modified_after_ms=bounds,

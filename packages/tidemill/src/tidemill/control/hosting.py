@@ -9,6 +9,8 @@ from typing import Any
 from tidemill.control.admission import check_s3_uri, refusal
 from tidemill.control.endpoints.updates import limit_of, resized, retaining, updated
 from tidemill.control.endpoints.variants import check_variants, deployment_of
+from tidemill.control.registry.containers import container_of
+from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -61,6 +63,7 @@ class Hosting:
         self._clock = clock
         self._wake = wake
         self._frameworks = frameworks or Frameworks()
+        self._package = Registry(records, region=region, clock=clock).package
         self._cache = _EndpointCache(records)
 
     async def create_model(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Resource:
@@ -72,9 +75,10 @@ class Hosting:
 
         Raises:
             ValidationException: The model has several containers or none, an image that cannot be served, a malformed
-                ModelDataUrl, or a taken name.
+                ModelDataUrl, a model package that does not exist or is not approved, or a taken name.
         """
-        container = _container(request)
+        given = _container(request)
+        container = container_of(given, self._package)
         try:
             self._frameworks.of_serving(container.get("Image", ""))
         except ValueError as error:
@@ -92,6 +96,8 @@ class Hosting:
                 " endpoint has one model; use a tensorflow-inference image for Mode MultiModel"
             )
         model = self._resource(MODEL, request["ModelName"], request)
+        if container is not given:
+            model = replace(model, container=container)
         checked_tags = check_tags(tags)
         with _taken(MODEL, model.arn):
             await self._records.change(

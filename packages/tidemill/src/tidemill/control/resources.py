@@ -5,6 +5,7 @@ from typing import Any
 
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.hosting import Endpoint, Resource
+from tidemill.core.registry import ModelPackage, PackageGroup
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
@@ -14,16 +15,22 @@ __all__ = [
     "ENDPOINT_CONFIG",
     "ENDPOINT_REMOVAL",
     "MODEL",
+    "MODEL_PACKAGE",
+    "MODEL_PACKAGE_GROUP",
     "TRAINING_JOB",
     "TRANSFORM_JOB",
     "async_invocation_record",
     "endpoint_record",
+    "group_record",
+    "package_record",
     "page_of",
     "removal_record",
     "resource_record",
 ]
 
 MODEL = "model"
+MODEL_PACKAGE = "model-package"
+MODEL_PACKAGE_GROUP = "model-package-group"
 ENDPOINT_CONFIG = "endpoint-config"
 ENDPOINT = "endpoint"
 ENDPOINT_REMOVAL = "endpoint-removal"
@@ -91,6 +98,26 @@ def resource_record(kind: str, resource: Resource) -> Record:
     """
     record = _record(kind, resource.name, "", resource.created_ms, resource.to_document())
     return replace(record, summary={"arn": resource.arn})
+
+
+def group_record(group: PackageGroup) -> Record:
+    """Return a group of model packages as a record.
+
+    Args:
+        group: The group.
+    """
+    record = _record(MODEL_PACKAGE_GROUP, group.name, "", group.created_ms, group.to_document())
+    return replace(record, summary=group.to_summary())
+
+
+def package_record(package: ModelPackage) -> Record:
+    """Return a model package as a record. Its status is its approval, by which lists filter.
+
+    Args:
+        package: The package.
+    """
+    record = _record(MODEL_PACKAGE, package.key, package.approval, package.created_ms, package.to_document())
+    return replace(record, summary=package.to_summary())
 
 
 def _record(kind: str, name: str, status: str, created_ms: int, document: dict[str, Any]) -> Record:

@@ -27,16 +27,30 @@ class EndpointStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A model or an endpoint configuration: a name and the request that created it."""
+    """A model or an endpoint configuration: a name and the request that created it.
+
+    Attributes:
+        container: Of a model that names a model package: its container with what the package described at that time.
+    """
 
     name: str
     arn: str
     request: Mapping[str, Any]
     created_ms: int
+    container: Mapping[str, Any] | None = None
+
+    @property
+    def served(self) -> Mapping[str, Any]:
+        """The request of a model, with the container that its servers run."""
+        if self.container is None:
+            return self.request
+        others = {name: value for name, value in self.request.items() if name != "Containers"}
+        return {**others, "PrimaryContainer": self.container}
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON-able form for the store."""
-        return {"name": self.name, "arn": self.arn, "request": dict(self.request), "created_ms": self.created_ms}
+        document = {"name": self.name, "arn": self.arn, "request": dict(self.request), "created_ms": self.created_ms}
+        return document if self.container is None else {**document, "container": dict(self.container)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Resource":
@@ -83,7 +97,7 @@ class Variant:
 
     Attributes:
         request: The ProductionVariant, by botocore's member names.
-        model: The CreateModel request of its model.
+        model: The CreateModel request of its model, as `Resource.served`.
         weight: Its share of the requests is ``weight`` divided by the sum over all variants.
         count: Desired number of instances.
         instances: Existing instances; fewer than ``count`` after one died, until it is replaced.

@@ -33,12 +33,14 @@ _S3 = (
     *("PutObject", "PutObjectAcl", "PutObjectTagging", "PutObjectVersionTagging"),
 )
 _SAGEMAKER = (
-    *("AddTags", "CreateEndpoint", "CreateEndpointConfig", "CreateModel", "CreateTrainingJob", "CreateTransformJob"),
-    *("DeleteEndpoint", "DeleteEndpointConfig", "DeleteModel", "DeleteTags", "DeleteTrainingJob", "DescribeEndpoint"),
-    *("DescribeEndpointConfig", "DescribeModel", "DescribeTrainingJob", "DescribeTransformJob", "InvokeEndpoint"),
-    *("InvokeEndpointAsync", "ListEndpointConfigs", "ListEndpoints", "ListModels", "ListTags", "ListTrainingJobs"),
-    *("ListTransformJobs", "StopTrainingJob", "StopTransformJob", "UpdateEndpoint"),
-    *("UpdateEndpointWeightsAndCapacities", "UpdateTrainingJob"),
+    *("AddTags", "BatchDescribeModelPackage", "CreateEndpoint", "CreateEndpointConfig", "CreateModel"),
+    *("CreateModelPackage", "CreateModelPackageGroup", "CreateTrainingJob", "CreateTransformJob", "DeleteEndpoint"),
+    *("DeleteEndpointConfig", "DeleteModel", "DeleteModelPackage", "DeleteModelPackageGroup", "DeleteTags"),
+    *("DeleteTrainingJob", "DescribeEndpoint", "DescribeEndpointConfig", "DescribeModel", "DescribeModelPackage"),
+    *("DescribeModelPackageGroup", "DescribeTrainingJob", "DescribeTransformJob", "InvokeEndpoint"),
+    *("InvokeEndpointAsync", "ListEndpointConfigs", "ListEndpoints", "ListModelPackageGroups", "ListModelPackages"),
+    *("ListModels", "ListTags", "ListTrainingJobs", "ListTransformJobs", "StopTrainingJob", "StopTransformJob"),
+    *("UpdateEndpoint", "UpdateEndpointWeightsAndCapacities", "UpdateModelPackage", "UpdateTrainingJob"),
 )
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")

@@ -37,7 +37,7 @@ class TransformJob:
         name: The user's TransformJobName.
         job_id: Hexadecimal name of the directory of its instances; never the user's text.
         request: The accepted CreateTransformJob request, by botocore's member names.
-        model: The CreateModel request of its model.
+        model: The CreateModel request of its model, as `Resource.served`.
         log_streams: Log streams in the group of transform jobs, one per instance.
         started_ms: Time when all servers answered, in milliseconds since the epoch, like the other times.
         decided: Final status of the job, stored before its servers are ended; None while it works.

@@ -8,6 +8,7 @@ from functools import partial
 from tidemill.control.admission import Capabilities
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.hosting import Hosting
+from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
@@ -103,8 +104,10 @@ class Application:
             ),
         )
         transforms = TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake)
+        registry = Registry(records, region=region, clock=clock)
+        tags = Tags(records, clock=clock)
         services = {
-            "sagemaker": SageMakerService(training, hosting, transforms, Tags(records, clock=clock), access.kms),
+            "sagemaker": SageMakerService(training, hosting, transforms, registry, tags, access.kms),
             "sagemaker-runtime": RuntimeService(
                 hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
             ),

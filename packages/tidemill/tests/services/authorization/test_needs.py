@@ -181,6 +181,58 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         )
     ),
     *(
+        (
+            "sagemaker",
+            f"{verb}ModelPackage{what}",
+            {f"ModelPackage{what}Name": name},
+            [(f"sagemaker:{verb}ModelPackage{what}", f"{SAGEMAKER}{kind}/n")],
+        )
+        for what, kind in (("", "model-package"), ("Group", "model-package-group"))
+        for verb in ("Describe", "Delete")
+        for name in ("n", f"{SAGEMAKER}{kind}/n")
+    ),
+    *(
+        ("sagemaker", f"List{what}s", {}, [(f"sagemaker:List{what}s", f"{SAGEMAKER}{kind}/*")])
+        for what, kind in (("ModelPackage", "model-package"), ("ModelPackageGroup", "model-package-group"))
+    ),
+    (
+        "sagemaker",
+        "CreateModelPackageGroup",
+        {"ModelPackageGroupName": "n"},
+        [("sagemaker:CreateModelPackageGroup", f"{SAGEMAKER}model-package-group/n")],
+    ),
+    (
+        "sagemaker",
+        "CreateModelPackage",
+        {"ModelPackageGroupName": f"{SAGEMAKER}model-package-group/n", "Tags": [{"Key": "k", "Value": "v"}]},
+        [
+            ("sagemaker:CreateModelPackage", f"{SAGEMAKER}model-package/n/*"),
+            ("sagemaker:CreateModelPackage", f"{SAGEMAKER}model-package-group/n"),
+            ("sagemaker:AddTags", f"{SAGEMAKER}model-package/n/*"),
+        ],
+    ),
+    (
+        "sagemaker",
+        "CreateModelPackage",
+        {"ModelPackageName": "n"},
+        [("sagemaker:CreateModelPackage", f"{SAGEMAKER}model-package/n")],
+    ),
+    (
+        "sagemaker",
+        "UpdateModelPackage",
+        {"ModelPackageArn": f"{SAGEMAKER}model-package/n/1"},
+        [("sagemaker:UpdateModelPackage", f"{SAGEMAKER}model-package/n/1")],
+    ),
+    (
+        "sagemaker",
+        "BatchDescribeModelPackage",
+        {"ModelPackageArnList": [f"{SAGEMAKER}model-package/n/1", f"{SAGEMAKER}model-package/m/1"]},
+        [
+            ("sagemaker:BatchDescribeModelPackage", f"{SAGEMAKER}model-package/n/1"),
+            ("sagemaker:BatchDescribeModelPackage", f"{SAGEMAKER}model-package/m/1"),
+        ],
+    ),
+    *(
         ("sagemaker", operation, {"ResourceArn": MODEL}, [(f"sagemaker:{operation}", MODEL)])
         for operation in ("AddTags", "DeleteTags", "ListTags")
     ),

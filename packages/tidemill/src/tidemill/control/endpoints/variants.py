@@ -150,7 +150,7 @@ def _variant(request: Mapping[str, Any], model_of: Callable[[str], Resource], at
     count = request.get("InitialInstanceCount", 1)
     return Variant(
         request=request,
-        model=model_of(request["ModelName"]).request,
+        model=model_of(request["ModelName"]).served,
         weight=request.get("InitialVariantWeight", 1.0),
         count=count,
         instances=tuple(new_instance(request["VariantName"], at_ms=at_ms) for _ in range(count)),

@@ -13,6 +13,7 @@ from tidemill.control.tags import check_tags
 from tidemill.control.transform.admission import check_transform_model, check_transform_request
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.hosting import Resource
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.transform import TransformJob, TransformStatus
 from tidemill.errors import ValidationException
@@ -83,7 +84,7 @@ class TransformJobs(Jobs[TransformJob]):
         record = transaction.get(MODEL, name)
         if record is None:
             raise ValidationException(f'Could not find model "{sagemaker_arn(MODEL, name, region=self._region)}".')
-        model: Mapping[str, Any] = record.document["request"]
+        model = Resource.from_document(record.document).served
         check_transform_model(model)
         return model
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from tidemill.core.compatibility import hosting, identity, keys, metrics, objects, training, transform
+from tidemill.core.compatibility import hosting, identity, keys, metrics, objects, registry, training, transform
 from tidemill.core.compatibility.hyperparameters import (
     HYPERPARAMETERS,
     LEGACY_MODE,
@@ -43,7 +43,12 @@ __all__ = [
 ]
 
 OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
-    "sagemaker": {**training.OPERATIONS, **transform.OPERATIONS, **hosting.OPERATIONS},
+    "sagemaker": {
+        **training.OPERATIONS,
+        **transform.OPERATIONS,
+        **hosting.OPERATIONS,
+        **registry.OPERATIONS,
+    },
     "sagemaker-runtime": hosting.RUNTIME_OPERATIONS,
     "logs": identity.LOGS_OPERATIONS,
     "cloudwatch": metrics.OPERATIONS,

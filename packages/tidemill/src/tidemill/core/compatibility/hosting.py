@@ -25,12 +25,14 @@ def _container(at: str) -> Rows:
         ),
         "ImageConfig": Recorded("no image is pulled"),
         "Mode": Honored("with MultiModel, an instance loads each model at its first request"),
-        "ModelDataUrl": Honored("required; in the service's own S3. For MultiModel the prefix of the archives"),
+        "ModelDataUrl": Honored("required without a ModelPackageName; in the service's own S3. For MultiModel the prefix of the archives"),
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
         "Environment": Honored("with `AWS_ACCESS_KEY_ID` or `AWS_PROFILE`, servers get no other keys"),
-        "ModelPackageName": Refused("there is no model registry: give Image and ModelDataUrl"),
-        "InferenceSpecificationName": Refused("there is no model registry: give Image and ModelDataUrl"),
+        "ModelPackageName": Honored(
+            "instead of Image and ModelDataUrl. The model keeps what the package says now; versions must be Approved"
+        ),
+        "InferenceSpecificationName": Honored("one of the package's AdditionalInferenceSpecifications"),
         "MultiModelConfig": Honored(),
         "MultiModelConfig.ModelCacheSetting": Honored(
             only=("Enabled",), instead="loaded models stay until their memory is needed; leave it out"

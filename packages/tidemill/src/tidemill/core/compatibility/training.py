@@ -196,7 +196,7 @@ _CREATE: Rows = {
     "SessionChainingConfig.EnableSessionTagChaining": Refused("a job's keys carry no session tags; leave it out"),
     "ServerlessJobConfig": Refused("a job trains a script: give AlgorithmSpecification and ResourceConfig"),
     "MlflowConfig": Refused("there is no MLflow server: let the script log to one of yours, and leave it out"),
-    "ModelPackageConfig": Refused("there is no model registry; leave it out"),
+    "ModelPackageConfig": Refused("register the model when it is trained, by CreateModelPackage, and leave it out"),
 }
 
 _LIST: Rows = {

@@ -1,15 +1,18 @@
 """Permissions that SageMaker's operations need."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
+from tidemill.core.registry import package_key
 from tidemill.services.authorization.rule import Members, Rule
 
 __all__ = ["RUNTIME", "SAGEMAKER"]
 
 
 _KINDS = {
+    "ModelPackage": "model-package",
+    "ModelPackageGroup": "model-package-group",
     "TrainingJob": "training-job",
     "TransformJob": "transform-job",
     "Model": "model",
@@ -18,11 +21,16 @@ _KINDS = {
 }
 
 
+def _arn(kind: str, name: str, region: str) -> str:
+    """Return the ARN of a resource that a request names; some members are a name or an ARN."""
+    return name if name.startswith("arn:") else sagemaker_arn(kind, name, region=region)
+
+
 def _named(operation: str, *resources: str) -> Rule:
     """Return the rule of an operation on resources named by the members ``RESOURCEName``, e.g. ``EndpointName``."""
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        arns = [sagemaker_arn(_KINDS[each], request[f"{each}Name"], region=region) for each in resources]
+        arns = [_arn(_KINDS[each], request[f"{each}Name"], region) for each in resources]
         return tuple(Permission(f"sagemaker:{operation}", arn) for arn in arns)
 
     return rule
@@ -49,6 +57,27 @@ def _list(operation: str, resource: str) -> Rule:
     )
 
 
+def _create_package(request: Members, region: str) -> tuple[Permission, ...]:
+    """Return what CreateModelPackage needs: on a new version of a group, and on the group, or on the package."""
+    group = request.get("ModelPackageGroupName")
+    if group is None:
+        arns = [_arn("model-package", request.get("ModelPackageName", "*"), region)]
+    else:
+        name = package_key(group)
+        arns = [_arn("model-package", f"{name}/*", region), _arn("model-package-group", name, region)]
+    needs = tuple(Permission("sagemaker:CreateModelPackage", arn) for arn in arns)
+    return needs + ((Permission("sagemaker:AddTags", arns[0]),) if request.get("Tags") else ())
+
+
+def _packages(operation: str, members: Callable[[Members], list[str]]) -> Rule:
+    """Return the rule of an operation on the packages whose ARNs a request has."""
+
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return tuple(Permission(f"sagemaker:{operation}", arn) for arn in members(request))
+
+    return rule
+
+
 def _tags(operation: str) -> Rule:
     return lambda request, region: (Permission(f"sagemaker:{operation}", request["ResourceArn"]),)
 
@@ -57,21 +86,32 @@ SAGEMAKER: Mapping[str, Rule] = {
     "AddTags": _tags("AddTags"),
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
+    "BatchDescribeModelPackage": _packages(
+        "BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]
+    ),
     "CreateModel": _create("CreateModel", "Model", role="ExecutionRoleArn"),
+    "CreateModelPackage": _create_package,
+    "CreateModelPackageGroup": _create("CreateModelPackageGroup", "ModelPackageGroup"),
     "CreateTrainingJob": _create("CreateTrainingJob", "TrainingJob", role="RoleArn"),
     "CreateTransformJob": _create("CreateTransformJob", "TransformJob", "Model"),
     "DeleteEndpoint": _named("DeleteEndpoint", "Endpoint"),
     "DeleteEndpointConfig": _named("DeleteEndpointConfig", "EndpointConfig"),
     "DeleteModel": _named("DeleteModel", "Model"),
+    "DeleteModelPackage": _named("DeleteModelPackage", "ModelPackage"),
+    "DeleteModelPackageGroup": _named("DeleteModelPackageGroup", "ModelPackageGroup"),
     "DeleteTags": _tags("DeleteTags"),
     "DeleteTrainingJob": _named("DeleteTrainingJob", "TrainingJob"),
     "DescribeEndpoint": _named("DescribeEndpoint", "Endpoint"),
     "DescribeEndpointConfig": _named("DescribeEndpointConfig", "EndpointConfig"),
     "DescribeModel": _named("DescribeModel", "Model"),
+    "DescribeModelPackage": _named("DescribeModelPackage", "ModelPackage"),
+    "DescribeModelPackageGroup": _named("DescribeModelPackageGroup", "ModelPackageGroup"),
     "DescribeTrainingJob": _named("DescribeTrainingJob", "TrainingJob"),
     "DescribeTransformJob": _named("DescribeTransformJob", "TransformJob"),
     "ListEndpointConfigs": _list("ListEndpointConfigs", "EndpointConfig"),
     "ListEndpoints": _list("ListEndpoints", "Endpoint"),
+    "ListModelPackageGroups": _list("ListModelPackageGroups", "ModelPackageGroup"),
+    "ListModelPackages": _list("ListModelPackages", "ModelPackage"),
     "ListModels": _list("ListModels", "Model"),
     "ListTags": _tags("ListTags"),
     "ListTrainingJobs": _list("ListTrainingJobs", "TrainingJob"),
@@ -80,6 +120,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "StopTransformJob": _named("StopTransformJob", "TransformJob"),
     "UpdateEndpoint": _named("UpdateEndpoint", "Endpoint", "EndpointConfig"),
     "UpdateEndpointWeightsAndCapacities": _named("UpdateEndpointWeightsAndCapacities", "Endpoint"),
+    "UpdateModelPackage": _packages("UpdateModelPackage", lambda request: [request["ModelPackageArn"]]),
     "UpdateTrainingJob": _named("UpdateTrainingJob", "TrainingJob"),
 }
 """By operation."""

@@ -1,4 +1,4 @@
-"""Amazon SageMaker: training jobs, transform jobs, models, endpoint configurations, endpoints, tags."""
+"""Amazon SageMaker: training jobs, transform jobs, models, endpoint configurations, endpoints, model packages, tags."""
 
 from tidemill.services.sagemaker.service import SageMakerService
 

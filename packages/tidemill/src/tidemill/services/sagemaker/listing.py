@@ -17,11 +17,12 @@ _SORTS: Mapping[str, Literal["name", "created", "status"]] = {
 }
 
 
-def query_of(request: Mapping[str, Any]) -> Query:
+def query_of(request: Mapping[str, Any], *, name_pattern: str = "") -> Query:
     """Return the query of a List request. Without a SortOrder the newest come first, as on SageMaker.
 
     Args:
         request: Members of a List request, in botocore's names.
+        name_pattern: Regular expression that is found in the names. Default: every name.
     """
     statuses = request.get("StatusEquals")
     return Query(
@@ -29,6 +30,7 @@ def query_of(request: Mapping[str, Any]) -> Query:
         descending=request.get("SortOrder", "Descending") == "Descending",
         statuses=(statuses,) if statuses else (),
         name_contains=request.get("NameContains", ""),
+        name_pattern=name_pattern,
         created_after_ms=milliseconds(request.get("CreationTimeAfter")),
         created_before_ms=milliseconds(request.get("CreationTimeBefore")),
         modified_after_ms=milliseconds(request.get("LastModifiedTimeAfter")),

@@ -5,11 +5,13 @@ from typing import Any
 
 from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.hosting import HostingHandlers
+from tidemill.services.sagemaker.registry import RegistryHandlers
 from tidemill.services.sagemaker.tags import TagHandlers
 from tidemill.services.sagemaker.training import TrainingHandlers
 from tidemill.services.sagemaker.transform import TransformHandlers
@@ -25,18 +27,26 @@ class SageMakerService:
         training: The training jobs.
         hosting: Models, endpoint configurations and endpoints.
         transform: The batch transform jobs.
+        registry: Model packages and their groups.
         tags: The tags of all resources.
         keys: The KMS keys, to which those are added that requests name.
     """
 
     def __init__(
-        self, training: Training, hosting: Hosting, transform: TransformJobs, tags: Tags, keys: KmsKeys
+        self,
+        training: Training,
+        hosting: Hosting,
+        transform: TransformJobs,
+        registry: Registry,
+        tags: Tags,
+        keys: KmsKeys,
     ) -> None:
         handlers: dict[str, Handler] = {
             **TrainingHandlers(training).handlers,
             **HostingHandlers(hosting).handlers,
             **TransformHandlers(transform).handlers,
-            **TagHandlers(tags, training, hosting, transform).handlers,
+            **RegistryHandlers(registry).handlers,
+            **TagHandlers(tags, training, hosting, transform, registry).handlers,
         }
         self._handlers = {name: _naming_keys(name, handler, keys) for name, handler in handlers.items()}
 

@@ -61,6 +61,8 @@ class Query:
     descending: bool = True
     statuses: tuple[str, ...] = ()
     name_contains: str = ""
+    name_pattern: str = ""
+    """Regular expression that is found in the name."""
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     modified_after_ms: int | None = None

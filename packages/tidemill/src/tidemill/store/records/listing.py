@@ -4,6 +4,7 @@ Every page continues in a covering index after the last key of the page before, 
 filter that no index answers, a page examines a bounded number of rows, and the next page continues after them.
 """
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +45,7 @@ class Listing:
         by_created = query.sort_by == "created" or self._one_status
         self.filtered = bool(
             query.name_contains
+            or query.name_pattern
             or (query.statuses and not self._one_status)
             or (created and not by_created)
             or (modified and query.sort_by != "modified")
@@ -55,6 +57,7 @@ class Listing:
             query.descending,
             query.statuses,
             query.name_contains,
+            query.name_pattern,
             query.created_after_ms,
             query.created_before_ms,
             query.modified_after_ms,
@@ -131,6 +134,7 @@ class Listing:
         query = self._query
         return (
             query.name_contains in row.name
+            and (not query.name_pattern or re.search(query.name_pattern, row.name) is not None)
             and (not query.statuses or row.status in query.statuses)
             and _within(row.created_ms, query.created_after_ms, query.created_before_ms)
             and _within(row.modified_ms, query.modified_after_ms, query.modified_before_ms)

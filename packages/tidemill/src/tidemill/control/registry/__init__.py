@@ -1,0 +1,1 @@
+"""The registry of models: packages, their groups and versions."""
