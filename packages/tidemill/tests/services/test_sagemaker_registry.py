@@ -260,9 +260,9 @@ def test_only_approved_versions_and_known_specifications_become_models(sagemaker
 def test_packages_and_groups_have_tags_until_they_are_deleted(sagemaker, group):
     tags = [{"Key": "team", "Value": "a"}]
     versioned = version(sagemaker, Tags=tags)
-    own = sagemaker.create_model_package(
-        ModelPackageName="digits", InferenceSpecification=SPECIFICATION, Tags=tags
-    )["ModelPackageArn"]
+    own = sagemaker.create_model_package(ModelPackageName="digits", InferenceSpecification=SPECIFICATION, Tags=tags)[
+        "ModelPackageArn"
+    ]
     of_group = f"{ARN}:model-package-group/digits"
     sagemaker.add_tags(ResourceArn=of_group, Tags=tags)
     for arn in (versioned, own, of_group):

@@ -16,8 +16,8 @@ from tidemill.store.records.base import Query, Record, RecordStore, Summary, Tra
 
 __all__ = ["Registry"]
 
-_TOKEN = "client-token"
-_PAGE_ROWS = 1
+_REPEATABLE = "client-token"
+"""Kind of the record of a ClientToken, with the key of the package that its request created."""
 _REPLACED = (
     "ModelApprovalStatus",
     "ModelPackageRegistrationType",
@@ -155,7 +155,7 @@ class Registry:
             key = self._existing(transaction, MODEL_PACKAGE, name)
             record = transaction.delete(MODEL_PACKAGE, key)
             assert record is not None
-            transaction.delete(_TOKEN, record.document.get("token", ""))
+            transaction.delete(_REPEATABLE, record.document.get("token", ""))
             delete_tags(transaction, sagemaker_arn(MODEL_PACKAGE, key, region=self._region))
 
         await self._records.change(delete)
@@ -172,7 +172,7 @@ class Registry:
         """
         key = package_key(name)
         last_version = self.group(name).document["last_version"]
-        page = await self._records.summaries(MODEL_PACKAGE, Query(name_pattern=_of_group(key), limit=_PAGE_ROWS))
+        page = await self._records.summaries(MODEL_PACKAGE, Query(name_pattern=_of_group(key), limit=1))
 
         def delete(transaction: Transaction) -> None:
             record = transaction.get(MODEL_PACKAGE_GROUP, self._existing(transaction, MODEL_PACKAGE_GROUP, name))
@@ -248,9 +248,7 @@ class Registry:
             created_by=caller,
         )
 
-    def _new_key(
-        self, transaction: Transaction, request: Mapping[str, Any], caller: str, *, makes_group: bool
-    ) -> str:
+    def _new_key(self, transaction: Transaction, request: Mapping[str, Any], caller: str, *, makes_group: bool) -> str:
         """Return the key of a new package, after taking its number from its group."""
         if "ModelPackageName" in request:
             key = str(request["ModelPackageName"])
@@ -288,14 +286,14 @@ def _check_names(request: Mapping[str, Any]) -> None:
 
 def _made_before(transaction: Transaction, token: str) -> ModelPackage | None:
     """Return the package that a request with the same token created, if it still exists."""
-    record = transaction.get(_TOKEN, token) if token else None
+    record = transaction.get(_REPEATABLE, token) if token else None
     package = transaction.get(MODEL_PACKAGE, record.document["key"]) if record is not None else None
     return None if package is None else ModelPackage(**package.document)
 
 
 def _token_record(package: ModelPackage) -> Record:
     return Record(
-        kind=_TOKEN,
+        kind=_REPEATABLE,
         name=package.token,
         created_ms=package.created_ms,
         modified_ms=package.created_ms,

@@ -25,7 +25,9 @@ def _container(at: str) -> Rows:
         ),
         "ImageConfig": Recorded("no image is pulled"),
         "Mode": Honored("with MultiModel, an instance loads each model at its first request"),
-        "ModelDataUrl": Honored("required without a ModelPackageName; in the service's own S3. For MultiModel the prefix of the archives"),
+        "ModelDataUrl": Honored(
+            "required without a ModelPackageName; in the service's own S3. For MultiModel the prefix of the archives"
+        ),
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
         "Environment": Honored("with `AWS_ACCESS_KEY_ID` or `AWS_PROFILE`, servers get no other keys"),

@@ -72,7 +72,7 @@ _CREATE: Rows = {
     "ModelPackageGroupName": Honored("the package becomes the next version of the group, which must exist"),
     "ModelPackageDescription": Honored(),
     **_ATTRIBUTES,
-    "ValidationSpecification": Refused("packages are not validated: run a transform job of the model, and leave it out"),
+    "ValidationSpecification": Refused("packages are not validated: leave it out, and run a transform job"),
     "SourceAlgorithmSpecification": Refused("there are no algorithms: give an InferenceSpecification"),
     "CertifyForMarketplace": Refused("there is no AWS Marketplace; leave it out"),
     **_TAGS,

@@ -86,9 +86,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "AddTags": _tags("AddTags"),
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
-    "BatchDescribeModelPackage": _packages(
-        "BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]
-    ),
+    "BatchDescribeModelPackage": _packages("BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]),
     "CreateModel": _create("CreateModel", "Model", role="ExecutionRoleArn"),
     "CreateModelPackage": _create_package,
     "CreateModelPackageGroup": _create("CreateModelPackageGroup", "ModelPackageGroup"),

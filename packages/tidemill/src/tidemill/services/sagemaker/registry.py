@@ -83,7 +83,8 @@ class RegistryHandlers:
         }
 
     async def list_packages(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        query = query_of({**request, "StatusEquals": request.get("ModelApprovalStatus")}, name_pattern=_pattern(request))
+        by_status = {**request, "StatusEquals": request.get("ModelApprovalStatus")}
+        query = query_of(by_status, name_pattern=_pattern(request))
         found, token = await self._registry.list(MODEL_PACKAGE, query)
         reply: dict[str, Any] = {"ModelPackageSummaryList": [_package_summary(each) for each in found]}
         return reply | ({"NextToken": token} if token else {})
