@@ -5,14 +5,19 @@ import io
 import json
 import os
 import signal
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tidemill.sandbox.network import network_failure
+from tidemill.server.discovery import find_service
+from tidemill.server.exports import proxy_environment
+from tidemill.server.state import StateDirectory
 from tidemill.testing import Service
 
 _FAILURE = network_failure()
@@ -44,6 +49,16 @@ CLOSED = """
             print("NO WAY", type(error).__name__)
     with open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w") as file:
         file.write("trained")
+"""
+
+PROXY = """
+    import os, socket
+    for host in ("127.0.0.1", os.environ["AWS_ENDPOINT_URL"].rpartition("//")[2].partition(":")[0]):
+        try:
+            socket.create_connection((host, {port}), timeout=20)
+            print("THE PROXY ANSWERS")
+        except OSError:
+            print("NO PROXY")
 """
 
 
@@ -120,6 +135,17 @@ def test_a_closed_job_cannot_install_packages_from_a_network(jobs: Any, index: s
     job = jobs.run("print('never')", files=files, EnableNetworkIsolation=True)
     assert job["TrainingJobStatus"] == "Failed"
     assert "InstallRequirementsError" in job["FailureReason"]
+
+
+def test_no_job_in_a_network_of_its_own_reaches_the_proxy_of_a_shell(full_jobs: Any) -> None:
+    state = StateDirectory(full_jobs.service.state_dir)
+    record = find_service(state)
+    assert record is not None
+    port = urlsplit(proxy_environment(record, state=state, ambient={})["HTTPS_PROXY"]).port
+    with socket.create_connection(("127.0.0.1", port)):
+        pass
+    job = full_jobs.run(PROXY.format(port=port))
+    assert [line for line in full_jobs.log(job["TrainingJobName"]) if "PROXY" in line] == ["NO PROXY"] * 2
 
 
 def test_a_job_whose_network_was_killed_starts_again_and_its_log_says_why(full_jobs: Any) -> None:

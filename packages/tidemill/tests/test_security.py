@@ -49,6 +49,16 @@ PROMISES = {
         f"{STACK}/wire/test_hostile.py::test_the_health_check_is_answered_to_no_web_page",
         f"{STACK}/services/s3/test_forms.py::*",
     ],
+    "The proxy of `tidemill env --sts` exists only after that command, listens on loopback, and forwards only for"
+    " shells with a token of that command. Jobs do not get the token, not even from a service that such a shell starts;"
+    " jobs in isolation mode `full` do not reach the proxy. Requests to AWS's host names are verified by the service"
+    " like all others. Only such shells trust the authority that signs for these names; its key is in the state"
+    " directory. Without the proxy, requests for AWS's hosts are refused as foreign.": [
+        "tests/contract/test_aws_hosts.py::*",
+        "tests/e2e/test_isolation.py::test_no_job_in_a_network_of_its_own_reaches_the_proxy_of_a_shell",
+        f"{STACK}/server/test_aws_proxy.py::*",
+        f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
+    ],
     "Only you can read its keys and its state directory.": [
         f"{STACK}/server/test_run.py::test_everything_the_service_writes_is_private",
         f"{STACK}/server/test_keys.py::test_keys_are_created_once_in_a_private_file",

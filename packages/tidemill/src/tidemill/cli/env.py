@@ -1,6 +1,7 @@
 """`tidemill env`: exports that point AWS clients to the service."""
 
 import shlex
+from typing import Annotated
 
 import typer
 
@@ -8,7 +9,7 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import JsonOption, StateDirOption, load_settings
 from tidemill.cli.text import print_json
 from tidemill.server.discovery import connect
-from tidemill.server.exports import REMOVED_VARIABLES, client_environment
+from tidemill.server.exports import REMOVED_VARIABLES, client_environment, proxy_environment
 from tidemill.server.state import StateDirectory
 
 __all__ = ["app"]
@@ -17,8 +18,19 @@ app = typer.Typer()
 
 
 @app.command()
-def env(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
-    """Print shell exports for boto3, the AWS CLI and AWS's SDKs: eval "$(tidemill env)"."""
+def env(
+    json: JsonOption = False,
+    state_dir: StateDirOption = None,
+    sts: Annotated[
+        bool,
+        typer.Option("--sts", help="Also for clients that name AWS's own hosts, by a proxy for this shell's HTTPS."),
+    ] = False,
+) -> None:
+    """Print shell exports for boto3, the AWS CLI and AWS's SDKs: eval "$(tidemill env)".
+
+    With --sts, calls that name AWS's address themselves, e.g. get_execution_role() and default_bucket() of AWS's SDKs,
+    reach the service, too.
+    """
     settings = load_settings(state_dir=state_dir)
     named = None if state_dir is not None else settings.named_endpoint
     # AWS_ENDPOINT_URL is what this command sets: its old value selects nothing.
@@ -35,6 +47,8 @@ def env(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
             f'no service runs on {state.root}: nothing is exported; `tidemill up`, then eval "$(tidemill env)" again'
         )
     variables = client_environment(connection, state=state)
+    if sts:
+        variables |= proxy_environment(connection.service, state=state)
     if json:
         print_json(variables)
         return

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tidemill.core.shell_proxy import without_shell_proxy
 from tidemill.errors import EnvironmentBuildError
 
 __all__ = ["configures_installers", "find_uv", "installer_variables", "run_command"]
@@ -73,7 +74,7 @@ def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
     trust = {"UV_SYSTEM_CERTS": "true"} if any(file.is_file() for file in _CERTIFICATES) else {}
     return trust | {
         name: value
-        for name, value in environ.items()
+        for name, value in without_shell_proxy(environ).items()
         if configures_installers(name) and not name.startswith("UV_PUBLISH_")  # secrets that no installation needs
         # These would redirect the installation away from the environment that is being built.
         if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")

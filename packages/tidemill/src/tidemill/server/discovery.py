@@ -26,6 +26,8 @@ class ServiceRecord:
         region: AWS region of the service.
         started_ms: Time when the socket began to listen, in milliseconds since the epoch.
         public_url: URL for other machines; empty if they cannot reach it.
+        aws_proxy_port: Port of the proxy of `tidemill env --sts`; 0 if it does not listen, None if the service is of a
+            version that has none.
     """
 
     pid: int
@@ -35,6 +37,7 @@ class ServiceRecord:
     region: str
     started_ms: int
     public_url: str = ""
+    aws_proxy_port: int | None = None
     version: int = 1
 
     @classmethod
@@ -59,6 +62,7 @@ class ServiceRecord:
             region=region,
             started_ms=clock.now_ms(),
             public_url=public_url,
+            aws_proxy_port=0,
         )
 
     @property

@@ -21,8 +21,10 @@ import uvloop
 
 from tidemill._shared.http.limits import Limits
 from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.shell_proxy import leave_shell_proxy
 from tidemill.errors import ConfigurationError, TidemillError
 from tidemill.server import events
+from tidemill.server.aws_proxy import ProxyTokens, offer_proxy
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.garbage import short_collections
@@ -90,6 +92,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
     with _Ready(ready_fd) as ready, stop.handled():
         # Only the owner may access files created from here on.
         os.umask(0o077)
+        leave_shell_proxy()
         make_room(_connections_wanted(settings))
         delegate()
         public = PublicAddress.of(settings)
@@ -263,9 +266,18 @@ def _serve_locked(
         _log.info("service.ending", url=url)
         app.end_waits()
 
+    host, port = sockets.local.getsockname()[:2]
+    proxy = offer_proxy(
+        ProxyTokens(state.proxy_tokens),
+        authority=state.authority,
+        service=(host, port),
+        opened=lambda proxy_port: replace(record, aws_proxy_port=proxy_port).publish(state),
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         limits = replace(LIMITS, connections=connections_allowed(_connections_wanted(settings)))
-        runner.run(_serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending))
+        runner.run(
+            _serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending, proxy=proxy)
+        )
     _log.info("service.ended", url=url)
 
 
@@ -281,6 +293,7 @@ async def _serve_until_signal(
     stop: StopSignal,
     started: Callable[[], None],
     ending: Callable[[], None],
+    proxy: contextlib.AbstractAsyncContextManager[None],
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -301,7 +314,8 @@ async def _serve_until_signal(
                 await server.listener.open(sock, tls=sockets.tls if uses_tls else None)
             await stack.enter_async_context(short_collections())
             started()
-            await stop.wait()
+            async with proxy:
+                await stop.wait()
         ending()
         await server.drain(timeout_s=DRAIN_S)
 

@@ -65,6 +65,7 @@ async def open_gateway(
         authorizer=Authorization(access.roles, access.denials, rules=access.rules),
         region=settings.region,
         allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
+        answers_aws=lambda: state.proxy_tokens.exists(),
         clock=clock,
         is_certain=stores.is_certain,
         refuses_encryption=settings.encryption == "refuse",

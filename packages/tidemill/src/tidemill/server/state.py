@@ -105,6 +105,16 @@ class StateDirectory:
         return self.root / "client"
 
     @property
+    def proxy_tokens(self) -> Path:
+        """Secret and port of the proxy of `tidemill env --sts`; exists once a shell has asked for it."""
+        return self.client / "aws-proxy.json"
+
+    @property
+    def authority(self) -> tuple[Path, Path]:
+        """Certificate and key of the authority that signs certificates for AWS's host names."""
+        return self.client / "aws-authority.pem", self.client / "aws-authority.key"
+
+    @property
     def service_log(self) -> Path:
         """Standard error of a detached service."""
         return self.root / "service.log"

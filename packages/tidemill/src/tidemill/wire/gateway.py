@@ -130,6 +130,7 @@ class Gateway:
         authorizer: Decides whether a credential may send a request.
         region: The service's region, passed to handlers.
         allowed_hosts: Host names accepted in addition to loopback names.
+        answers_aws: See `Guard`.
         clock: Clock for the age of signatures.
         is_certain: Returns whether no other service can have taken over. Default: none can.
         limits: Maximum sizes of bodies.
@@ -146,6 +147,7 @@ class Gateway:
         authorizer: Authorizer,
         region: str,
         allowed_hosts: Iterable[str] = (),
+        answers_aws: Callable[[], bool] = lambda: False,
         clock: Clock | None = None,
         is_certain: Callable[[], bool] | None = None,
         limits: BodyLimits | None = None,
@@ -156,7 +158,7 @@ class Gateway:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
         self._authorizer = authorizer
         self._region = region
-        self._guard = Guard(allowed_hosts)
+        self._guard = Guard(allowed_hosts, answers_aws=answers_aws)
         self._clock = clock or SystemClock()
         self._verifier = Verifier(credentials, region=region, clock=self._clock, strict_region=strict_region)
         self._credentials = credentials

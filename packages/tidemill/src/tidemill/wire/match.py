@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 
 from botocore.model import OperationModel
 
+from tidemill.core.aws_hosts import bucket_in
 from tidemill.wire.protocols.models import JSON_TARGETS, service_model
-from tidemill.wire.request import Request, media_type
+from tidemill.wire.request import Request, host_name, media_type
 
 __all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "Routers", "match"]
 
@@ -103,8 +104,9 @@ class RestRouter:
             request: Method, path and query.
         """
         keys = (None, *request.query_map)
+        path = _path(request)
         for place in self._places.get(request.method, {}).values():
-            found = place.pattern.fullmatch(request.raw_path)
+            found = place.pattern.fullmatch(path)
             if found is None:
                 continue
             routes = [route for key in keys for route in place.routes.get(key, ()) if route.fits(request)]
@@ -211,6 +213,13 @@ def _match_rest(request: Request, service: str, form: Form, routers: Routers) ->
     if found is None:
         return Match(service, form, unknown=_line(request))
     return Match(service, form, operation=found[0], path=found[1])
+
+
+def _path(request: Request) -> str:
+    """Return the path, which begins with the bucket, also if the client named that in AWS's host."""
+    host = request.headers.get("host", "")
+    bucket = bucket_in(host_name(host) or "") if ".s3" in host else None
+    return request.raw_path if bucket is None else f"/{bucket}{request.raw_path}"
 
 
 def _line(request: Request) -> str:

@@ -1,13 +1,14 @@
 """The head of an HTTP request, decoded once, and the checks of heads that need no credentials."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from urllib.parse import unquote, unquote_to_bytes
 
 import httptools
 
 from tidemill._shared.http.exchange import Exchange
+from tidemill.core.aws_hosts import is_aws_host
 from tidemill.errors import AwsError
 
 __all__ = ["Guard", "Request", "host_name", "media_type"]
@@ -124,9 +125,12 @@ class Guard:
 
     Args:
         allowed_hosts: Host names accepted in addition to loopback names; ports are not compared.
+        answers_aws: Returns whether AWS's host names are accepted, too: once the service answers for them by a proxy.
+            Default: never.
     """
 
-    def __init__(self, allowed_hosts: Iterable[str] = ()) -> None:
+    def __init__(self, allowed_hosts: Iterable[str] = (), *, answers_aws: Callable[[], bool] = lambda: False) -> None:
+        self._answers_aws = answers_aws
         self._allowed = {name.strip().rstrip(".").lower() for name in allowed_hosts}
         self._seen: dict[str, bool] = {}
 
@@ -168,6 +172,8 @@ class Guard:
         if known is None:
             name = host_name(host)
             known = name is not None and (name in self._allowed or _is_loopback(name))
+            if name is not None and is_aws_host(name):
+                return known or self._answers_aws()  # a shell may ask for these at any time
             if len(self._seen) < 256:
                 self._seen[host] = known
         return known
