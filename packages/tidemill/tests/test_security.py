@@ -27,6 +27,11 @@ PROMISES = {
         f"{STACK}/services/test_iam.py::test_a_user_signs_with_a_key_until_the_owner_deletes_it",
         f"{STACK}/services/test_iam.py::test_a_user_manages_no_keys",
     ],
+    "A user's policy limits all of its keys. Temporary keys (STS) have no right that the key lacks with which they were"
+    " requested, cannot manage users, and end with that key.": [
+        f"{STACK}/services/test_iam.py::test_a_policy_limits_all_keys_of_a_user_and_lists_show_what_it_allows",
+        f"{STACK}/services/test_sts.py::*",
+    ],
     "It answers requests that are signed with one of its keys, and refuses all others. There are two exceptions:"
     " `GET /healthz` returns the version and the isolation mode, and `GET /v2/credentials/...` returns the keys of a"
     " job to those who know its secret path.": [

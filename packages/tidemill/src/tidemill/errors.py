@@ -54,6 +54,8 @@ _STATUSES = {
     "AttemptOver": 409,
     "BucketAlreadyOwnedByYou": 409,
     "BucketNotEmpty": 409,
+    "DeleteConflict": 409,
+    "EntityAlreadyExists": 409,
     "InternalError": 500,
     "InternalFailure": 500,
     "InvalidPartNumber": 416,

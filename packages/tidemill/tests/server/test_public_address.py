@@ -1,5 +1,6 @@
 """The address for other machines: only with TLS, and for users with their own keys."""
 
+import json
 import os
 import ssl
 import subprocess
@@ -101,6 +102,20 @@ def test_a_user_works_over_tls_with_a_key_until_it_is_revoked(
     with pytest.raises(ClientError) as refused:
         s3.list_buckets()
     assert refused.value.response["Error"]["Code"] == "InvalidAccessKeyId"
+
+
+def test_a_key_is_made_with_a_policy(service: Service, tmp_path: Path) -> None:
+    policy = {"Statement": {"Effect": "Allow", "Action": "sagemaker:ListModels", "Resource": "*"}}
+    (tmp_path / "bob.json").write_text(json.dumps(policy))
+    lines = keys(service, "add", "bob", "--policy", str(tmp_path / "bob.json")).splitlines()
+    variables = dict(line.removeprefix("export ").split("=", 1) for line in lines)
+    pair = {name: variables[name.upper()] for name in ("aws_access_key_id", "aws_secret_access_key")}
+    session = boto3.Session(**pair, region_name="us-west-2")
+    sagemaker = session.client("sagemaker", endpoint_url=service.environment["AWS_ENDPOINT_URL"])
+    assert sagemaker.list_models()["Models"] == []
+    with pytest.raises(ClientError, match="the policy of the user 'bob' does not allow it"):
+        sagemaker.list_endpoints()
+    assert keys(service, "list").splitlines()[-1].split()[-1] == "tidemill"
 
 
 def test_the_certificate_is_checked_and_plain_requests_get_nothing(

@@ -40,6 +40,7 @@ from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.hosting import Endpoint, Instance
 from tidemill.core.instances import InstanceRef
+from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
@@ -76,15 +77,19 @@ RESTRICTED = Credential(
     role="SageMakerRole",
 )
 
+READER = read_policy({"Statement": {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}})
+"""Policy of the role Reader."""
+
 
 class Keys:
     """Finds the owner's key pair, those of further users, and a restricted one without a job."""
 
     def __init__(self, records: RecordStore, clock: Clock) -> None:
-        self._others = Credentials(USER, records, clock=clock)
+        roles = Roles({"Reader": READER})
+        self.others = Credentials(USER, records, clock=clock, roles=roles)
 
     def lookup(self, access_key_id: str) -> Credential | None:
-        return RESTRICTED if access_key_id == RESTRICTED.access_key_id else self._others.lookup(access_key_id)
+        return RESTRICTED if access_key_id == RESTRICTED.access_key_id else self.others.lookup(access_key_id)
 
 
 class SetClock:
@@ -146,6 +151,7 @@ class Stage:
             roles=Roles({}),
             clock=self.clock,
         )
+        credentials = Keys(self.records, self.clock)
         keys = KmsKeys(self.records, region=REGION, clock=self.clock)
         encrypts = not refuses_encryption
         rules = BucketRules(self.records, self._objects, keys, clock=self.clock, encrypts=encrypts)
@@ -162,12 +168,12 @@ class Stage:
                 "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
                 "logs": LogsService(LogStreams(self.logs), region=REGION),
                 "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
-                "sts": StsService(),
+                "sts": StsService(credentials.others),
                 "kms": KmsService(keys),
                 "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
                 "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
             },
-            Keys(self.records, self.clock),
+            credentials,
             authorizer=Authorization(Roles({}), rules=rules),
             region=REGION,
             refuses_encryption=refuses_encryption,
@@ -269,10 +275,10 @@ def door() -> Iterator[Door]:
 def clients(door: Door) -> Iterator[Callable[..., Any]]:
     """Yield a function that returns a service's botocore client, with the user's or given keys, created once."""
     session = boto3.Session()
-    made: dict[tuple[str, str], Any] = {}
+    made: dict[tuple[str, str, str | None], Any] = {}
 
     def client(service: str, keys: Credential = USER) -> Any:
-        wanted = service, keys.access_key_id
+        wanted = service, keys.access_key_id, keys.session_token
         if wanted not in made:
             made[wanted] = session.client(
                 service,
@@ -280,6 +286,7 @@ def clients(door: Door) -> Iterator[Callable[..., Any]]:
                 region_name=REGION,
                 aws_access_key_id=keys.access_key_id,
                 aws_secret_access_key=keys.secret_access_key,
+                aws_session_token=keys.session_token,
                 config=Config(retries={"total_max_attempts": 1}, read_timeout=60),
             )
         return made[wanted]

@@ -1,5 +1,6 @@
 """GetRole: any well-formed name is a role that SageMaker may assume. Access keys of further users."""
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,8 @@ from botocore.exceptions import ClientError
 
 from tidemill.wire.signing.credentials import Credential
 
+ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
+CONTAINER = {"Image": "x/tensorflow-inference:2.19.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
 # The pattern in IAM's model of botocore.
 ROLE_ID = re.compile(r"\w{16,128}")
 
@@ -107,3 +110,65 @@ def test_a_key_of_another_user_and_a_missing_name_are_refused(iam, refusal):
     assert refusal(iam.delete_access_key, UserName="bob", AccessKeyId=key)[:2] == (404, "NoSuchEntity")
     assert refusal(iam.delete_access_key, UserName="ann", AccessKeyId="A" * 20)[:2] == (404, "NoSuchEntity")
     assert "UserName is missing" in refusal(iam.create_access_key)[2]
+
+
+def allow(action: str, resource: str) -> str:
+    return json.dumps({"Statement": {"Effect": "Allow", "Action": action, "Resource": resource}})
+
+
+def test_a_policy_limits_all_keys_of_a_user_and_lists_show_what_it_allows(iam, clients, refusal, sagemaker):
+    for name in ("ann-digits", "bob-digits"):
+        sagemaker.create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=CONTAINER)
+    earlier = iam.create_access_key(UserName="ann")["AccessKey"]
+    ann = Credential(earlier["AccessKeyId"], earlier["SecretAccessKey"])
+    models = clients("sagemaker", ann)
+    assert len(models.list_models()["Models"]) == 2
+    iam.put_user_policy(
+        UserName="ann", PolicyName="own", PolicyDocument=allow("sagemaker:*", "arn:aws:sagemaker:*:*:model/ann-*")
+    )
+    status, code, message = refusal(models.list_models)
+    assert (status, code) == (400, "AccessDeniedException")
+    assert "the policy of the user 'ann' does not allow it" in message
+    iam.put_user_policy(UserName="ann", PolicyName="lists", PolicyDocument=allow("sagemaker:List*", "*"))
+    assert [model["ModelName"] for model in models.list_models()["Models"]] == ["ann-digits"]
+    assert models.describe_model(ModelName="ann-digits")["ModelName"] == "ann-digits"
+    assert refusal(models.describe_model, ModelName="bob-digits")[1] == "AccessDeniedException"
+    assert refusal(clients("s3", ann).list_buckets)[:2] == (403, "AccessDenied")
+    assert iam.list_user_policies(UserName="ann")["PolicyNames"] == ["lists", "own"]
+    held = iam.get_user_policy(UserName="ann", PolicyName="lists")["PolicyDocument"]
+    assert held == json.loads(allow("sagemaker:List*", "*"))
+    # The policy stays with the user when its last key is revoked.
+    iam.delete_access_key(UserName="ann", AccessKeyId=ann.access_key_id)
+    later = iam.create_access_key(UserName="ann")["AccessKey"]
+    again = clients("s3", Credential(later["AccessKeyId"], later["SecretAccessKey"]))
+    assert refusal(again.list_buckets)[0] == 403
+    for name in ("own", "lists"):
+        iam.delete_user_policy(UserName="ann", PolicyName=name)
+    assert again.list_buckets()["Buckets"]
+
+
+def test_a_user_is_created_and_deleted_by_name(iam, clients, refusal):
+    created = iam.create_user(UserName="ann")["User"]
+    assert created["Arn"] == "arn:aws:iam::000000000000:user/ann"
+    assert refusal(iam.create_user, UserName="ann")[:2] == (409, "EntityAlreadyExists")
+    key = iam.create_access_key(UserName="ann")["AccessKey"]
+    own = clients("iam", Credential(key["AccessKeyId"], key["SecretAccessKey"]))
+    assert own.get_user()["User"] == created == own.get_user(UserName="ann")["User"]
+    assert refusal(own.get_user, UserName="bob")[:2] == (403, "AccessDenied")
+    assert refusal(own.put_user_policy, UserName="ann", PolicyName="p", PolicyDocument=allow("s3:*", "*"))[0] == 403
+    status, code, message = refusal(iam.delete_user, UserName="ann")
+    assert (status, code) == (409, "DeleteConflict")
+    assert key["AccessKeyId"] in message
+    iam.delete_access_key(UserName="ann", AccessKeyId=key["AccessKeyId"])
+    assert [user["UserName"] for user in iam.list_users()["Users"]] == ["ann"]
+    iam.delete_user(UserName="ann")
+    assert refusal(iam.get_user, UserName="ann")[:2] == (404, "NoSuchEntity")
+    assert refusal(iam.put_user_policy, UserName="ann", PolicyName="p", PolicyDocument=allow("s3:*", "*"))[0] == 404
+
+
+@pytest.mark.parametrize("text", ["{", '"s3:*"', allow("s3:Nothing", "*"), allow("s3:*", "bucket")])
+def test_a_policy_that_would_have_no_effect_is_refused(iam, refusal, text):
+    iam.create_user(UserName="ann")
+    refused = refusal(iam.put_user_policy, UserName="ann", PolicyName="p", PolicyDocument=text)
+    assert refused[:2] == (400, "MalformedPolicyDocument")
+    assert iam.list_user_policies(UserName="ann")["PolicyNames"] == []

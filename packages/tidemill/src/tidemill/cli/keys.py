@@ -19,11 +19,31 @@ app = typer.Typer(no_args_is_help=True, help="Add, list and revoke access keys o
 _User = Annotated[str, typer.Argument(metavar="USER", help="Name: letters, digits and +=,.@_-")]
 
 
+_POLICY = "tidemill"
+"""Name of the policy that `tidemill keys add --policy` gives a user."""
+
+
 @app.command()
-def add(user: _User, endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
-    """Create a key for a user and print it as shell exports. The secret cannot be shown again."""
+def add(
+    user: _User,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="IAM policy in JSON: what the user may do (default: all but managing users and keys)."
+        ),
+    ] = None,
+    endpoint_url: EndpointOption = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Create a key for a user and print it as shell exports. The secret cannot be shown again.
+
+    A policy is that of the user: it applies to all of its keys at once, also to earlier ones, and stays without keys.
+    """
     service = _service(state_dir, endpoint_url)
-    key = service.session.client("iam").create_access_key(UserName=user)["AccessKey"]
+    iam = service.session.client("iam")
+    if policy is not None:
+        _give_policy(iam, user, policy)
+    key = iam.create_access_key(UserName=user)["AccessKey"]
     public_url = service.own.connection.service.public_url if service.own else ""
     typer.echo(f"export AWS_ENDPOINT_URL={public_url or service.url}")
     typer.echo(f"export AWS_ACCESS_KEY_ID={key['AccessKeyId']}")
@@ -39,8 +59,12 @@ def list_keys(endpoint_url: EndpointOption = None, state_dir: StateDirOption = N
     if not keys:
         typer.echo("no further user has a key; `tidemill keys add USER` makes one")
         return
-    rows = [(key["UserName"], key["AccessKeyId"], f"{age(key['CreateDate'])} ago") for key in keys]
-    print_table(("USER", "KEY", "CREATED"), rows)
+    policies = {user: ", ".join(iam.list_user_policies(UserName=user)["PolicyNames"]) for user in users}
+    rows = [
+        (key["UserName"], key["AccessKeyId"], f"{age(key['CreateDate'])} ago", policies[key["UserName"]] or "-")
+        for key in keys
+    ]
+    print_table(("USER", "KEY", "CREATED", "POLICY"), rows)
 
 
 @app.command()
@@ -59,6 +83,21 @@ def revoke(
     for each in chosen:
         iam.delete_access_key(UserName=user, AccessKeyId=each)
         typer.echo(f"{each} of {user} is revoked")
+
+
+def _give_policy(iam: Any, user: str, file: Path) -> None:
+    from botocore.exceptions import ClientError
+
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"the policy {file} cannot be read: {error}") from error
+    try:
+        iam.create_user(UserName=user)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "EntityAlreadyExists":
+            raise
+    iam.put_user_policy(UserName=user, PolicyName=_POLICY, PolicyDocument=text)
 
 
 def _client(state_dir: Path | None, endpoint_url: str | None) -> Any:

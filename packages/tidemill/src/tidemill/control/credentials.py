@@ -1,6 +1,8 @@
-"""Keys: the owner's pair, the keys of additional users, and temporary pairs of jobs and of instances of endpoints.
+"""Keys: the owner's pair, the keys of additional users, and temporary pairs of jobs, endpoints and sessions.
 
-A temporary pair is valid until the job or instance ends, and is stored with the name of its role and with its scope.
+A pair of a job or instance is valid until that ends, and is stored with the name of its role and with its scope. A pair
+of a session (STS) has the rights of the key that asked for it, as far as the assumed role and the session's own policy
+allow them too, and is valid no longer than that key.
 """
 
 import base64
@@ -15,14 +17,19 @@ from tidemill.core import container_credentials
 from tidemill.core.clock import Clock
 from tidemill.core.job_scope import HolderKind, JobScope
 from tidemill.core.names import ACCOUNT_ID, role_name
+from tidemill.core.policy_document import read_policy
+from tidemill.core.roles import Roles
 from tidemill.core.training import TrainingJob
-from tidemill.store.records.base import Record, RecordStore, Transaction
-from tidemill.wire.signing.credentials import Credential
+from tidemill.store.records.base import Query, Record, RecordStore, Transaction
+from tidemill.wire.signing.credentials import Credential, PolicyLimit
 
-__all__ = ["CREDENTIAL", "Credentials", "TemporaryKeys", "access_key_id", "end_keys"]
+__all__ = ["CREDENTIAL", "SESSION_MAX_S", "Credentials", "TemporaryKeys", "access_key_id", "end_keys"]
 
 CREDENTIAL = "credential"
 """Kind of the records of temporary keys."""
+SESSION_MAX_S = 129_600
+"""Longest validity of the keys of a session in seconds, as on AWS."""
+_SESSION = "session"
 _PRUNE_MIN = 1000
 
 
@@ -52,10 +59,12 @@ class Credentials:
         user: The owner's pair, created at the first start of the service.
         records: Stores all other keys.
         clock: Provides the time for their expiry.
+        roles: The policies that limit assumed roles. Default: the settings name none.
     """
 
-    def __init__(self, user: Credential, records: RecordStore, *, clock: Clock) -> None:
+    def __init__(self, user: Credential, records: RecordStore, *, clock: Clock, roles: Roles | None = None) -> None:
         self._user = user
+        self._roles = roles or Roles({})
         self._records = records
         self._user_keys = UserKeys(records, clock=clock)
         self._clock = clock
@@ -72,8 +81,10 @@ class Credentials:
             return self._user
         if access_key_id.startswith("AKIA"):
             key = self._user_keys.get(access_key_id)
-            return _of_user(key) if key else None
-        return self._of_job(access_key_id) if access_key_id.startswith("ASIA") else None
+            return self._of_user(key) if key else None
+        if access_key_id.startswith("ASIA"):
+            return self._of_job(access_key_id) or self._of_session(access_key_id)
+        return None
 
     async def issue(self, job: TrainingJob, *, lifetime_s: float) -> TemporaryKeys:
         """Create keys for an attempt of a job, replacing those of earlier attempts.
@@ -97,6 +108,46 @@ class Credentials:
             lifetime_s: Time in seconds after which the keys expire unless they are renewed.
         """
         return await self._issue(job_id, role, scope, attempt=1, lifetime_s=lifetime_s)
+
+    async def open_session(
+        self, caller: str, *, lifetime_s: int, arn: str = "", role: str = "", policy: Mapping[str, Any] | None = None
+    ) -> tuple[TemporaryKeys, int]:
+        """Create keys with at most the rights of the key that asks for them.
+
+        Args:
+            caller: Id of that key. When it is revoked or expires, the session ends, too.
+            lifetime_s: Time in seconds after which the keys expire.
+            arn: ARN of the session; empty for that of the caller.
+            role: Name of the role that is assumed; its policy in the settings limits the keys. Empty for none.
+            policy: Document of a policy that limits the keys, too.
+
+        Returns:
+            The keys, and the time of their expiry in milliseconds since the epoch.
+        """
+        now_ms = self._clock.now_ms()
+        key = "ASIA" + base64.b32encode(secrets.token_bytes(10)).decode()
+        keys = TemporaryKeys(key, secrets.token_urlsafe(30), secrets.token_urlsafe(96))
+        document = {
+            "secret_access_key": keys.secret_access_key,
+            "session_token": keys.session_token,
+            "expires_ms": now_ms + lifetime_s * 1000,
+            "caller": caller,
+            "arn": arn,
+            "role": role,
+            "policy": policy,
+        }
+        old = Query(sort_by="created", descending=False, created_before_ms=now_ms - SESSION_MAX_S * 1000, limit=100)
+        expired = [record.name for record in (await self._records.summaries(_SESSION, old)).records]
+
+        def store(transaction: Transaction) -> None:
+            for each in expired:
+                transaction.delete(_SESSION, each)
+            transaction.insert(
+                Record(kind=_SESSION, name=key, created_ms=now_ms, modified_ms=now_ms, document=document)
+            )
+
+        await self._records.change(store, grows=True)
+        return keys, document["expires_ms"]
 
     async def renew(self, job_id: str, *, lifetime_s: float) -> None:
         """Extend the validity of keys to ``lifetime_s`` from now, if less than half of that is left.
@@ -150,6 +201,37 @@ class Credentials:
             access_key_id=key, secret_access_key=issued["secret_access_key"], session_token=issued["session_token"]
         )
 
+    def _of_user(self, key: UserKey) -> Credential:
+        user = self._user_keys.user(key.user)
+        policy = user.policy if user is not None else None
+        limits = () if policy is None else (PolicyLimit(policy, f"the user {key.user!r}"),)
+        return Credential(
+            key.access_key_id, key.secret_access_key, arn=user_arn(key.user), unrestricted=True, limits=limits
+        )
+
+    def _of_session(self, access_key_id: str) -> Credential | None:
+        """Return the credential of a session: that of its caller, as it is now, with less rights and a shorter life."""
+        record = self._records.get(_SESSION, access_key_id)
+        caller = self.lookup(record.document["caller"]) if record is not None else None
+        if record is None or caller is None:
+            return None
+        session = record.document
+        limits = list(caller.limits)
+        of_role = self._roles.named(session["role"]) if session["role"] else None
+        if of_role is not None:
+            limits.append(PolicyLimit(of_role, f"the role {session['role']!r}"))
+        if session["policy"] is not None:
+            limits.append(PolicyLimit(read_policy(session["policy"]), "the session"))
+        return replace(
+            caller,
+            access_key_id=access_key_id,
+            secret_access_key=session["secret_access_key"],
+            session_token=session["session_token"],
+            expires_ms=min(session["expires_ms"], caller.expires_ms or session["expires_ms"]),
+            arn=session["arn"] or caller.arn,
+            limits=tuple(limits),
+        )
+
     def _of_job(self, access_key_id: str) -> Credential | None:
         """Return a temporary credential; as found before, unless it may have been issued or revoked since."""
         generation = self._records.generation(CREDENTIAL, access_key_id)
@@ -201,10 +283,6 @@ def end_keys(transaction: Transaction, job_id: str) -> None:
         job_id: Hexadecimal id of the job.
     """
     transaction.delete(CREDENTIAL, access_key_id(job_id))
-
-
-def _of_user(key: UserKey) -> Credential:
-    return Credential(key.access_key_id, key.secret_access_key, arn=user_arn(key.user), unrestricted=True)
 
 
 def _rights(job: TrainingJob) -> dict[str, Any]:

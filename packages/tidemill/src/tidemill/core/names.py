@@ -14,6 +14,7 @@ __all__ = [
     "role_arn",
     "role_name",
     "sagemaker_arn",
+    "unique_id",
 ]
 
 ACCOUNT_ID = "000000000000"
@@ -119,3 +120,13 @@ def default_bucket(region: str = DEFAULT_REGION) -> str:
         ``sagemaker-REGION-ACCOUNT``.
     """
     return f"sagemaker-{region}-{ACCOUNT_ID}"
+
+
+def unique_id(prefix: str, name: str) -> str:
+    """Return the unique id of a role or user, which contains only letters and digits and depends only on the name.
+
+    Args:
+        prefix: ``AROA`` for a role, ``AIDA`` for a user.
+        name: Name of the role or user.
+    """
+    return prefix + re.sub("[^0-9A-Z]", "", name.upper())[:12].ljust(12, "0") + "TIDE"

@@ -44,12 +44,15 @@ _SAGEMAKER = (
 )
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
-_IAM = ("CreateAccessKey", "DeleteAccessKey", "GetRole", "ListAccessKeys", "ListUsers", "PassRole")
+_IAM = (
+    *("CreateAccessKey", "CreateUser", "DeleteAccessKey", "DeleteUser", "DeleteUserPolicy", "GetRole", "GetUser"),
+    *("GetUserPolicy", "ListAccessKeys", "ListUserPolicies", "ListUsers", "PassRole", "PutUserPolicy"),
+)
 _KMS = (
     *("CancelKeyDeletion", "CreateAlias", "CreateKey", "DescribeKey", "DisableKey", "EnableKey", "GetKeyPolicy"),
     *("ListAliases", "ListKeys", "PutKeyPolicy", "ScheduleKeyDeletion"),
 )
-_STS = ("GetCallerIdentity",)
+_STS = ("AssumeRole", "GetCallerIdentity")
 
 ACTIONS = frozenset(
     f"{service}:{name}"

@@ -68,7 +68,15 @@ class Roles:
         Args:
             role: Name of the role; case does not matter.
         """
-        return self._policies.get(role.casefold(), BUILT_IN)
+        return self.named(role) or BUILT_IN
+
+    def named(self, role: str) -> IamPolicy | None:
+        """Return the policy that the settings give a role, or None.
+
+        Args:
+            role: Name of the role; case does not matter.
+        """
+        return self._policies.get(role.casefold())
 
     def rule(self, role: str, permission: Permission, scope: JobScope | None) -> Ruling:
         """Evaluate the policy of a role for a job.

@@ -49,11 +49,12 @@ class Access:
         )
         kms = KmsKeys(records, region=settings.region, clock=clock)
         encrypts = settings.encryption == "record"
+        roles = Roles(settings.roles)
         return cls(
             owner,
-            Credentials(owner, records, clock=clock),
+            Credentials(owner, records, clock=clock, roles=roles),
             Denials(records, clock=clock),
-            Roles(settings.roles),
+            roles,
             kms,
             BucketRules(records, stores.objects, kms, clock=clock, encrypts=encrypts),
         )

@@ -43,7 +43,7 @@ async def open_gateway(
         **sagemaker,
         "logs": LogsService(LogStreams(state.logs), region=settings.region),
         "cloudwatch": CloudWatchService(TrainingMetrics(records, logs=state.logs), clock=clock),
-        "sts": StsService(),
+        "sts": StsService(access.credentials),
         "iam": IamService(UserKeys(records, clock=clock), owner=access.owner.access_key_id),
         "kms": KmsService(access.kms),
         "s3": S3Service(

@@ -360,7 +360,16 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("iam", "DeleteAccessKey", {"UserName": "ann", "AccessKeyId": "A"}, [("iam:DeleteAccessKey", f"{USERS}ann")]),
     ("iam", "ListAccessKeys", {"UserName": "ann"}, [("iam:ListAccessKeys", f"{USERS}ann")]),
     ("iam", "ListUsers", {}, [("iam:ListUsers", USERS)]),
+    *(
+        ("iam", name, {"UserName": "ann"}, [(f"iam:{name}", f"{USERS}ann")])
+        for name in (
+            *("CreateUser", "GetUser", "DeleteUser"),
+            *("PutUserPolicy", "GetUserPolicy", "DeleteUserPolicy", "ListUserPolicies"),
+        )
+    ),
     ("sts", "GetCallerIdentity", {}, []),
+    ("sts", "GetSessionToken", {}, []),
+    ("sts", "AssumeRole", {"RoleArn": ROLE, "RoleSessionName": "s"}, [("sts:AssumeRole", ROLE)]),
     ("tidemill-instances", "ReportInstance", {}, []),
     ("tidemill-instances", "DeliverLog", {}, []),
 ]

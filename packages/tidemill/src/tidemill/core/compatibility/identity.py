@@ -55,7 +55,37 @@ LOGS_OPERATIONS: Mapping[str, Rows] = {
     },
 }
 
-STS_OPERATIONS: Mapping[str, Rows] = {"GetCallerIdentity": {}}
+_NO_DEVICE = Refused("users have no device for a second factor; leave it out")
+_TOKEN_SIZE = Recorded("session tokens have one size, of 128 characters")
+_NO_CONDITIONS = Recorded("policies have no conditions that could read it")
+_DURATION = Honored("the keys end earlier if the caller's key does")
+
+STS_OPERATIONS: Mapping[str, Rows] = {
+    "GetCallerIdentity": {},
+    "GetSessionToken": {
+        "DurationSeconds": _DURATION,
+        "SerialNumber": _NO_DEVICE,
+        "TokenCode": _NO_DEVICE,
+        "MinimumSessionTokenSize": _TOKEN_SIZE,
+    },
+    "AssumeRole": {
+        "RoleArn": Honored(
+            "any role; its policy in the settings limits the keys, which have no right that the caller lacks"
+        ),
+        "RoleSessionName": Honored(),
+        "Policy": Honored("as in the settings: without conditions"),
+        "PolicyArns": Refused("there are no managed policies; send the statements as Policy"),
+        "DurationSeconds": _DURATION,
+        "Tags": _NO_CONDITIONS,
+        "TransitiveTagKeys": _NO_CONDITIONS,
+        "ExternalId": _NO_CONDITIONS,
+        "SourceIdentity": _NO_CONDITIONS,
+        "SerialNumber": _NO_DEVICE,
+        "TokenCode": _NO_DEVICE,
+        "ProvidedContexts": Refused("there is no other provider of identities; leave it out"),
+        "MinimumSessionTokenSize": _TOKEN_SIZE,
+    },
+}
 
 _USER = Honored("required: the owner of the service manages the keys of others")
 
@@ -68,6 +98,31 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
         "MaxItems": Recorded("a user has at most two keys, which come in one reply"),
     },
     "DeleteAccessKey": {"UserName": _USER, "AccessKeyId": Honored()},
+    "CreateUser": {
+        "Path": Refused("users have no path; leave it out", harmless=("/",)),
+        "UserName": Honored(),
+        "PermissionsBoundary": Refused("there are no managed policies; give the user a policy with PutUserPolicy"),
+        "Tags": Refused("users have no tags; leave it out"),
+    },
+    "GetUser": {"UserName": Honored("without it, the user that sends the request")},
+    "DeleteUser": {"UserName": Honored("a user with keys or policies is refused")},
+    "PutUserPolicy": {
+        "UserName": Honored(),
+        "PolicyName": Honored(),
+        "PolicyDocument": Honored(
+            "as in the settings: without conditions. With a policy, a user may do only what it allows"
+        ),
+    },
+    "GetUserPolicy": {"UserName": Honored(), "PolicyName": Honored()},
+    "DeleteUserPolicy": {
+        "UserName": Honored(),
+        "PolicyName": Honored("without any policy, a user may do everything except manage users"),
+    },
+    "ListUserPolicies": {
+        "UserName": Honored(),
+        "Marker": Refused("all policies of a user come in one reply; leave it out"),
+        "MaxItems": Recorded("all policies of a user come in one reply"),
+    },
     "ListUsers": {
         "PathPrefix": Refused("users have no path; leave it out", harmless=("/",)),
         "Marker": Honored(),

@@ -1,9 +1,10 @@
 """Checks every request against the policy of its caller, between validation and handler.
 
-The owner's key pair may do everything that no bucket's policy denies. A job's key may do what the policy of its role or
-a bucket's policy allows, and neither denies. Operations that are not mapped to IAM actions are denied to keys of jobs.
-A request that expects another owner of its bucket is refused, whoever sends it. Errors have the code and HTTP status
-that AWS uses in each protocol.
+The owner's key pair may do everything that no bucket's policy denies; a user's pair, and the keys of a session, also
+only what their policies allow, and lists of SageMaker show them only what they may describe. A job's key may do what
+the policy of its role or a bucket's policy allows, and neither denies. Operations that are not mapped to IAM actions
+are denied to keys of jobs. A request that expects another owner of its bucket is refused, whoever sends it.
+Errors have the code and HTTP status that AWS uses in each protocol.
 
 The entries of DeleteObjects are allowed or denied separately, and each denied entry becomes an error in the reply.
 Whether an object was published by another job is known only inside the handler's transaction, so handlers of S3 ask
@@ -26,10 +27,11 @@ from tidemill.services.authorization.needs import needs_of
 from tidemill.services.authorization.publications import JobWriter
 from tidemill.services.authorization.rule import Members
 from tidemill.services.authorization.s3 import delete_entry
+from tidemill.services.authorization.sagemaker import visible
 from tidemill.services.s3.archive import is_extracted
 from tidemill.services.s3.copying import source_name
 from tidemill.wire.exchange import Context, Handler, Reply
-from tidemill.wire.signing.credentials import Credential
+from tidemill.wire.signing.credentials import Credential, PolicyLimit
 
 __all__ = ["Authorization"]
 
@@ -127,7 +129,7 @@ class Authorization:
             _check_owners(request)
         owns = credential.unrestricted and context.operation in _OF_OWNER
         policies = None if owns or self._rules is None else _bucket_policies(self._rules, request, context)
-        if credential.unrestricted and policies is None:
+        if credential.unrestricted and policies is None and not credential.limits:
             return await handler(request, context)
         denied: list[Permission] = []
         if credential.scope is not None:
@@ -166,7 +168,8 @@ class Authorization:
         refusal = refusal_of(needs_of(request, context))
         if refusal is not None:
             raise refusal
-        return await handler(request, context)
+        answer = await handler(request, context)
+        return visible(answer, context, lambda permission: _exceeded(credential, permission) is None)
 
     def _refusal(
         self,
@@ -187,6 +190,10 @@ class Authorization:
             if of_bucket is Ruling.DENIED:
                 denied.append(permission)
                 return _denial_by_bucket(context, credential, permission, statement)
+            limit = _exceeded(credential, permission, of_bucket)
+            if limit is not None:
+                denied.append(permission)
+                return _denial_by_limit(context, credential, permission, limit)
             if credential.unrestricted:
                 continue
             ruling = self._roles.rule(credential.role, permission, credential.scope)
@@ -206,6 +213,20 @@ class Authorization:
             )
         if self._denials is not None:
             await self._denials.note(credential, denied)
+
+
+def _exceeded(
+    credential: Credential, permission: Permission, of_bucket: Ruling = Ruling.UNMENTIONED
+) -> PolicyLimit | None:
+    """Return the first of a key's limits that does not allow a permission, or None.
+
+    A bucket's policy may allow what they do not mention, but not what they deny.
+    """
+    for limit in credential.limits:
+        ruling = limit.policy.rule(permission, {})
+        if ruling is Ruling.DENIED or Ruling.ALLOWED not in (ruling, of_bucket):
+            return limit
+    return None
 
 
 def _bucket_policies(rules: BucketRules, request: Members, context: Context) -> _BucketPolicies | None:
@@ -291,6 +312,15 @@ def _denial(context: Context, credential: Credential, permission: Permission, ru
         context,
         f"{_not_authorized(credential, permission.action, permission.resource)}: the key acts as the role"
         f" {credential.role!r}, and {why}. The setting roles.{credential.role} can give the role another policy",
+    )
+
+
+def _denial_by_limit(context: Context, credential: Credential, permission: Permission, limit: PolicyLimit) -> AwsError:
+    """Return the error for a permission that the policy of a user, an assumed role or a session does not allow."""
+    return _refused(
+        context,
+        f"{_not_authorized(credential, permission.action, permission.resource)}: the policy of {limit.whose} does not"
+        " allow it",
     )
 
 

@@ -5,7 +5,7 @@ Operations without an entry are denied to keys of jobs.
 
 from collections.abc import Mapping
 
-from tidemill.core.names import ACCOUNT_ID, kms_arn
+from tidemill.core.names import ACCOUNT_ID, kms_arn, role_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
@@ -40,12 +40,28 @@ IAM: Mapping[str, Rule] = {
         Permission("iam:GetRole", f"arn:aws:iam::{ACCOUNT_ID}:role/{request['RoleName']}"),
     ),
     # Only the owner of the service may call these, even if a policy allows more.
-    **{name: _on_user(name) for name in ("CreateAccessKey", "DeleteAccessKey", "ListAccessKeys", "ListUsers")},
+    **{
+        name: _on_user(name)
+        for name in (
+            *(
+                "CreateAccessKey",
+                "DeleteAccessKey",
+                "ListAccessKeys",
+                "ListUsers",
+                "CreateUser",
+                "DeleteUser",
+                "GetUser",
+            ),
+            *("PutUserPolicy", "GetUserPolicy", "DeleteUserPolicy", "ListUserPolicies"),
+        )
+    },
 }
 
 STS: Mapping[str, Rule] = {
-    # GetCallerIdentity needs no permission, and no policy can deny it.
-    "GetCallerIdentity": lambda request, region: ()
+    # These need no permission, and no policy can deny them; GetSessionToken gives no new rights.
+    "GetCallerIdentity": lambda request, region: (),
+    "GetSessionToken": lambda request, region: (),
+    "AssumeRole": lambda request, region: (Permission("sts:AssumeRole", role_arn(request["RoleArn"])),),
 }
 
 

@@ -1,13 +1,15 @@
 """Permissions that SageMaker's operations need."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.core.registry import package_key
 from tidemill.services.authorization.rule import Members, Rule
+from tidemill.wire.exchange import Context, Reply
 
-__all__ = ["RUNTIME", "SAGEMAKER"]
+__all__ = ["RUNTIME", "SAGEMAKER", "visible"]
 
 
 _KINDS = {
@@ -130,3 +132,31 @@ RUNTIME: Mapping[str, Rule] = {
     "InvokeEndpointWithResponseStream": _named("InvokeEndpoint", "Endpoint"),
 }
 """By operation of SageMaker Runtime."""
+
+_LISTS = {
+    "ListEndpointConfigs": ("EndpointConfigs", "EndpointConfig"),
+    "ListEndpoints": ("Endpoints", "Endpoint"),
+    "ListModelPackageGroups": ("ModelPackageGroupSummaryList", "ModelPackageGroup"),
+    "ListModelPackages": ("ModelPackageSummaryList", "ModelPackage"),
+    "ListModels": ("Models", "Model"),
+    "ListTrainingJobs": ("TrainingJobSummaries", "TrainingJob"),
+    "ListTransformJobs": ("TransformJobSummaries", "TransformJob"),
+}
+"""By operation: the member with the list, and the kind of its entries."""
+
+
+def visible(
+    answer: Mapping[str, Any] | Reply, context: Context, allows: Callable[[Permission], bool]
+) -> Mapping[str, Any] | Reply:
+    """Return the answer of a list without the entries that its caller may not describe; other answers unchanged.
+
+    Args:
+        answer: Output members.
+        context: Context of the request.
+        allows: Returns whether the policies that limit the caller allow a permission.
+    """
+    if context.service != "sagemaker" or context.operation not in _LISTS or isinstance(answer, Reply):
+        return answer
+    member, kind = _LISTS[context.operation]
+    action = f"sagemaker:Describe{kind}"
+    return {**answer, member: [each for each in answer[member] if allows(Permission(action, each[f"{kind}Arn"]))]}

@@ -1,18 +1,18 @@
-"""IAM: GetRole; CreateAccessKey, ListAccessKeys, DeleteAccessKey and ListUsers.
+"""IAM: GetRole; users, their access keys, and their inline policies.
 
 Roles are not managed: any well-formed name is a role that SageMaker may assume. AWS's SDKs need no more to convert a
-role's name to its ARN. A user exists while it has a key. Only the owner of the service manages keys.
+role's name to its ARN. Only the owner of the service manages users.
 """
 
 import json
-import re
 import urllib.parse
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.control.user_keys import UserKey, UserKeys, user_arn
-from tidemill.core.names import role_arn
+from tidemill.control.user_keys import User, UserKey, UserKeys, user_arn
+from tidemill.core.names import role_arn, unique_id
+from tidemill.core.policy_document import read_policy
 from tidemill.errors import AwsError
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
@@ -27,7 +27,7 @@ _PAGE = 100
 
 
 class IamService:
-    """Returns a well-formed role for any name, and manages the keys of users.
+    """Returns a well-formed role for any name, and manages users.
 
     Args:
         keys: The keys of users.
@@ -46,6 +46,13 @@ class IamService:
             "ListAccessKeys": self.list_access_keys,
             "DeleteAccessKey": self.delete_access_key,
             "ListUsers": self.list_users,
+            "CreateUser": self.create_user,
+            "GetUser": self.get_user,
+            "DeleteUser": self.delete_user,
+            "PutUserPolicy": self.put_user_policy,
+            "GetUserPolicy": self.get_user_policy,
+            "DeleteUserPolicy": self.delete_user_policy,
+            "ListUserPolicies": self.list_user_policies,
         }
 
     async def get_role(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -54,7 +61,7 @@ class IamService:
             "Role": {
                 "Path": "/",
                 "RoleName": name,
-                "RoleId": _unique_id("AROA", name),
+                "RoleId": unique_id("AROA", name),
                 "Arn": role_arn(name),
                 "CreateDate": datetime(2020, 1, 1, tzinfo=UTC),
                 "AssumeRolePolicyDocument": urllib.parse.quote(json.dumps(_TRUST), safe=""),
@@ -83,24 +90,67 @@ class IamService:
             names, marker = await self._keys.users(after=request.get("Marker"), limit=request.get("MaxItems", _PAGE))
         except ValueError as error:
             raise AwsError(f"Invalid Marker: {error}", code="ValidationError") from error
-        users = [
-            {
-                "Path": "/",
-                "UserName": name,
-                "UserId": _unique_id("AIDA", name),
-                "Arn": user_arn(name),
-                "CreateDate": when(self._keys.keys_of(name)[0].created_ms),
-            }
-            for name in names
-            if self._keys.keys_of(name)
-        ]
+        users = [_shown(user) for name in names if (user := self._keys.user(name)) is not None]
         return {"Users": users, "IsTruncated": marker is not None, **({"Marker": marker} if marker else {})}
+
+    async def create_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        self._require_owner(context)
+        return {"User": _shown(await self._keys.create_user(_user(request)))}
+
+    async def get_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        own = context.caller.arn.partition(":user/")[2]
+        if not own or request.get("UserName", own) != own:
+            self._require_owner(context)
+        return {"User": _shown(self._existing(request.get("UserName") or own or _user(request)))}
+
+    async def delete_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        self._require_owner(context)
+        await self._keys.delete_user(_user(request))
+        return {}
+
+    async def put_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        self._require_owner(context)
+        name, text = request["PolicyName"], request["PolicyDocument"]
+        try:
+            read_policy(json.loads(text))
+        except ValueError as error:
+            raise AwsError(f"The policy {name!r} cannot be used: {error}", code="MalformedPolicyDocument") from error
+        await self._keys.change_policies(_user(request), lambda held: {**held, name: text})
+        return {}
+
+    async def get_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        self._require_owner(context)
+        user, name = self._existing(_user(request)), request["PolicyName"]
+        text = urllib.parse.quote(_policy(user.policies, name, user.name), safe="")
+        return {"UserName": user.name, "PolicyName": name, "PolicyDocument": text}
+
+    async def delete_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        self._require_owner(context)
+        user, name = _user(request), request["PolicyName"]
+
+        def without(held: Mapping[str, str]) -> dict[str, str]:
+            _policy(held, name, user)
+            return {each: text for each, text in held.items() if each != name}
+
+        await self._keys.change_policies(user, without)
+        return {}
+
+    async def list_user_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        self._require_owner(context)
+        return {"PolicyNames": sorted(self._existing(_user(request)).policies), "IsTruncated": False}
+
+    def _existing(self, name: str) -> User:
+        user = self._keys.user(name)
+        if user is None:
+            raise AwsError(f"The user with name {name} cannot be found.", code="NoSuchEntity")
+        return user
 
     def _require_owner(self, context: Context) -> None:
         if context.caller.access_key_id != self._owner:
             raise AwsError(
                 f"User: {context.caller.arn} is not authorized to perform: iam:{context.operation}: only the owner of"
-                " the service manages access keys, with the keys that `tidemill env` prints on the service's machine",
+                " the service manages access keys and users, with the keys that `tidemill env` prints on the"
+                " machine of the service",
                 code="AccessDenied",
             )
 
@@ -115,6 +165,22 @@ def _user(request: Mapping[str, Any]) -> str:
     return name
 
 
+def _policy(policies: Mapping[str, str], name: str, user: str) -> str:
+    if name not in policies:
+        raise AwsError(f"The user policy with name {name} cannot be found for user {user}.", code="NoSuchEntity")
+    return policies[name]
+
+
+def _shown(user: User) -> dict[str, Any]:
+    return {
+        "Path": "/",
+        "UserName": user.name,
+        "UserId": unique_id("AIDA", user.name),
+        "Arn": user_arn(user.name),
+        "CreateDate": when(user.created_ms),
+    }
+
+
 def _metadata(key: UserKey) -> dict[str, Any]:
     return {
         "UserName": key.user,
@@ -122,8 +188,3 @@ def _metadata(key: UserKey) -> dict[str, Any]:
         "Status": "Active",
         "CreateDate": when(key.created_ms),
     }
-
-
-def _unique_id(prefix: str, name: str) -> str:
-    # Ids contain only letters and digits.
-    return prefix + re.sub("[^0-9A-Z]", "", name.upper())[:12].ljust(12, "0") + "TIDE"

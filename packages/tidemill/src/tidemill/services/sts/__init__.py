@@ -1,24 +1,91 @@
-"""AWS Security Token Service: GetCallerIdentity."""
+"""AWS Security Token Service: GetCallerIdentity, GetSessionToken, AssumeRole."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.core.names import ACCOUNT_ID
+from tidemill.control.credentials import Credentials, TemporaryKeys
+from tidemill.core.names import ACCOUNT_ID, role_name, unique_id
+from tidemill.core.policy_document import read_policy
+from tidemill.errors import AwsError
+from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["StsService"]
 
+_SESSION_S = 43_200
+_ROLE_S = 3600
+
 
 class StsService:
-    """Returns the caller's identity: the ARN of an assumed role, from which AWS's SDKs parse the role."""
+    """Returns the caller's identity, and temporary keys with at most the caller's rights.
+
+    Args:
+        credentials: Makes the keys.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {"GetCallerIdentity": self.caller_identity}
+        return {
+            "GetCallerIdentity": self.caller_identity,
+            "GetSessionToken": self.session_token,
+            "AssumeRole": self.assume_role,
+        }
 
     async def caller_identity(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return the ARN of the caller. For the owner that of an assumed role: AWS's SDKs parse the role from it."""
         return {
             "Account": ACCOUNT_ID,
             "UserId": context.caller.access_key_id,
             "Arn": context.caller.arn,
         }
+
+    async def session_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Create temporary keys of the caller."""
+        key = context.caller.access_key_id
+        if not key.startswith("AKIA"):
+            raise AwsError("Cannot call GetSessionToken with session credentials", code="AccessDenied")
+        opened = await self._credentials.open_session(key, lifetime_s=request.get("DurationSeconds", _SESSION_S))
+        return {"Credentials": _shown(*opened)}
+
+    async def assume_role(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Create temporary keys with those rights of the caller that the role's policy allows, too."""
+        role, session = role_name(request["RoleArn"]), request["RoleSessionName"]
+        arn = f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/{role}/{session}"
+        opened = await self._credentials.open_session(
+            context.caller.access_key_id,
+            lifetime_s=request.get("DurationSeconds", _ROLE_S),
+            arn=arn,
+            role=role,
+            policy=_policy(request.get("Policy")),
+        )
+        user = {"AssumedRoleId": f"{unique_id('AROA', role)}:{session}", "Arn": arn}
+        return {"Credentials": _shown(*opened), "AssumedRoleUser": user}
+
+
+def _policy(text: str | None) -> Mapping[str, Any] | None:
+    """Return the document of a session's policy.
+
+    Raises:
+        AwsError: MalformedPolicyDocument.
+    """
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        read_policy(document)
+    except ValueError as error:
+        raise AwsError(f"The policy of the session cannot be used: {error}", code="MalformedPolicyDocument") from error
+    return dict(document)
+
+
+def _shown(keys: TemporaryKeys, expires_ms: int) -> dict[str, Any]:
+    return {
+        "AccessKeyId": keys.access_key_id,
+        "SecretAccessKey": keys.secret_access_key,
+        "SessionToken": keys.session_token,
+        "Expiration": when(expires_ms),
+    }

@@ -5,9 +5,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill.core.job_scope import JobScope
+from tidemill.core.policy import IamPolicy
 from tidemill.errors import AwsError
 
-__all__ = ["Credential", "CredentialLookup", "check_token"]
+__all__ = ["Credential", "CredentialLookup", "PolicyLimit", "check_token"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLimit:
+    """A policy that limits a key in addition to its other rights."""
+
+    policy: IamPolicy
+    whose: str
+    """For messages, e.g. ``the user 'ann'``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +33,13 @@ class Credential:
     arn: str = ""
     """ARN of the user or role of the key."""
     unrestricted: bool = False
-    """Whether the key may do everything, as the owner's pair."""
+    """Whether the key may do everything that ``limits`` allow, as the owner's pair."""
     role: str = ""
     """Name of the role whose policy limits the key."""
     scope: JobScope | None = None
     """Scope of the job that the key was issued to. Without a scope a restricted key may do nothing."""
+    limits: tuple[PolicyLimit, ...] = ()
+    """Policies that must allow a request, too: of a user, of an assumed role, of a session."""
 
 
 class CredentialLookup(Protocol):
@@ -56,7 +68,7 @@ def check_token(credential: Credential, token: str | None, *, now_ms: int) -> No
         raise AwsError(f"The security token (x-amz-security-token) {what}.", code="InvalidToken", status=400)
     if credential.expires_ms is not None and now_ms >= credential.expires_ms:
         raise AwsError(
-            "The provided token has expired; temporary keys end with the job they were made for.",
+            "The provided token has expired; temporary keys end with the job or session they were made for.",
             code="ExpiredToken",
             status=400,
         )
