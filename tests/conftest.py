@@ -140,9 +140,8 @@ class Jobs:
         """Create a job, wait for its end, and return the description."""
         return self.wait(self.create(script, **options))
 
-    def log(self, name: str) -> list[str]:
+    def log(self, name: str, *, group: str = "/aws/sagemaker/TrainingJobs") -> list[str]:
         """Return all lines of the job's log."""
-        group = "/aws/sagemaker/TrainingJobs"
         streams = self.logs_client.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{name}/")
         lines: list[str] = []
         for stream in streams["logStreams"]:

@@ -56,7 +56,12 @@ class Layout:
     @property
     def config(self) -> Path:
         """The platform's JSON files."""
-        return self.input / "config"
+        return self.base / "config" if self.is_processing else self.input / "config"
+
+    @property
+    def is_processing(self) -> bool:
+        """Whether the job is a processing job, which gets inputs and outputs below ``processing``."""
+        return (self.base / "config" / "processingjobconfig.json").is_file()
 
     @property
     def output(self) -> Path:

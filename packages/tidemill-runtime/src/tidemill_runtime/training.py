@@ -149,7 +149,7 @@ def _report_end(layout: Layout, script: Script, ended: process.Ended) -> int:
     emit("script.ended", exit_code=ended.exit_code)
     if ended.exit_code == 0:
         layout.success.touch()
-        for warning in warnings_about(layout.model):
+        for warning in () if layout.is_processing else warnings_about(layout.model):
             emit("model.warning", message=warning)
         return SUCCEEDED
     problem = failure.describe_end(

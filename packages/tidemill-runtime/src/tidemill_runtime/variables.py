@@ -88,19 +88,25 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
         variables.update(old_s3_client_variables(container))
     for name, value in SCRIPT_DEFAULTS.items():
         variables.setdefault(name, value)
-    variables.update(sm_variables(environment))
-    variables["CURRENT_HOST"] = environment.current_host
     variables["PYTHONPATH"] = _joined([str(environment.layout.code), container.get("PYTHONPATH", "")])
     variables["PATH"] = _joined([*(f"{prefix}/bin" for prefix in prefixes), container.get("PATH", os.defpath)])
     variables["TIDEMILL_REPORTS"] = str(environment.layout.reports)
     variables.setdefault("TIDEMILL_TENSORFLOW", "1")
-    variables.update(compiler_variables(environment))
-    variables.update(tf_config_variables(environment))
-    variables["SAGEMAKER_JOB_NAME"] = environment.job_name or ""
-    variables["SAGEMAKER_REGION"] = environment.region or ""
     if environment.region:
         variables.setdefault("S3_REGION", environment.region)
-    return variables
+    return variables | ({} if environment.layout.is_processing else _toolkit_variables(environment))
+
+
+def _toolkit_variables(environment: Environment) -> dict[str, str]:
+    """Return the variables that SageMaker's training toolkit sets; the command of a processing job runs without it."""
+    return {
+        **sm_variables(environment),
+        **compiler_variables(environment),
+        **tf_config_variables(environment),
+        "CURRENT_HOST": environment.current_host,
+        "SAGEMAKER_JOB_NAME": environment.job_name or "",
+        "SAGEMAKER_REGION": environment.region or "",
+    }
 
 
 def _general(environment: Environment) -> dict[str, Any]:

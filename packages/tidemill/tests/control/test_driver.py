@@ -14,7 +14,7 @@ from separate_executor import SeparateExecutor
 
 from tidemill.control.credentials import Credentials
 from tidemill.control.denials import Denials
-from tidemill.control.jobs import job_record
+from tidemill.control.jobs import TRAINING, Jobs, job_record
 from tidemill.control.plan import DataMissing
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.slots import Slots
@@ -146,7 +146,7 @@ class Stage:
 
     def _make(self) -> None:
         self.driver = TrainingDriver(
-            self.records,
+            Jobs(self.records, TRAINING),
             self.executor,
             planner=self.planner,  # type: ignore[arg-type]
             publisher=self.publisher,  # type: ignore[arg-type]

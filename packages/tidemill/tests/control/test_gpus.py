@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.training.gpus import GpusMissing, plan_gpus
+from tidemill.control.gpus import GpusMissing, plan_gpus
 
 
 def request(*types: tuple[str, int], version: str = "2.21.0", device: str = "gpu") -> dict[str, Any]:

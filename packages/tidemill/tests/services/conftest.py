@@ -30,6 +30,7 @@ from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.jobs import job_record
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
@@ -128,6 +129,7 @@ class Stage:
         self.records = SqlRecordStore(database, clock=self.clock)
         self._objects = objects
         self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
+        self.processing = Processing(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.registry = Registry(self.records, region=REGION, clock=self.clock)
         self.hosting = Hosting(
@@ -159,6 +161,7 @@ class Stage:
             {
                 "sagemaker": SageMakerService(
                     self.training,
+                    self.processing,
                     self.hosting,
                     self.transform,
                     self.registry,

@@ -30,6 +30,7 @@ def session_of(job: str, state_dir: Path) -> Any:
         task=SimpleNamespace(
             channels=("train",), shared={"train": "digest"}, site=SimpleNamespace(state_dir=state_dir)
         ),
+        spec=SimpleNamespace(channel_paths={}, copied_channels=()),
         sandbox=SimpleNamespace(isolation=Isolation.MOUNT),
         stop=SimpleNamespace(check=lambda: None),
         log=SimpleNamespace(note=lambda text: None),

@@ -9,13 +9,23 @@ it, and never ignores a member. Members that are refused regardless of the other
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from tidemill.control.gpus import GpusMissing, plan_gpus
 from tidemill.core.frameworks import Frameworks
 from tidemill.core.names import S3Uri
-from tidemill.errors import ValidationException
+from tidemill.errors import ResourceLimitExceeded, ValidationException
 from tidemill.executors.base import Capacity
 
-__all__ = ["Capabilities", "check_environment", "check_s3_uri", "check_target", "refusal"]
+__all__ = [
+    "Capabilities",
+    "check_capacity",
+    "check_environment",
+    "check_network",
+    "check_s3_uri",
+    "check_target",
+    "refusal",
+]
 
 _RESERVED_VARIABLES = re.compile(
     r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN|AWS_CONTAINER_CREDENTIALS)"
@@ -102,3 +112,80 @@ def check_environment(values: Mapping[str, str]) -> None:
             raise refusal(f"environment.{name}", value, "SM_*, TIDEMILL_* and AWS credentials are set by the service")
         if "\0" in value:
             raise refusal(f"environment.{name}", value, "a NUL character cannot stand in an environment variable")
+
+
+def check_network(
+    request: Mapping[str, Any],
+    *,
+    capabilities: Capabilities,
+    instances: int,
+    at: str = "",
+    encrypts_itself: bool = False,
+) -> None:
+    """Refuse isolation or encryption of a job's network if the service cannot provide it.
+
+    Args:
+        request: A job's request, by the member names of CreateTrainingJob.
+        capabilities: What the service can honor.
+        instances: Number of instances of the job.
+        at: Path of the structure with the members in the actual request, with a period, for the error message.
+        encrypts_itself: Whether the job encrypts what its instances send each other.
+
+    Raises:
+        ValidationException: Names the member.
+    """
+    if capabilities.clustered:
+        isolated = "the instances of a cluster share the networks of their machines"
+        encrypted = (
+            "between the machines of a cluster only what model parallelism sends is encrypted (and Horovod in it);"
+            " MPI, TensorFlow's own strategies and other scripts send theirs in the clear"
+        )
+        remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'
+    elif capabilities.no_network:
+        isolated = f"no network of the job's own can be closed: {capabilities.no_network}"
+        encrypted = f"the instances share this machine's network, where others may listen: {capabilities.no_network}"
+        remedy = "leave it out, or let the service run jobs in isolation mode full"
+    else:
+        return
+    if request.get("EnableNetworkIsolation"):
+        raise refusal(f"{at}enableNetworkIsolation", True, f"{isolated}; {remedy}")
+    is_safe = capabilities.clustered and encrypts_itself
+    if request.get("EnableInterContainerTrafficEncryption") and instances > 1 and not is_safe:
+        raise refusal(f"{at}enableInterContainerTrafficEncryption", True, f"{encrypted}; {remedy}")
+
+
+def check_capacity(
+    request: Mapping[str, Any],
+    *,
+    capabilities: Capabilities,
+    instances: int,
+    member: str = "resourceConfig.instanceCount",
+) -> None:
+    """Refuse a job that this machine could never start. A job that only has to wait for others is accepted.
+
+    The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
+
+    Args:
+        request: A job's request, by the member names of CreateTrainingJob.
+        capabilities: What the service can honor.
+        instances: Number of instances of the job.
+        member: Path of their number in the actual request, for the error message.
+
+    Raises:
+        ResourceLimitExceeded: Names the member.
+    """
+    capacity = capabilities.capacity
+    if capacity is None:
+        return
+    most = capacity.instances
+    if instances > max(1, most):
+        raise ResourceLimitExceeded(
+            f"Value {instances} at '{member}' is not allowed: {most} instances can run at the same time"
+            f" here, so the job would never start. Ask for at most {most}, or raise the setting max_instances"
+        )
+    if not capacity.gpus:
+        return  # all instances run without one
+    try:
+        plan_gpus(request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=capabilities.frameworks)
+    except GpusMissing as error:
+        raise ResourceLimitExceeded(f"Value {instances} at '{member}' is not allowed: {error}") from error

@@ -94,9 +94,8 @@ class Credentials:
                 the keys can be revoked without looking them up.
             lifetime_s: Time in seconds after which the keys expire even if the job still runs.
         """
-        scope = JobScope.of_request(job.request)
         role = role_name(job.request["RoleArn"])
-        return await self._issue(job.job_id, role, scope, attempt=job.attempt, lifetime_s=lifetime_s)
+        return await self._issue(job.job_id, role, job.scope, attempt=job.attempt, lifetime_s=lifetime_s)
 
     async def issue_to_server(self, job_id: str, *, role: str, scope: JobScope, lifetime_s: float) -> TemporaryKeys:
         """Create keys for the model servers of an endpoint or a transform job.
@@ -172,8 +171,8 @@ class Credentials:
         self, job_id: str, role: str, scope: JobScope, *, attempt: int, lifetime_s: float
     ) -> TemporaryKeys:
         now_ms, key = self._clock.now_ms(), access_key_id(job_id)
-        # An endpoint or transform job may have the name of a training job, but not its rights: session names tell them
-        # apart, as no name of a job contains a period.
+        # An endpoint or another kind of job may have the name of a training job, but not its rights: session names tell
+        # them apart, as no name of a job contains a period.
         session = scope.name if scope.kind is HolderKind.TRAINING else f"{scope.kind}.{scope.name}"
         document = {
             "access_key_id": key,
@@ -286,7 +285,7 @@ def end_keys(transaction: Transaction, job_id: str) -> None:
 
 
 def _rights(job: TrainingJob) -> dict[str, Any]:
-    return {"role": role_name(job.request["RoleArn"]), "scope": JobScope.of_request(job.request).to_document()}
+    return {"role": role_name(job.request["RoleArn"]), "scope": job.scope.to_document()}
 
 
 def access_key_id(job_id: str) -> str:

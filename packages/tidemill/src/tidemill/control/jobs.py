@@ -1,19 +1,21 @@
-"""The stored jobs of one kind, training or transform jobs: look up, list, insert, change."""
+"""The stored jobs of one kind, e.g. training or transform jobs: look up, list, insert, change."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from tidemill.control.resources import TRAINING_JOB, TRANSFORM_JOB, page_of
+from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, page_of
 from tidemill.control.tags import insert_tags
+from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ResourceInUse, ValidationException
 from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
-__all__ = ["TRAINING", "TRANSFORM", "J", "JobKind", "Jobs", "job_record", "transform_record"]
+__all__ = ["PROCESSING", "TRAINING", "TRANSFORM", "J", "JobKind", "Jobs", "S", "job_record", "transform_record"]
 
-J = TypeVar("J", TrainingJob, TransformJob)
+J = TypeVar("J", bound=TrainingJob | TransformJob)
+S = TypeVar("S", bound=TrainingJob)
 
 _UNFINISHED = ("InProgress", "Stopping")
 _PAGE_ROWS = 100
@@ -21,7 +23,7 @@ _PAGE_ROWS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKind(Generic[J]):
-    """The properties in which the two kinds of jobs differ.
+    """The properties in which the kinds of jobs differ.
 
     Attributes:
         kind: Kind of the jobs' records.
@@ -76,6 +78,13 @@ TRAINING = JobKind(
     read=TrainingJob.from_document,
     write=job_record,
 )
+PROCESSING: JobKind[ProcessingJob] = JobKind(
+    kind=PROCESSING_JOB,
+    title="processing job",
+    missing="Could not find requested job with name: {name}",
+    read=ProcessingJob.from_document,
+    write=lambda job: _record(PROCESSING_JOB, job),
+)
 TRANSFORM = JobKind(
     kind=TRANSFORM_JOB,
     title="transform job",
@@ -90,7 +99,7 @@ class Jobs(Generic[J]):
 
     Args:
         records: Stores the jobs.
-        kind: `TRAINING` or `TRANSFORM`.
+        kind: `TRAINING`, `PROCESSING` or `TRANSFORM`.
     """
 
     def __init__(self, records: RecordStore, kind: JobKind[J]) -> None:

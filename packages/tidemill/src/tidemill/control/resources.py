@@ -17,6 +17,7 @@ __all__ = [
     "MODEL",
     "MODEL_PACKAGE",
     "MODEL_PACKAGE_GROUP",
+    "PROCESSING_JOB",
     "TRAINING_JOB",
     "TRANSFORM_JOB",
     "async_invocation_record",
@@ -36,6 +37,7 @@ ENDPOINT = "endpoint"
 ENDPOINT_REMOVAL = "endpoint-removal"
 """Kind of an endpoint whose name was taken by a new endpoint while its servers drain; its record is named by its id."""
 TRAINING_JOB = "training-job"
+PROCESSING_JOB = "processing-job"
 TRANSFORM_JOB = "transform-job"
 ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""

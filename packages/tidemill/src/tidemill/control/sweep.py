@@ -8,7 +8,7 @@ from functools import partial
 import structlog
 
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.jobs import TRAINING, TRANSFORM, J, Jobs
+from tidemill.control.jobs import PROCESSING, TRAINING, TRANSFORM, J, Jobs
 from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL
 from tidemill.control.training.publish import Publisher
 from tidemill.control.transform.driver import TransformDriver
@@ -57,7 +57,7 @@ async def find_leftovers(
     Args:
         records: Stores the jobs and endpoints.
         executor: Lists the instances, and removes their files.
-        publisher: Cleans up after ended training jobs.
+        publisher: Cleans up after ended training and processing jobs.
         transforms: Cleans up after ended transform jobs.
         archive: Records which jobs are cleaned up already.
         clock: Provides the current time.
@@ -78,6 +78,8 @@ async def find_leftovers(
         remove: Callable[[], None] | None = partial(remove_orphan, known)
         if known.kind == "training":
             remove = _clean_up_of(Jobs(records, TRAINING), known, publisher.clean_up, remove_orphan)
+        elif known.kind == "processing":
+            remove = _clean_up_of(Jobs(records, PROCESSING), known, publisher.clean_up, remove_orphan)
         elif known.kind == "transform":
             remove = _clean_up_of(Jobs(records, TRANSFORM), known, transforms.clean_up, remove_orphan)
         elif not complete or job_id in owned:  # a damaged endpoint may own any instance

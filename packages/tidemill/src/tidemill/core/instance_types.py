@@ -9,7 +9,12 @@ __all__ = ["ALL_GPUS", "OFFERING_SHAPES", "InstanceType", "instance_type", "unof
 ALL_GPUS = -1
 """``num_gpus`` of ``local_gpu``: as many as the machine has."""
 
-OFFERING_SHAPES = ("TrainingInstanceType", "ProductionVariantInstanceType", "TransformInstanceType")
+OFFERING_SHAPES = (
+    "TrainingInstanceType",
+    "ProcessingInstanceType",
+    "ProductionVariantInstanceType",
+    "TransformInstanceType",
+)
 """Shapes of botocore's model of SageMaker whose values are the instance types that AWS offers."""
 
 _LOCAL = ("local", "local_gpu")

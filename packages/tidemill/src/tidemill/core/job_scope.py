@@ -1,7 +1,7 @@
 """The scope of a job or endpoint: its name and the S3 prefixes that its own request names."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -18,12 +18,14 @@ class HolderKind(StrEnum):
     """What a key was issued to, as it is named in ARNs."""
 
     TRAINING = "training-job"
+    PROCESSING = "processing-job"
     TRANSFORM = "transform-job"
     ENDPOINT = "endpoint"
 
 
 _LOGS = {
     HolderKind.TRAINING: "log-group:/aws/sagemaker/TrainingJobs:log-stream:{}/",
+    HolderKind.PROCESSING: "log-group:/aws/sagemaker/ProcessingJobs:log-stream:{}/",
     HolderKind.TRANSFORM: "log-group:/aws/sagemaker/TransformJobs:log-stream:{}/",
     HolderKind.ENDPOINT: "log-group:/aws/sagemaker/Endpoints/{}:log-stream:",
 }
@@ -31,7 +33,7 @@ _LOGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobScope:
-    """Name and S3 prefixes of a training job, a transform job or an endpoint.
+    """Name and S3 prefixes of a training job, a processing job, a transform job or an endpoint.
 
     A prefix is ``BUCKET/KEY`` without a slash at the end, or None. Objects whose ARN begins with
     ``arn:aws:s3:::PREFIX/`` belong to the job. ``output_path`` alone is not its own: other jobs may share it.
@@ -41,7 +43,8 @@ class JobScope:
         kind: What it is.
         output_path: ``OutputDataConfig.S3OutputPath`` of a training job.
         output: ``S3OutputPath/NAME``, the prefix of model.tar.gz and output.tar.gz; S3OutputPath of a transform job and
-            of an asynchronous endpoint.
+            of an asynchronous endpoint; that output of a processing job which contains an object (see `at`).
+        outputs: ``S3Output.S3Uri`` of each output of a processing job.
         model_dir: The hyperparameter ``model_dir``, if it is an S3 URI.
         checkpoints: ``CheckpointConfig.S3Uri``.
         tensorboard: ``TensorBoardOutputConfig.S3OutputPath/NAME``.
@@ -61,6 +64,7 @@ class JobScope:
     intermediate: str | None = None
     capture: str | None = None
     failures: str | None = None
+    outputs: tuple[str, ...] = ()
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> "JobScope":
@@ -83,6 +87,21 @@ class JobScope:
             checkpoints=_prefix(_uri(request.get("CheckpointConfig", {}).get("S3Uri"))),
             tensorboard=_prefix(tensorboard / name) if tensorboard else None,
             intermediate=_prefix(intermediate / name) if intermediate else None,
+        )
+
+    @classmethod
+    def of_processing(cls, request: Mapping[str, Any]) -> "JobScope":
+        """Derive the scope of a processing job from its request.
+
+        Args:
+            request: The CreateProcessingJob request, by botocore's member names.
+        """
+        outputs = (each.get("S3Output", {}) for each in request.get("ProcessingOutputConfig", {}).get("Outputs", ()))
+        prefixes = (_prefix(_uri(each.get("S3Uri"))) for each in outputs)
+        return cls(
+            name=str(request["ProcessingJobName"]),
+            kind=HolderKind.PROCESSING,
+            outputs=tuple(prefix for prefix in prefixes if prefix is not None),
         )
 
     @classmethod
@@ -121,7 +140,7 @@ class JobScope:
     @property
     def values(self) -> dict[str, str]:
         """Return the values of the placeholders in policies. Placeholders without a value are left out."""
-        found = ((field.name, getattr(self, field.name)) for field in fields(self))
+        found = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name != "outputs")
         return {f"job.{name}": value for name, value in (*found, ("log", self.log)) if value is not None}
 
     @property
@@ -134,6 +153,17 @@ class JobScope:
         """Its name as the publisher of objects, e.g. ``training-job/digits``."""
         return f"{self.kind}/{self.name}"
 
+    def at(self, bucket: str, key: str) -> "JobScope":
+        """Return the scope whose ``output`` is the one of ``outputs`` that contains an object, if one does.
+
+        Args:
+            bucket: Name of the bucket.
+            key: The key.
+        """
+        place = f"{bucket}/{key}"
+        around = [prefix for prefix in self.outputs if place.startswith(f"{prefix}/")]
+        return replace(self, output=max(around, key=len)) if around else self
+
     def owns(self, bucket: str, key: str) -> bool:
         """Return whether an object is below one of its own prefixes.
 
@@ -142,10 +172,10 @@ class JobScope:
             key: The key.
         """
         place = f"{bucket}/{key}"
-        prefixes = (getattr(self, name) for name in OWN_PREFIXES)
+        prefixes = (*(getattr(self, name) for name in OWN_PREFIXES), *self.outputs)
         return any(prefix is not None and place.startswith(f"{prefix}/") for prefix in prefixes)
 
-    def to_document(self) -> dict[str, str | None]:
+    def to_document(self) -> dict[str, Any]:
         """Return the JSON-able form for the store."""
         return asdict(self)
 
@@ -160,10 +190,14 @@ class JobScope:
             The scope.
         """
         known = {field.name: document[field.name] for field in fields(cls) if field.name in document}
-        return cls(**{**known, "kind": HolderKind(known.get("kind", HolderKind.TRAINING))})
+        known["kind"] = HolderKind(known.get("kind", HolderKind.TRAINING))
+        known["outputs"] = tuple(known.get("outputs", ()))
+        return cls(**known)
 
 
-PLACEHOLDERS = frozenset({*(f"job.{field.name}" for field in fields(JobScope)), "job.log", "sagemaker.bucket"})
+PLACEHOLDERS = frozenset({*(f"job.{field.name}" for field in fields(JobScope)), "job.log", "sagemaker.bucket"}) - {
+    "job.outputs"
+}
 """Names that may be used in ``${...}`` in the resources of a policy."""
 
 

@@ -41,6 +41,7 @@ _SAGEMAKER = (
     *("InvokeEndpointAsync", "ListEndpointConfigs", "ListEndpoints", "ListModelPackageGroups", "ListModelPackages"),
     *("ListModels", "ListTags", "ListTrainingJobs", "ListTransformJobs", "StopTrainingJob", "StopTransformJob"),
     *("UpdateEndpoint", "UpdateEndpointWeightsAndCapacities", "UpdateModelPackage", "UpdateTrainingJob"),
+    *("CreateProcessingJob", "DeleteProcessingJob", "DescribeProcessingJob", "ListProcessingJobs", "StopProcessingJob"),
 )
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")

@@ -29,8 +29,8 @@ BUILT_IN = IamPolicy(
         _allow(("s3:CreateBucket",), ("arn:aws:s3:::${sagemaker.bucket}",)),
         _allow(
             (
-                *("sagemaker:DescribeTrainingJob", "sagemaker:DescribeTransformJob", "sagemaker:DescribeEndpoint"),
-                "sagemaker:ListTags",
+                *("sagemaker:DescribeTrainingJob", "sagemaker:DescribeProcessingJob", "sagemaker:DescribeTransformJob"),
+                *("sagemaker:DescribeEndpoint", "sagemaker:ListTags"),
             ),
             ("arn:aws:sagemaker:*:*:${job.kind}/${job.name}",),
         ),
@@ -86,8 +86,8 @@ class Roles:
             permission: The action and the resource.
             scope: The job; None leaves the placeholders of jobs without a value.
         """
-        values = scope.values if scope else {}
-        bucket = permission.resource.removeprefix(_OBJECTS).partition("/")[0]
+        bucket, _, key = permission.resource.removeprefix(_OBJECTS).partition("/")
+        values = scope.at(bucket, key).values if scope else {}
         if permission.resource.startswith(_OBJECTS) and _SAGEMAKER in bucket:
             values["sagemaker.bucket"] = bucket
         return self.policy_of(role).rule(permission, values)

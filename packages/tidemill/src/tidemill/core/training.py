@@ -8,7 +8,9 @@ late message arrives.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from tidemill.core.job_scope import JobScope
 
 __all__ = [
     "HOMOGENEOUS",
@@ -108,7 +110,7 @@ class FinalMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """One training job.
+    """One training job. Other jobs that run a script to its end are subclasses with another contract.
 
     Attributes:
         name: The user's TrainingJobName.
@@ -141,6 +143,19 @@ class TrainingJob:
     model_artifacts: str = ""
     final_metrics: tuple[FinalMetric, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
+
+    create_operation: ClassVar[str] = "CreateTrainingJob"
+    log_group: ClassVar[str] = "/aws/sagemaker/TrainingJobs"
+
+    @property
+    def run_request(self) -> Mapping[str, Any]:
+        """The request by which the job is planned and run, by the member names of CreateTrainingJob."""
+        return self.request
+
+    @property
+    def scope(self) -> JobScope:
+        """What the keys of the job may write by its own request."""
+        return JobScope.of_request(self.request)
 
     @property
     def secondary_status(self) -> SecondaryStatus:
@@ -178,14 +193,14 @@ class TrainingJob:
         """
         return not self.transitions or status in _NEXT[self.secondary_status]
 
-    def enter(self, status: SecondaryStatus, *, at_ms: int, message: str) -> "TrainingJob":
+    def enter(self, status: SecondaryStatus, *, at_ms: int, message: str) -> Self:
         """Return the job in its next state; the previous transition is closed.
 
         Raises:
             ValueError: The table does not allow the transition.
         """
         if not self.may_enter(status):
-            raise ValueError(f"training job {self.name}: cannot go from {self.secondary_status} to {status}")
+            raise ValueError(f"job {self.name}: cannot go from {self.secondary_status} to {status}")
         closed = tuple(t if t.ended_ms is not None else replace(t, ended_ms=at_ms) for t in self.transitions)
         main = _STATUS_OF.get(status, TrainingStatus.IN_PROGRESS)
         entered = Transition(status, at_ms, message, ended_ms=at_ms if main.terminal else None)
@@ -205,7 +220,7 @@ class TrainingJob:
         return {"arn": self.arn, "ended_ms": self.ended_ms, "secondary_status": str(self.secondary_status)}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "TrainingJob":
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
         """Parse the output of `to_document`.
 
         Args:

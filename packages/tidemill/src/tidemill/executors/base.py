@@ -43,7 +43,7 @@ class KnownInstance:
 
     Attributes:
         ref: The instance.
-        kind: ``training``, ``transform`` or ``endpoint``.
+        kind: ``training``, ``processing``, ``transform`` or ``endpoint``.
         job_name: Name of the job or endpoint.
     """
 

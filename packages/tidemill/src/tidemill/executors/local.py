@@ -344,7 +344,7 @@ class LocalExecutor:
             LaunchError: The job needs a separate network, and the machine cannot provide one.
         """
         found = self._detection
-        if spec.kind != "training":
+        if not spec.runs_a_script:
             return False
         if spec.closed and found.no_network:
             raise LaunchError(f"EnableNetworkIsolation cannot be honored: {found.no_network}")
@@ -401,14 +401,14 @@ class LocalExecutor:
 
     def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
         full = self._wants_network(spec)
-        if spec.kind == "training" and len(spec.hosts) > 1 and not full and not spec.addresses:
+        if spec.runs_a_script and len(spec.hosts) > 1 and not full and not spec.addresses:
             note = f"tidemill: {self._detection.no_network}: the instances share this machine's network and its ports"
             spec = replace(spec, notices=(*spec.notices, note))
         for channel in spec.channels:
             if "/" in channel.name or "\0" in channel.name:
                 raise LaunchError(f"channel name {channel.name!r} cannot name a file")
         directory.channels.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if len(spec.hosts) > 1 and spec.kind == "training" and not spec.addresses:
+        if len(spec.hosts) > 1 and spec.runs_a_script and not spec.addresses:
             directory.shared.mkdir(mode=0o700, exist_ok=True)
         for made in (directory.path.parent.parent, directory.path.parent, directory.path):
             sync_directory(made)

@@ -39,7 +39,7 @@ class SplitExecutor:
         return replace(self._cluster.capacity(), gpus=0)
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
-        cluster = specs[0].kind == "training" and not self._local.observe(specs[0].ref).launched
+        cluster = specs[0].runs_a_script and not self._local.observe(specs[0].ref).launched
         (self._cluster if cluster else self._local).launch(specs)
 
     def relaunch(self, ref: InstanceRef) -> None:

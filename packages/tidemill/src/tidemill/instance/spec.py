@@ -11,6 +11,7 @@ from tidemill.core.remotes import RemoteS3
 
 __all__ = [
     "FAST_FILE",
+    "PROCESSING",
     "SERVICE",
     "ChannelSpec",
     "Entry",
@@ -24,6 +25,8 @@ __all__ = [
 
 FAST_FILE = "FastFile"
 """An input mode of a channel; see `ChannelSpec`."""
+PROCESSING = "processing"
+"""A kind of instance; see `InstanceSpec`."""
 SERVICE = "@service"
 """Name of the service's S3 among the remote stores of an assignment. No bucket can have it. Requests to it are signed
 with the keys of the job; other stores get those that the machine has for them."""
@@ -132,6 +135,8 @@ class SyncedDirectory:
         restored: Download the objects of ``InstanceSpec.restored`` into the directory before the script starts.
         mounted_at: Absolute path outside ``/opt/ml`` at which the script sees the directory; ``path`` is then next to
             the instance's ``/opt/ml``. Empty: the directory is below ``/opt/ml``.
+        at_end: Upload only when the script has ended, and only if it did not fail.
+        required: A file that cannot be uploaded makes the job fail; else it is noted in the job's log.
     """
 
     path: str
@@ -139,6 +144,8 @@ class SyncedDirectory:
     whole: bool = False
     restored: bool = False
     mounted_at: str = ""
+    at_end: bool = False
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +153,8 @@ class InstanceSpec:
     """Everything the shim needs to run one instance.
 
     Attributes:
-        kind: ``training`` runs tidemill-runtime once; ``endpoint`` and ``transform`` keep tidemill-serving running.
+        kind: ``training`` and ``processing`` run tidemill-runtime once; ``endpoint`` and ``transform`` keep
+            tidemill-serving running.
         hosts: Names of all instances of the job, in order; this one is ``hosts[ref.instance_index]``.
         addresses: IP addresses of the machines of ``hosts``, if they are on different machines; else empty.
         peer_secret: Secret with which the instances of this attempt authenticate each other on the network,
@@ -156,7 +164,10 @@ class InstanceSpec:
         serves: Kind of the endpoint: ``tensorflow-serving``, or ``python`` with the script of ``code``.
         notices: First lines of the job's log, e.g. that the framework version was replaced.
         variables: Environment variables added to those of the shim: the user's, credentials, region.
-        config: ``/opt/ml/input/config`` by file name without ``.json``, e.g. hyperparameters.
+        config: Configuration files by name without ``.json``, e.g. hyperparameters.
+        config_directory: Their directory below ``/opt/ml``.
+        channel_paths: Directories below ``/opt/ml`` of channels that are not at ``input/data/NAME``, by name.
+        copied_channels: Channels whose files are copied, because the script's outputs are in the same directory.
         code: The submitted ``sourcedir.tar.gz``, of a job or of a ``python`` endpoint.
         model: The ``model.tar.gz`` of an endpoint.
         remotes: Remote S3 stores of the `RemoteObject` entries of the channels.
@@ -192,6 +203,9 @@ class InstanceSpec:
     notices: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    config_directory: str = "input/config"
+    channel_paths: Mapping[str, str] = field(default_factory=dict)
+    copied_channels: tuple[str, ...] = ()
     code: ObjectReference | None = None
     model: ObjectReference | None = None
     channels: tuple[ChannelSpec, ...] = ()
@@ -209,6 +223,11 @@ class InstanceSpec:
     compiler_cache: str = ""
     gpus: int = 0
     limits: InstanceLimits = field(default_factory=InstanceLimits)
+
+    @property
+    def runs_a_script(self) -> bool:
+        """Whether the instance runs a script to its end, rather than a server."""
+        return self.kind in ("training", PROCESSING)
 
     @property
     def environment(self) -> str:

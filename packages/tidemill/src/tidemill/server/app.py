@@ -8,6 +8,7 @@ from functools import partial
 from tidemill.control.admission import Capabilities
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.hosting import Hosting
+from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
@@ -88,26 +89,25 @@ class Application:
         start.stack.push_async_callback(queue.close)
         await queue.start()
         start.run(stores.sweep(), "sweep of objects")
+        capabilities = Capabilities(
+            frameworks=frameworks,
+            no_network=executor.no_network,
+            mounts=executor.isolation is not Isolation.PLAIN,
+            clustered=self._agents is not None,
+            # The machines of a cluster may come and go while a job waits.
+            capacity=None if self._agents else executor.capacity(),
+        )
         training = Training(
-            records,
-            objects,
-            region=region,
-            clock=clock,
-            wake=drivers.training.wake,
-            capabilities=Capabilities(
-                frameworks=frameworks,
-                no_network=executor.no_network,
-                mounts=executor.isolation is not Isolation.PLAIN,
-                clustered=self._agents is not None,
-                # The machines of a cluster may come and go while a job waits.
-                capacity=None if self._agents else executor.capacity(),
-            ),
+            records, objects, region=region, clock=clock, wake=drivers.training.wake, capabilities=capabilities
+        )
+        processing = Processing(
+            records, objects, region=region, clock=clock, wake=drivers.processing.wake, capabilities=capabilities
         )
         transforms = TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake)
         registry = Registry(records, region=region, clock=clock)
         tags = Tags(records, clock=clock)
         services = {
-            "sagemaker": SageMakerService(training, hosting, transforms, registry, tags, access.kms),
+            "sagemaker": SageMakerService(training, processing, hosting, transforms, registry, tags, access.kms),
             "sagemaker-runtime": RuntimeService(
                 hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
             ),

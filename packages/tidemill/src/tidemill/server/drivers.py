@@ -8,16 +8,20 @@ import structlog
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.endpoints.capture import Capture
 from tidemill.control.job_archive import JobArchive
+from tidemill.control.jobs import PROCESSING, TRAINING, JobKind, Jobs, S
 from tidemill.control.plan import ServerPlanner
+from tidemill.control.processing.plan import ProcessingPlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
 from tidemill.control.sweep import clean_up, find_leftovers
-from tidemill.control.training.driver import TrainingDriver
+from tidemill.control.training.driver import JobPlanner, TrainingDriver
 from tidemill.control.training.plan import TrainingPlanner
 from tidemill.control.training.publish import Publisher
 from tidemill.control.transform.driver import TransformDriver
 from tidemill.control.transform.runs import TransformRuns
 from tidemill.core.frameworks import Frameworks
+from tidemill.core.processing import ProcessingJob
+from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Executor
 from tidemill.server.access import Access
 from tidemill.server.executors import Executors
@@ -29,14 +33,15 @@ __all__ = ["Drivers", "open_drivers"]
 
 _log = structlog.get_logger("tidemill.server")
 
-_Driver = TrainingDriver | TransformDriver | EndpointDriver
+_Driver = TrainingDriver[TrainingJob] | TrainingDriver[ProcessingJob] | TransformDriver | EndpointDriver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drivers:
     """The drivers of jobs and endpoints."""
 
-    training: TrainingDriver
+    training: TrainingDriver[TrainingJob]
+    processing: TrainingDriver[ProcessingJob]
     transforms: TransformDriver
     endpoints: EndpointDriver
 
@@ -52,17 +57,22 @@ async def open_drivers(
     archive = JobArchive(state.jobs)
     publisher = Publisher(objects, executor, archive=archive, logs=state.logs, rules=access.rules)
     slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
-    training = TrainingDriver(
-        records,
-        executor,
-        planner=_training_planner(settings, stores, executors, frameworks),
-        publisher=publisher,
-        credentials=access.credentials,
-        denials=access.denials,
-        slots=slots,
-        service_variables=service_variables,
-        clock=clock,
-    )
+    planner = _training_planner(settings, stores, executors, frameworks)
+
+    def driver(kind: JobKind[S], planner: JobPlanner[S]) -> TrainingDriver[S]:
+        return TrainingDriver(
+            Jobs(records, kind),
+            executor,
+            planner=planner,
+            publisher=publisher,
+            credentials=access.credentials,
+            denials=access.denials,
+            slots=slots,
+            service_variables=service_variables,
+            clock=clock,
+        )
+
+    training, processing = driver(TRAINING, planner), driver(PROCESSING, ProcessingPlanner(planner))
     servers = ServerPlanner(
         objects,
         region=settings.region,
@@ -96,10 +106,10 @@ async def open_drivers(
         clock=clock,
     )
     leftovers = await find_leftovers(records, executor, publisher, transforms, archive=archive, clock=clock)
-    await _start(start, executor, (training, transforms, endpoints))
+    await _start(start, executor, (training, processing, transforms, endpoints))
     start.run(clean_up(leftovers), "clean-up after ended jobs")
     start.run(executors.keep_clean(), "removal of links")
-    return Drivers(training=training, transforms=transforms, endpoints=endpoints)
+    return Drivers(training=training, processing=processing, transforms=transforms, endpoints=endpoints)
 
 
 def _training_planner(

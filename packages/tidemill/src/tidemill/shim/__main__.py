@@ -99,7 +99,7 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: TerminationSig
             clock=clock,
             network=_network(task),
         )
-        return run_training(session) if task.spec.kind == "training" else run_endpoint(session)
+        return run_training(session) if task.spec.runs_a_script else run_endpoint(session)
     except Stopped as stopped:
         return InstanceExit(outcome=_STOPPED[stopped.reason], failure="", ended_ms=clock.now_ms())
     except InstanceFailure as failure:

@@ -74,7 +74,7 @@ def bring_channels(session: InstanceSession, stores: RemoteStores) -> Channels:
     copied: list[str] = []
     shared: list[Built] = []
     for number, name in enumerate(session.task.channels):
-        place = f"{session.base_dir}/{_DATA}/{name}"
+        place = f"{session.base_dir}/{_path_of(session, name)}"
         try:
             if name in session.task.shared:
                 views[name], links = _share(session, name, number, place=place, in_parts=not trial.fault)
@@ -101,7 +101,7 @@ def _share(session: InstanceSession, name: str, number: int, *, place: str, in_p
     check = session.stop.check
     overlay = Overlay(
         directory=session.directory.views / str(number),
-        target=session.directory.ml / _DATA / name,
+        target=session.directory.ml / _path_of(session, name),
         parts=PARTS if in_parts else (),
     )
 
@@ -136,14 +136,15 @@ class _Brought:
 
 def _bring(session: InstanceSession, name: str, number: int, stores: RemoteStores, *, place: str) -> _Brought:
     """Provide one channel: as a view if the store has its objects."""
-    target = session.directory.ml / _DATA / name
+    target = session.directory.ml / _path_of(session, name)
     target.mkdir(parents=True)
     overlay = Overlay(directory=session.directory.views / str(number), target=target)
     brought, directory = _Brought(overlay), target
     listing = session.directory.read_channel(name)
     first = next(listing, None)
     if isinstance(first, ObjectFile):
-        brought.is_view = session.sandbox.isolation is not Isolation.PLAIN
+        is_copied = session.sandbox.isolation is Isolation.PLAIN or name in session.spec.copied_channels
+        brought.is_view = not is_copied
     if brought.is_view:
         for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK):
             (overlay.directory / part).mkdir(parents=True)
@@ -187,8 +188,13 @@ def _shown(session: InstanceSession, views: dict[str, Overlay], trial: _OverlayT
         return Channels(overlays=tuple(views.values()))
     session.log.note(f"tidemill: {_named(views)} not copied (read-only, since overlays do not work here: {fault})")
     # Resolve the paths: a sandbox has another root directory, in which a link to a shared directory does not work.
-    shown = (((view.directory / Overlay.FILES).resolve(), f"{_DATA}/{name}") for name, view in views.items())
+    shown = (((view.directory / Overlay.FILES).resolve(), _path_of(session, name)) for name, view in views.items())
     return Channels(covers=tuple(shown))
+
+
+def _path_of(session: InstanceSession, name: str) -> str:
+    """Return the directory of a channel, relative to ``/opt/ml``."""
+    return session.spec.channel_paths.get(name, f"{_DATA}/{name}")
 
 
 def _named(names: Collection[str]) -> str:

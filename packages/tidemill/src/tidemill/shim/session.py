@@ -332,6 +332,8 @@ class InstanceSession:
             addresses = dict(zip(spec.hosts, spec.addresses, strict=True))
             told = {"addresses": addresses, "secret": spec.peer_secret, "encrypted": spec.encrypted}
             write_json(directory.private / "peers.json", told)
+        config = directory.ml / spec.config_directory
+        config.mkdir(parents=True, exist_ok=True)
         for name, value in spec.config.items():
             if not is_segment(f"{name}.json"):
                 raise ClientFailure(f"{name[:80]!r} cannot name a configuration file")
@@ -339,7 +341,7 @@ class InstanceSession:
                 interface = INTERFACE if self.network else interface_of(spec.addresses[spec.ref.instance_index])
                 value = {**value, "network_interface_name": interface}
             text = json.dumps(value, ensure_ascii=False)
-            (directory.ml / "input/config" / f"{name}.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+            (config / f"{name}.json").write_bytes(text.encode("utf-8", "surrogatepass"))
 
     def _hosts(self) -> str:
         """Return the text of ``/etc/hosts``: host names with their addresses, or with the loopback address."""

@@ -25,11 +25,11 @@ from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import SyncedDirectory
 from tidemill.shim.beneath import long_path_note, open_beneath
 from tidemill.shim.channels import downloading
-from tidemill.shim.failures import of_os_error
+from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 from tidemill.shim.objects import copy_channel
 from tidemill.shim.session import InstanceSession
 
-__all__ = ["restore", "synced"]
+__all__ = ["Uploads", "restore", "synced"]
 
 _LOOK_EVERY_S = 1.0
 _LONGEST_PAUSE_S = 10.0
@@ -66,23 +66,40 @@ def restore(session: InstanceSession, stores: RemoteStores) -> None:
             session.log.note(f"tidemill: {files} files ({size_bytes:,} bytes) restored from {wanted.uri} to {place}")
 
 
+class Uploads:
+    """What a script's end means for its uploads, and their own end.
+
+    Attributes:
+        keeps_outputs: Whether directories are uploaded that are uploaded only at the end; set before the block ends.
+        failure: Why a required file was not uploaded; None if all were. Set when the block has ended.
+    """
+
+    def __init__(self) -> None:
+        self.keeps_outputs = True
+        self.failure: InstanceFailure | None = None
+
+
 @contextlib.contextmanager
-def synced(session: InstanceSession) -> Generator[None]:
+def synced(session: InstanceSession) -> Generator[Uploads]:
     """Upload the directories of the spec during the block, and after it the files that changed since the last scan.
 
     Args:
         session: Session of the shim.
+
+    Yields:
+        What the caller says about the end of the script, and what it gets to know about the uploads.
     """
+    uploads = Uploads()
     if not session.spec.synced:
-        yield
+        yield uploads
         return
     for each in session.spec.synced:
         (session.directory.root_of(each) / each.path).mkdir(parents=True, exist_ok=True)
-    synchronization = _Synchronization(session)
+    synchronization = _Synchronization(session, uploads)
     thread = threading.Thread(target=synchronization.run, name="synchronization", daemon=True)
     thread.start()
     try:
-        yield
+        yield uploads
     finally:
         synchronization.ended.set()
         thread.join()
@@ -95,9 +112,10 @@ class _Synchronization:
         ended: Set when the script has ended.
     """
 
-    def __init__(self, session: InstanceSession) -> None:
+    def __init__(self, session: InstanceSession, uploads: Uploads) -> None:
         self.ended = threading.Event()
         self._session = session
+        self._uploads = uploads
         self._folders = [_Folder(session, each) for each in session.spec.synced]
 
     def run(self) -> None:
@@ -113,12 +131,25 @@ class _Synchronization:
                 time.sleep(_LOOK_EVERY_S)
             if left:
                 self._session.log.note(f"tidemill: {left} files were not uploaded: the service did not answer")
+            self._uploads.failure = self._failure(left)
         except Exception as error:  # noqa: BLE001 - must not fail the script, but must appear in its log
             self._session.log.note(f"tidemill: uploads have ended: {type(error).__name__}: {error}")
+            if any(folder.is_required for folder in self._folders):
+                self._uploads.failure = InternalFailure(f"uploads have ended: {type(error).__name__}: {error}")
 
     def _look(self, *, is_last: bool) -> int:
         """Upload changed files. Return the number of files whose upload must be repeated."""
-        return sum(folder.look(is_last=is_last) for folder in self._folders)
+        due = (each for each in self._folders if not each.is_at_end or (is_last and self._uploads.keeps_outputs))
+        return sum(folder.look(is_last=is_last) for folder in due)
+
+    def _failure(self, left: int) -> InstanceFailure | None:
+        required = [folder for folder in self._folders if folder.is_required]
+        faults = [folder.fault for folder in required if folder.fault]
+        if faults:
+            return ClientFailure(faults[0])
+        if required and left:
+            return InternalFailure(f"{left} files were not uploaded: the service did not answer")
+        return None
 
 
 class _Folder:
@@ -131,10 +162,12 @@ class _Folder:
         self._client: Any = None
         self._root = session.directory.root_of(wanted)
         self._place = _place(session, wanted)
+        self.is_at_end, self.is_required = wanted.at_end, wanted.required
+        self.fault = ""
         self._notes = 0
         self._noted_long_path = False
         # Files that exist before the script starts were restored from the bucket.
-        self._uploaded: dict[str, _Stamp] = dict(self._files())
+        self._uploaded: dict[str, _Stamp] = dict(self._files()) if wanted.restored else {}
         self._seen: dict[str, _Stamp] = {}
 
     def look(self, *, is_last: bool) -> int:
@@ -180,7 +213,7 @@ class _Folder:
     def _leave_out(self, entry: Entry) -> None:
         if not self._noted_long_path:
             self._noted_long_path = True
-            self._session.log.note(long_path_note(self._place, entry))
+            self._note(long_path_note(self._place, entry))
 
     def _upload(self, relative: str, stamp: _Stamp) -> bool:
         """Upload one file. Return False if the upload must be repeated."""
@@ -207,9 +240,13 @@ class _Folder:
         """Log why a file is not uploaded. The upload is repeated only if the file changes."""
         self._uploaded[relative] = stamp
         if self._notes < _NOTES_MAX:
-            self._session.log.note(f"tidemill: {relative!r} is not uploaded to {self._wanted.uri}: {error}")
+            self._note(f"tidemill: {relative!r} is not uploaded to {self._wanted.uri}: {error}")
         self._notes += 1
         return True
+
+    def _note(self, line: str) -> None:
+        self.fault = self.fault or line.removeprefix("tidemill: ")
+        self._session.log.note(line)
 
 
 class _Beginning:

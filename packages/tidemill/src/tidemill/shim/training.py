@@ -1,4 +1,4 @@
-"""Run a training instance: prepare environment and channels, run the script, pack the artifacts."""
+"""Run a training or processing instance: prepare environment and channels, run the script, pack the artifacts."""
 
 import os
 import platform
@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from tidemill.core import faults
 from tidemill.environments.builder import JobEnvironment
 from tidemill.instance.remote_stores import RemoteStores
+from tidemill.instance.spec import PROCESSING
 from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, StopReason
+from tidemill.shim.beneath import read_beneath
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
     ClientFailure,
@@ -42,6 +44,8 @@ _TERMINATION_NOTE = {
     " the job starts again from its checkpoints",
     StopReason.PEER_FAILED: "tidemill: another instance of the job has failed; the script has {grace_s:g} s to end",
 }
+_MESSAGE_MAX_CHARACTERS = 1024
+_MESSAGE_MAX_BYTES = 4 * _MESSAGE_MAX_CHARACTERS
 _REMOTE_FUNCTION = "/sagemaker_remote_function_bootstrap/"
 """Part of the command of AWS's SDK's ``@remote``: the channel with its program."""
 _UNPUBLISHED = (
@@ -73,8 +77,11 @@ def run_training(session: InstanceSession) -> InstanceExit:
     feeder, channels, fast_files = _download(session)
     faults.point("shim.downloaded")
     run = _Run(session, environment, feeder, channels, fast_files)
-    with synced(session):
+    with synced(session) as uploads:
         trained = run.train()
+        uploads.keeps_outputs = trained.outcome is not InstanceOutcome.FAILED
+    if uploads.failure and trained.outcome is not InstanceOutcome.FAILED:
+        trained = replace(trained, outcome=InstanceOutcome.FAILED, failure=uploads.failure)
     channels.note_use()
     if trained.outcome is InstanceOutcome.COMPLETED and feeder.failure:
         # A script that reads a FIFO directly cannot detect that its data ended early.
@@ -90,7 +97,7 @@ def run_training(session: InstanceSession) -> InstanceExit:
         training_started_ms=trained.started_ms,
         training_ended_ms=trained.ended_ms,
         artifacts=artifacts,
-        record=_record(session, environment, run.command, trained.installed),
+        record={**_record(session, environment, run.command, trained.installed), **_exit_message(session)},
         peak_rss_bytes=trained.peak_rss_bytes,
     )
 
@@ -112,7 +119,7 @@ class _Run:
         self._channels = channels
         self._fast_files = fast_files
         spec = session.spec
-        self._arguments = ["train", *(["--", *spec.entrypoint] if spec.entrypoint else [])]
+        self._arguments = ["train", *(["--", *_command(session)] if spec.entrypoint else [])]
         self.command = [str(environment.python), "-m", "tidemill_runtime", *self._arguments]
         self._watch = LimitWatch(spec.limits, session.directory, session.log.note)
         self._deadline_s: float | None = None
@@ -246,6 +253,18 @@ class _Run:
         return is_remote_function and has_report(self._session.directory.ml)
 
 
+def _command(session: InstanceSession) -> list[str]:
+    """Return the container's entry point with its arguments.
+
+    The paths of a processing job are in its request, so those below ``/opt/ml/processing`` are replaced if nothing is
+    mounted there.
+    """
+    spec, place = session.spec, f"{session.base_dir}/processing"
+    if spec.kind != PROCESSING:
+        return list(spec.entrypoint)
+    return [each.replace("/opt/ml/processing", place) for each in spec.entrypoint]
+
+
 def _download(session: InstanceSession) -> tuple[PipeFeeder, Channels, FastFiles]:
     """Provide code, checkpoints and channels: files for channels in File mode, the first FIFO for Pipe mode."""
     spec = session.spec
@@ -277,6 +296,8 @@ def _artifacts(session: InstanceSession, trained: _Trained) -> tuple[dict[str, A
     """Pack the job's artifacts. The job fails if its model cannot be packed, or, if it succeeded, its output."""
     directory, spec, failure = session.directory, session.spec, trained.failure
     artifacts: dict[str, Artifact] = {}
+    if spec.kind == PROCESSING:
+        return {}, failure
     wanted = {"output": "output/data"}
     if trained.outcome is not InstanceOutcome.FAILED:
         wanted = {"model": "model", **wanted}
@@ -295,6 +316,14 @@ def _artifacts(session: InstanceSession, trained: _Trained) -> tuple[dict[str, A
     if failure:
         artifacts.pop("model", None)
     return artifacts, failure
+
+
+def _exit_message(session: InstanceSession) -> dict[str, str]:
+    """Return what the command of a processing job left in ``output/message``, as a part of the job's record."""
+    text = None
+    if session.spec.kind == PROCESSING:
+        text = read_beneath(session.directory.ml, "output/message", max_bytes=_MESSAGE_MAX_BYTES)
+    return {"exit_message": text.decode(errors="ignore")[:_MESSAGE_MAX_CHARACTERS]} if text else {}
 
 
 def _record(

@@ -307,6 +307,25 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         ("sagemaker", operation, {"TransformJobName": "n"}, [(f"sagemaker:{operation}", f"{SAGEMAKER}transform-job/n")])
         for operation in ("DescribeTransformJob", "StopTransformJob")
     ),
+    *(
+        (
+            "sagemaker",
+            operation,
+            {"ProcessingJobName": "n"},
+            [(f"sagemaker:{operation}", f"{SAGEMAKER}processing-job/n")],
+        )
+        for operation in ("DeleteProcessingJob", "DescribeProcessingJob", "StopProcessingJob")
+    ),
+    ("sagemaker", "ListProcessingJobs", {}, [("sagemaker:ListProcessingJobs", f"{SAGEMAKER}processing-job/*")]),
+    (
+        "sagemaker",
+        "CreateProcessingJob",
+        {"ProcessingJobName": "n", "RoleArn": "arn:aws:iam::000000000000:role/Reader"},
+        [
+            ("sagemaker:CreateProcessingJob", f"{SAGEMAKER}processing-job/n"),
+            ("iam:PassRole", "arn:aws:iam::000000000000:role/Reader"),
+        ],
+    ),
     ("sagemaker", "ListTransformJobs", {}, [("sagemaker:ListTransformJobs", f"{SAGEMAKER}transform-job/*")]),
     (
         "sagemaker",

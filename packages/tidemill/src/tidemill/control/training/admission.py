@@ -13,15 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.control.admission import Capabilities, check_environment, check_s3_uri, check_target, refusal
-from tidemill.control.training.gpus import GpusMissing, plan_gpus
+from tidemill.control.admission import (
+    Capabilities,
+    check_capacity,
+    check_environment,
+    check_network,
+    check_s3_uri,
+    check_target,
+    refusal,
+)
 from tidemill.control.training.synced import synced_directories, synced_uris
 from tidemill.core.compatibility import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import is_of_legacy_mode, parse_image
 from tidemill.core.legacy_script import legacy_refusal
-from tidemill.errors import ResourceLimitExceeded
 from tidemill.store.objects.store import ObjectStore
 
 __all__ = ["admit", "check_training_request"]
@@ -131,15 +137,10 @@ def _check_instances(job: _Job) -> None:
 def _check_network(job: _Job) -> None:
     """Refuse members that require a private network for the job, if the machine cannot provide one."""
     no_network, several = job.capabilities.no_network, job.instances > 1
+    cut = bool(job.values.get("sagemaker_mpi_enabled")) and bool(job.texts.get("mp_parameters"))
+    check_network(job.request, capabilities=job.capabilities, instances=job.instances, encrypts_itself=cut)
     if job.capabilities.clustered or not no_network:
         return
-    remedy = "leave it out, or let the service run jobs in isolation mode full"
-    if job.request.get("EnableNetworkIsolation"):
-        why = f"no network of the job's own can be closed: {no_network}; {remedy}"
-        raise refusal("enableNetworkIsolation", True, why)
-    if job.request.get("EnableInterContainerTrafficEncryption") and several:
-        why = f"the instances share this machine's network, where others may listen: {no_network}; {remedy}"
-        raise refusal("enableInterContainerTrafficEncryption", True, why)
     # The tasks of these listen on the same port of every instance.
     for name in _OF_FIXED_PORTS if several else ():
         if job.values.get(name):
@@ -150,47 +151,8 @@ def _check_network(job: _Job) -> None:
             raise refusal(f"hyperParameters.{name}", job.texts[name], why)
 
 
-def _check_cluster(job: _Job) -> None:
-    """Refuse members that the machines of a cluster cannot honor."""
-    if not job.capabilities.clustered:
-        return
-    remedy = 'leave it out, or let the service run jobs on its own machine (executor = "local")'
-    if job.request.get("EnableNetworkIsolation"):
-        why = f"the instances of a cluster share the networks of their machines; {remedy}"
-        raise refusal("enableNetworkIsolation", True, why)
-    cut = bool(job.values.get("sagemaker_mpi_enabled")) and bool(job.texts.get("mp_parameters"))
-    if job.request.get("EnableInterContainerTrafficEncryption") and job.instances > 1 and not cut:
-        why = (
-            "between the machines of a cluster only what model parallelism sends is encrypted (and Horovod in it);"
-            f" MPI, TensorFlow's own strategies and other scripts send theirs in the clear; {remedy}"
-        )
-        raise refusal("enableInterContainerTrafficEncryption", True, why)
-
-
 def _check_capacity(job: _Job) -> None:
-    """Refuse a job that this machine could never start. A job that only has to wait for others is accepted.
-
-    The memory and the processors of an instance type are limits and no reservations, so no job is too large for them.
-    """
-    capacity, count = job.capabilities.capacity, job.instances
-    if capacity is None:
-        return
-    most = capacity.instances
-    if count > max(1, most):
-        raise ResourceLimitExceeded(
-            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {most} instances can run at the same time"
-            f" here, so the job would never start. Ask for at most {most}, or raise the setting max_instances"
-        )
-    if not capacity.gpus:
-        return  # all instances run without one
-    try:
-        plan_gpus(
-            job.request, present=capacity.gpus, shared=capacity.shares_gpus, frameworks=job.capabilities.frameworks
-        )
-    except GpusMissing as error:
-        raise ResourceLimitExceeded(
-            f"Value {count} at 'resourceConfig.instanceCount' is not allowed: {error}"
-        ) from error
+    check_capacity(job.request, capabilities=job.capabilities, instances=job.instances)
 
 
 def _dotted(version: tuple[int, int]) -> str:
@@ -406,7 +368,6 @@ _CHECKS: tuple[Callable[[_Job], None], ...] = (
     _check_metrics,
     _check_synced,
     _check_network,
-    _check_cluster,
     _check_capacity,
     _check_targets,
 )

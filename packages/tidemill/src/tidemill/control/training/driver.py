@@ -1,4 +1,4 @@
-"""Drive each training job from its creation to its end, with one task per job.
+"""Drive each training or processing job from its creation to its end, with one task per job.
 
 A task repeats three steps: observe the instances, decide what to do next, commit the result. All state is in the store
 and in the files of the instances, never in the task: after kill -9 the next service starts a task for each job that has
@@ -9,23 +9,25 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
-from tidemill.control.jobs import TRAINING, Jobs
+from tidemill.control.gpus import GpusMissing, plan_gpus
+from tidemill.control.jobs import Jobs, S
 from tidemill.control.plan import DataMissing
 from tidemill.control.slots import Slots
 from tidemill.control.training.final_metrics import FoundMetrics
 from tidemill.control.training.gang import Gang
-from tidemill.control.training.gpus import GpusMissing, plan_gpus
-from tidemill.control.training.plan import TrainingPlanner, instances_of
+from tidemill.control.training.plan import instances_of
 from tidemill.control.training.publish import ArtifactLost, Publisher
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.frameworks import Frameworks
 from tidemill.core.instances import InstanceRef
 from tidemill.core.retries import (
     attempts_allowed,
@@ -36,10 +38,11 @@ from tidemill.core.retries import (
 from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
+from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
-from tidemill.store.records.base import RecordStore, Transaction
+from tidemill.store.records.base import Transaction
 
-__all__ = ["TrainingDriver"]
+__all__ = ["JobPlanner", "TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
@@ -54,21 +57,34 @@ _NO_CAPACITY = (
 )
 
 _OUTCOMES: Mapping[InstanceOutcome, tuple[SecondaryStatus, str]] = {
-    InstanceOutcome.COMPLETED: (SecondaryStatus.COMPLETED, "Training job completed"),
-    InstanceOutcome.FAILED: (SecondaryStatus.FAILED, "Training job failed"),
-    InstanceOutcome.STOPPED: (SecondaryStatus.STOPPED, "Training job stopped"),
+    InstanceOutcome.COMPLETED: (SecondaryStatus.COMPLETED, "completed"),
+    InstanceOutcome.FAILED: (SecondaryStatus.FAILED, "failed"),
+    InstanceOutcome.STOPPED: (SecondaryStatus.STOPPED, "stopped"),
     InstanceOutcome.MAX_RUNTIME: (
         SecondaryStatus.MAX_RUNTIME_EXCEEDED,
-        "Training job reached MaxRuntimeInSeconds and was stopped",
+        "reached MaxRuntimeInSeconds and was stopped",
     ),
 }
 
+_Planned = TypeVar("_Planned", bound=TrainingJob, contravariant=True)
 
-class TrainingDriver(JobDriver[TrainingJob]):
-    """Runs the accepted training jobs.
+
+class JobPlanner(Protocol[_Planned]):
+    """Creates the specs of a job's instances. See `tidemill.control.training.plan.TrainingPlanner`."""
+
+    @property
+    def frameworks(self) -> Frameworks: ...
+
+    def plan(
+        self, job: _Planned, *, variables: Mapping[str, str]
+    ) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]: ...
+
+
+class TrainingDriver(JobDriver[S]):
+    """Runs the accepted jobs of one kind, training or processing jobs.
 
     Args:
-        records: Stores the jobs.
+        jobs: The stored jobs.
         executor: Runs their instances.
         planner: Creates the specs of instances.
         publisher: Stores the artifacts of ended jobs in S3.
@@ -81,10 +97,10 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
     def __init__(
         self,
-        records: RecordStore,
+        jobs: Jobs[S],
         executor: Executor,
         *,
-        planner: TrainingPlanner,
+        planner: JobPlanner[S],
         publisher: Publisher,
         credentials: Credentials,
         denials: Denials,
@@ -92,7 +108,8 @@ class TrainingDriver(JobDriver[TrainingJob]):
         service_variables: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        super().__init__(Jobs(records, TRAINING))
+        super().__init__(jobs)
+        self._title = jobs.kind.title
         self._executor = executor
         self._planner = planner
         self._publisher = publisher
@@ -103,7 +120,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         self._clock = clock
         self._launching = asyncio.Semaphore(_LAUNCHES_AT_ONCE)
 
-    def _runs(self, job: TrainingJob) -> bool:
+    def _runs(self, job: S) -> bool:
         return any(self._launched(ref) for ref in instances_of(job))
 
     async def _drive(self, name: str) -> None:
@@ -121,7 +138,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             if present is not None and present.job_id == job.job_id:  # not deleted, and the name used again
                 await self._end(present, InstanceOutcome.FAILED, failure=reason)
 
-    async def _run(self, job: TrainingJob) -> None:
+    async def _run(self, job: S) -> None:
         if job.status.terminal:
             return
         refs = instances_of(job)
@@ -145,7 +162,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         finally:
             self._slots.release(len(refs), gpus=gpus)
 
-    def _gpus_of(self, job: TrainingJob) -> int:
+    def _gpus_of(self, job: S) -> int:
         """Return how many GPUs the job occupies.
 
         Raises:
@@ -155,10 +172,10 @@ class TrainingDriver(JobDriver[TrainingJob]):
         if capacity.shares_gpus:
             return 0
         with contextlib.suppress(ValueError):  # an unsupported Python version; the planner reports it
-            return plan_gpus(job.request, present=capacity.gpus, frameworks=self._planner.frameworks).total
+            return plan_gpus(job.run_request, present=capacity.gpus, frameworks=self._planner.frameworks).total
         return 0
 
-    def _no_capacity(self, job: TrainingJob) -> str:
+    def _no_capacity(self, job: S) -> str:
         """Return the FailureReason of a job with too many instances: SageMaker's text, and the local capacity."""
         capacity = self._executor.capacity().instances
         return (
@@ -166,7 +183,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             f" Ask for at most {capacity}, or raise the setting max_instances"
         )
 
-    async def _admit(self, job: TrainingJob, count: int, gpus: int) -> bool:
+    async def _admit(self, job: S, count: int, gpus: int) -> bool:
         """Take slots for ``count`` instances with ``gpus`` GPUs in all; wait until they are free.
 
         Return False, and take no slots, if the job is stopped meanwhile.
@@ -178,11 +195,11 @@ class TrainingDriver(JobDriver[TrainingJob]):
         # Join the queue before the first await, so that no younger job gets ahead.
         place = asyncio.create_task(self._slots.take(count, gpus=gpus))
         try:
-            await self._enter(job, SecondaryStatus.PENDING, "Waiting for other training jobs to end")
+            await self._enter(job, SecondaryStatus.PENDING, "Waiting for other jobs to end")
             faults.point("control.queued")
             admitted = await self._granted(job.name, place)
             if admitted:
-                await self._enter(self._job(job.name), SecondaryStatus.STARTING, "Starting the training job")
+                await self._enter(self._job(job.name), SecondaryStatus.STARTING, f"Starting the {self._title}")
         except BaseException:
             await self._give_up(place, count, gpus)
             raise
@@ -207,7 +224,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             place.cancel()
             await asyncio.wait({place})
 
-    async def _attempt(self, job: TrainingJob) -> bool:
+    async def _attempt(self, job: S) -> bool:
         """Launch the current attempt and follow it to its end. Return whether another attempt is due."""
         refs = instances_of(job)
         if job.stop_requested and not any(self._launched(ref) for ref in refs):
@@ -240,7 +257,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             await self._finish(job, ended)
         return False
 
-    async def _restart(self, job: TrainingJob, cause: str) -> bool:
+    async def _restart(self, job: S, cause: str) -> bool:
         """Commit the next attempt, so that a restarted service continues with it. Return False if none is allowed."""
         now_ms = self._clock.now_ms()
         allowed = attempts_allowed(job)
@@ -253,7 +270,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         how = SecondaryStatus.INTERRUPTED if job.is_spot else SecondaryStatus.RESTARTING
         number = f"{job.attempt + 1}" if allowed is None else f"{job.attempt + 1} of {allowed}"
 
-        def again(now: TrainingJob) -> TrainingJob:
+        def again(now: S) -> S:
             if now.stop_requested or now.attempt != job.attempt or not now.may_enter(how):
                 return now
             left = now.enter(how, at_ms=now_ms, message=f"Attempt {job.attempt} has ended: {cause}")
@@ -271,26 +288,26 @@ class TrainingDriver(JobDriver[TrainingJob]):
             await self._queue.wait(job.name, timeout_s=pause_s)
         return True
 
-    async def _launch_when_free(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> bool:
+    async def _launch_when_free(self, job: S, refs: Sequence[InstanceRef]) -> bool:
         """Launch the instances; wait while all suitable machines are busy. Return False if the job was stopped."""
         while True:
             try:
-                with delayed_by_full_disk(f"training job {job.name}"):
+                with delayed_by_full_disk(f"{self._title} {job.name}"):
                     await self._launch(job, refs)
                 break
             except MachinesBusy as busy:
                 _log.info("job.waits_for_machines", name=job.name, reason=str(busy))
             if job.secondary_status is not SecondaryStatus.PENDING:
-                await self._enter(job, SecondaryStatus.PENDING, "Waiting for machines that run other training jobs")
+                await self._enter(job, SecondaryStatus.PENDING, "Waiting for machines that run other jobs")
             await self._queue.wait(job.name, timeout_s=_BUSY_S)
             job = self._job(job.name)
             if job.stop_requested:
                 return False
         if job.secondary_status is SecondaryStatus.PENDING:
-            await self._enter(job, SecondaryStatus.STARTING, "Starting the training job")
+            await self._enter(job, SecondaryStatus.STARTING, f"Starting the {self._title}")
         return True
 
-    async def _launch(self, job: TrainingJob, refs: Sequence[InstanceRef]) -> None:
+    async def _launch(self, job: S, refs: Sequence[InstanceRef]) -> None:
         if all(self._launched(ref) for ref in refs):
             for ref in refs:
                 await asyncio.to_thread(self._executor.relaunch, ref)
@@ -350,7 +367,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             faults.point("control.stop_told")
         return bool(due)
 
-    async def _note_phases(self, job: TrainingJob, phases: Sequence[Phase]) -> TrainingJob:
+    async def _note_phases(self, job: S, phases: Sequence[Phase]) -> S:
         """Add the transitions that follow from the instances' reports."""
         advanced = job
         for phase in phases:
@@ -365,7 +382,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
             faults.point(f"control.phase.{transition.status}")
         return job
 
-    async def _finish(self, job: TrainingJob, ended: InstanceExit) -> None:
+    async def _finish(self, job: S, ended: InstanceExit) -> None:
         outcome, failure, artifacts = ended.outcome, ended.failure, ""
         faults.point("control.publish.before")
         try:
@@ -390,7 +407,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
 
     async def _end(
         self,
-        job: TrainingJob,
+        job: S,
         outcome: InstanceOutcome,
         *,
         failure: str = "",
@@ -401,15 +418,16 @@ class TrainingDriver(JobDriver[TrainingJob]):
         if outcome is not InstanceOutcome.STOPPED and job.stop_requested and outcome is not InstanceOutcome.MAX_RUNTIME:
             # A script that exits while it is being stopped counts as stopped.
             outcome = InstanceOutcome.STOPPED
-        secondary, message = _OUTCOMES[outcome]
+        secondary, what = _OUTCOMES[outcome]
         at_ms = self._clock.now_ms()
         denied = self._denials.of(job.job_id)
         wait_left_s = wait_time_left_s(job, at_ms)
         if outcome is InstanceOutcome.MAX_RUNTIME and wait_left_s is not None and wait_left_s <= 0:
             secondary = SecondaryStatus.MAX_WAIT_TIME_EXCEEDED
-            message = "Training job reached MaxWaitTimeInSeconds and was stopped"
+            what = "reached MaxWaitTimeInSeconds and was stopped"
+        message = f"{self._title.capitalize()} {what}"
 
-        def end(now: TrainingJob) -> TrainingJob:
+        def end(now: S) -> S:
             if now.status.terminal:
                 return now
             ended = now.enter(secondary, at_ms=at_ms, message="; ".join((message, *notes)))
@@ -428,7 +446,7 @@ class TrainingDriver(JobDriver[TrainingJob]):
         await asyncio.to_thread(self._publisher.clean_up, job)
         faults.point("control.cleaned")
 
-    async def _enter(self, job: TrainingJob, status: SecondaryStatus, message: str) -> TrainingJob:
+    async def _enter(self, job: S, status: SecondaryStatus, message: str) -> S:
         at_ms = self._clock.now_ms()
         return await self._update(
             job.name, lambda now: now.enter(status, at_ms=at_ms, message=message) if now.may_enter(status) else now
@@ -453,10 +471,10 @@ def _cause_of_restart(job: TrainingJob, gang: Gang) -> str:
 
 
 def _asks_for_metrics(job: TrainingJob) -> bool:
-    return bool(job.request["AlgorithmSpecification"].get("MetricDefinitions"))
+    return bool(job.run_request["AlgorithmSpecification"].get("MetricDefinitions"))
 
 
-def _replay(now: TrainingJob, reached: Sequence[Transition]) -> TrainingJob:
+def _replay(now: S, reached: Sequence[Transition]) -> S:
     """Return the stored job with further transitions, except those that its current state no longer allows."""
     for transition in reached:
         newer = not now.transitions or transition.started_ms >= now.transitions[-1].started_ms

@@ -1,4 +1,7 @@
-"""Training jobs: create, look up, list, update, stop, delete. `tidemill.control.training.driver` runs them."""
+"""Jobs that run a script: create, look up, list, stop, delete. `tidemill.control.training.driver` runs them.
+
+`ScriptJobs` is what training and processing jobs share; `Training` are the training jobs.
+"""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -6,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import Capabilities
-from tidemill.control.jobs import TRAINING, Jobs
-from tidemill.control.resources import TRAINING_JOB
+from tidemill.control.jobs import TRAINING, JobKind, Jobs, S
 from tidemill.control.tags import check_tags, delete_tags
 from tidemill.control.training.admission import admit
 from tidemill.core import faults
@@ -18,15 +20,16 @@ from tidemill.errors import ResourceInUse, ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["Training"]
+__all__ = ["ScriptJobs", "Training"]
 
 
-class Training(Jobs[TrainingJob]):
-    """The training jobs of the account.
+class ScriptJobs(Jobs[S]):
+    """The jobs of one kind that run a script.
 
     Args:
         records: Stores the jobs.
         objects: Used to check that the buckets of a job's outputs exist.
+        kind: Their kind.
         region: Region in ARNs.
         clock: Provides the current time.
         wake: Called with the name of a new or changed job.
@@ -38,17 +41,109 @@ class Training(Jobs[TrainingJob]):
         records: RecordStore,
         objects: ObjectStore,
         *,
+        kind: JobKind[S],
         region: str,
         clock: Clock,
         wake: Callable[[str], None],
         capabilities: Capabilities | None = None,
     ) -> None:
-        super().__init__(records, TRAINING)
+        super().__init__(records, kind)
         self._objects = objects
         self._region = region
         self._clock = clock
         self._wake = wake
         self._capabilities = capabilities or Capabilities()
+
+    async def stop(self, name: str) -> None:
+        """Ask a job to stop: it is Stopping from now on, and Stopped after its script has ended.
+
+        Raises:
+            ValidationException: There is no such job, or it has ended.
+        """
+        self.refuse_ended(name)
+        at_ms = self._clock.now_ms()
+        await self.update(name, lambda job: _stopping(job, at_ms, title=self.kind.title))
+        faults.point("control.stopping")
+        self._wake(name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a job that has ended or whose record is damaged, and its tags. Its logs and its objects stay.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+            ResourceInUse: It has not ended.
+        """
+
+        def delete(transaction: Transaction) -> None:
+            record = transaction.delete(self.kind.kind, name)
+            if record is None:
+                raise self._not_found(name)
+            job = None if record.is_damaged else self.kind.read(record.document)
+            if job is not None and not job.status.terminal:
+                raise ResourceInUse(
+                    f"The {self.kind.title} {name!r} cannot be deleted: it is in status {job.status}; only a job that"
+                    " has ended can be deleted. Stop it first, and wait for its end"
+                )
+            delete_tags(transaction, job.arn if job else self._arn(name))
+
+        await self._records.change(delete)
+
+    async def _accept(
+        self,
+        make: type[S],
+        name: str,
+        request: Mapping[str, Any],
+        *,
+        resources: Mapping[str, Any],
+        tags: dict[str, str],
+    ) -> S:
+        """Store a checked request as a job in its first state, and wake its driver.
+
+        Args:
+            make: Class of the job.
+            name: Name of the job.
+            request: The members of its request, without tags.
+            resources: Its instances, by the member names of ResourceConfig.
+            tags: Values by key, checked.
+        """
+        now_ms = self._clock.now_ms()
+        hosts = [host for group in instance_groups(resources) for host in group.hosts]
+        new = make(
+            name=name,
+            arn=self._arn(name),
+            job_id=secrets.token_hex(16),
+            request=dict(request),
+            created_ms=now_ms,
+            log_streams=tuple(f"{name}/{host}-{now_ms // 1000}" for host in hosts),
+        ).enter(SecondaryStatus.STARTING, at_ms=now_ms, message=f"Starting the {self.kind.title}")
+        job = await self.insert(lambda _: new, tags=tags)
+        faults.point("control.created")
+        self._wake(job.name)
+        return job
+
+    def _arn(self, name: str) -> str:
+        return sagemaker_arn(self.kind.kind, name, region=self._region)
+
+    def _not_found(self, name: str) -> ResourceNotFound:
+        return ResourceNotFound(self.kind.missing.format(name=name))
+
+
+class Training(ScriptJobs[TrainingJob]):
+    """The training jobs of the account. Arguments are those of `ScriptJobs`, without the kind."""
+
+    def __init__(
+        self,
+        records: RecordStore,
+        objects: ObjectStore,
+        *,
+        region: str,
+        clock: Clock,
+        wake: Callable[[str], None],
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        super().__init__(
+            records, objects, kind=TRAINING, region=region, clock=clock, wake=wake, capabilities=capabilities
+        )
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -64,23 +159,13 @@ class Training(Jobs[TrainingJob]):
         """
         checked_tags = check_tags(tags)
         await admit(request, capabilities=self._capabilities, objects=self._objects)
-        new = self._new_job(request)
-        job = await self.insert(lambda _: new, tags=checked_tags)
-        faults.point("control.created")
-        self._wake(job.name)
-        return job
-
-    async def stop(self, name: str) -> None:
-        """Ask a job to stop: it is Stopping from now on, and Stopped after its script has ended.
-
-        Raises:
-            ValidationException: There is no such job, or it has ended.
-        """
-        self.refuse_ended(name)
-        at_ms = self._clock.now_ms()
-        await self.update(name, lambda job: _stopping(job, at_ms))
-        faults.point("control.stopping")
-        self._wake(name)
+        return await self._accept(
+            TrainingJob,
+            request["TrainingJobName"],
+            request,
+            resources=request["ResourceConfig"],
+            tags=checked_tags,
+        )
 
     async def update_recorded(self, request: Mapping[str, Any]) -> TrainingJob:
         """Change what is recorded of a job: its profiler's configuration and rules, and the length of its warm pool.
@@ -96,28 +181,6 @@ class Training(Jobs[TrainingJob]):
         if self.find(name) is None:
             raise self._not_found(name)
         return await self.update(name, lambda job: _updated(job, request))
-
-    async def delete(self, name: str) -> None:
-        """Delete a job that has ended or whose record is damaged, and its tags. Its logs and its objects stay.
-
-        Raises:
-            ResourceNotFound: There is no such job.
-            ResourceInUse: It has not ended.
-        """
-
-        def delete(transaction: Transaction) -> None:
-            record = transaction.delete(TRAINING_JOB, name)
-            if record is None:
-                raise self._not_found(name)
-            job = None if record.is_damaged else TrainingJob.from_document(record.document)
-            if job is not None and not job.status.terminal:
-                raise ResourceInUse(
-                    f"The training job {name!r} cannot be deleted: it is in status {job.status}; only a job that has"
-                    " ended can be deleted. Stop it first, and wait for its end"
-                )
-            delete_tags(transaction, job.arn if job else sagemaker_arn("training-job", name, region=self._region))
-
-        await self._records.change(delete)
 
     async def interrupt(self, name: str) -> None:
         """Interrupt the instances of a job on spot instances; it starts again from its checkpoints.
@@ -138,23 +201,6 @@ class Training(Jobs[TrainingJob]):
             )
         await self.update(name, _interrupted)
         self._wake(name)
-
-    def _new_job(self, request: Mapping[str, Any]) -> TrainingJob:
-        now_ms = self._clock.now_ms()
-        name = request["TrainingJobName"]
-        hosts = [host for group in instance_groups(request["ResourceConfig"]) for host in group.hosts]
-        job = TrainingJob(
-            name=name,
-            arn=sagemaker_arn("training-job", name, region=self._region),
-            job_id=secrets.token_hex(16),
-            request=dict(request),
-            created_ms=now_ms,
-            log_streams=tuple(f"{name}/{host}-{now_ms // 1000}" for host in hosts),
-        )
-        return job.enter(SecondaryStatus.STARTING, at_ms=now_ms, message="Starting the training job")
-
-    def _not_found(self, name: str) -> ResourceNotFound:
-        return ResourceNotFound(self.kind.missing.format(name=name))
 
 
 def _updated(job: TrainingJob, request: Mapping[str, Any]) -> TrainingJob:
@@ -180,8 +226,8 @@ def _interrupted(job: TrainingJob) -> TrainingJob:
     return replace(job, interrupted_attempt=job.attempt)
 
 
-def _stopping(job: TrainingJob, at_ms: int) -> TrainingJob:
+def _stopping(job: S, at_ms: int, *, title: str) -> S:
     if job.status is not TrainingStatus.IN_PROGRESS:
         return job
-    stopping = job.enter(SecondaryStatus.STOPPING, at_ms=at_ms, message="Stopping the training job")
+    stopping = job.enter(SecondaryStatus.STOPPING, at_ms=at_ms, message=f"Stopping the {title}")
     return replace(stopping, stop_requested=True)

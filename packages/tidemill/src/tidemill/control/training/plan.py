@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from tidemill.control.channels import ChannelListing, ChannelResolver, DataMissing, channel_config
+from tidemill.control.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.plan import key_notices, region_variables, source_of, unoffered_notices
-from tidemill.control.training.gpus import GpuPlan, GpusMissing, plan_gpus
 from tidemill.control.training.observers import observer_files, observer_notices
 from tidemill.control.training.synced import restored_checkpoints, synced_directories
 from tidemill.core.frameworks import Frameworks
@@ -26,7 +26,7 @@ from tidemill.store.objects.store import ObjectStore
 
 __all__ = ["TRAINING_LOG_GROUP", "TrainingPlanner", "instances_of"]
 
-TRAINING_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+TRAINING_LOG_GROUP = TrainingJob.log_group
 _DEFAULT_RUNTIME_S = 86400
 _MIRRORED = "sagemaker_multi_worker_mirrored_strategy_enabled"
 _COMPILER = "sagemaker_training_compiler_enabled"
@@ -85,7 +85,7 @@ class TrainingPlanner:
         Raises:
             DataMissing: Code or data does not exist, or the request cannot run with this version or its GPUs.
         """
-        request = job.request
+        request = job.run_request
         gpus = self._plan_gpus(request)
         mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
         groups = instance_groups(request["ResourceConfig"])
@@ -107,7 +107,7 @@ class TrainingPlanner:
         specs = []
         for ref, host, stream in zip(instances_of(job), job.hosts, job.log_streams, strict=True):
             limits = self._limits.of(types[host], volume_gib=volume_gib)
-            of_keys = key_notices("CreateTrainingJob", request) if ref.instance_index == 0 else ()
+            of_keys = key_notices(job.create_operation, job.request) if ref.instance_index == 0 else ()
             spec = replace(
                 shared,
                 ref=ref,
@@ -117,7 +117,7 @@ class TrainingPlanner:
                 # GPU drivers do not survive a fork, and the limits do not cover a forked script: the script is no
                 # descendant of the process to which they apply.
                 warm=self._warm and not gpus.counts[host] and not limits,
-                log=StreamName(TRAINING_LOG_GROUP, stream),
+                log=StreamName(job.log_group, stream),
                 config=_config_files(job, groups, host=host),
                 channels=tuple(
                     _share(channel, source, hosts.index(host), len(hosts))
@@ -146,7 +146,7 @@ class TrainingPlanner:
         self, job: TrainingJob, groups: Sequence[HostGroup], gpus: GpuPlan, variables: Mapping[str, str]
     ) -> InstanceSpec:
         """Return the spec of ``algo-1`` with everything that is the same for all instances."""
-        request = job.request
+        request = job.run_request
         try:
             selection = self.frameworks.of_training(request, gpus=gpus.total)
         except ValueError as error:  # an earlier version of tidemill admitted it unchecked
@@ -159,7 +159,7 @@ class TrainingPlanner:
             hosts=job.hosts,
             framework_version=selection.framework.version,
             python=selection.python,
-            log=StreamName(TRAINING_LOG_GROUP, job.log_streams[0]),
+            log=StreamName(job.log_group, job.log_streams[0]),
             notices=(
                 *selection.notices,
                 *unoffered_notices(*(group.instance_type for group in groups)),
@@ -182,7 +182,7 @@ class TrainingPlanner:
             closed=bool(request.get("EnableNetworkIsolation")),
             encrypted=bool(request.get("EnableInterContainerTrafficEncryption")),
             serves_network=bool(decode({_MIRRORED: values.get(_MIRRORED, "")})[_MIRRORED]),
-            artifacts_uri=str(S3Uri.parse(request["OutputDataConfig"]["S3OutputPath"]) / job.name / "output"),
+            artifacts_uri=_artifacts_uri(request),
             compiler_cache=_compiler_cache(request),
         )
 
@@ -230,7 +230,7 @@ def _remotes_of(channel: ChannelSpec) -> set[str]:
 
 
 def _config_files(job: TrainingJob, groups: Sequence[HostGroup], *, host: str) -> dict[str, Any]:
-    request = job.request
+    request = job.run_request
     mode = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     (own,) = (group for group in groups if host in group.hosts)
     return {
@@ -257,6 +257,13 @@ def _config_files(job: TrainingJob, groups: Sequence[HostGroup], *, host: str) -
         "trainingjobconfig": request,
         "metric-definition-regex": request["AlgorithmSpecification"].get("MetricDefinitions", []),
     }
+
+
+def _artifacts_uri(request: Mapping[str, Any]) -> str:
+    """Return the prefix of the archives of a job; "" for a job that has none."""
+    if "OutputDataConfig" not in request:
+        return ""
+    return str(S3Uri.parse(request["OutputDataConfig"]["S3OutputPath"]) / request["TrainingJobName"] / "output")
 
 
 def _entrypoint(algorithm: Mapping[str, Any]) -> tuple[str, ...]:

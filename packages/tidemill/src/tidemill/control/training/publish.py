@@ -6,8 +6,7 @@ from pathlib import Path
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.training.final_metrics import FoundMetrics, find_metrics, latest
-from tidemill.control.training.plan import TRAINING_LOG_GROUP, instances_of
-from tidemill.core.job_scope import JobScope
+from tidemill.control.training.plan import instances_of
 from tidemill.core.names import S3Uri
 from tidemill.core.segments import SegmentWriter, create_stream, stream_directory
 from tidemill.core.training import TrainingJob
@@ -50,15 +49,14 @@ class Publisher:
             ended: Result of the job's instance ``algo-1``, with its archives.
 
         Returns:
-            S3 URI of model.tar.gz, or the empty string without a model.
+            S3 URI of model.tar.gz, or the empty string without a model. A processing job has no archives.
 
         Raises:
             ArtifactLost: The bucket or the archive does not exist any more.
         """
-        output = S3Uri.parse(job.request["OutputDataConfig"]["S3OutputPath"])
         published = {}
         for name, artifact in ended.artifacts.items():
-            uri = output / job.name / "output" / f"{name}.tar.gz"
+            uri = S3Uri.parse(job.request["OutputDataConfig"]["S3OutputPath"]) / job.name / "output" / f"{name}.tar.gz"
             await self._publish_one(job, uri, name, artifact)
             published[name] = str(uri)
         return published.get("model", "")
@@ -71,7 +69,7 @@ class Publisher:
             lines: Without LF.
         """
         if lines:
-            with SegmentWriter(create_stream(self._logs, TRAINING_LOG_GROUP, job.log_streams[0])) as writer:
+            with SegmentWriter(create_stream(self._logs, job.log_group, job.log_streams[0])) as writer:
                 writer.write_many(line.encode(errors="replace") for line in lines)
 
     async def final_metrics(self, job: TrainingJob) -> FoundMetrics:
@@ -84,7 +82,7 @@ class Publisher:
             Metrics of all instances, merged.
         """
         definitions = job.request["AlgorithmSpecification"].get("MetricDefinitions", ())
-        directories = [stream_directory(self._logs, TRAINING_LOG_GROUP, stream) for stream in job.log_streams]
+        directories = [stream_directory(self._logs, job.log_group, stream) for stream in job.log_streams]
         return latest([await find_metrics(directory, definitions) for directory in directories])
 
     async def _publish_one(self, job: TrainingJob, uri: S3Uri, name: str, artifact: Artifact) -> None:
@@ -104,7 +102,7 @@ class Publisher:
             md5=artifact.md5,
             size_bytes=artifact.size_bytes,
             headers=self._rules.members_of(uri.bucket, job.request["OutputDataConfig"].get("KmsKeyId")),
-            publisher=JobScope.of_request(job.request).publisher,
+            publisher=job.scope.publisher,
         )
 
     def clean_up(self, job: TrainingJob) -> None:

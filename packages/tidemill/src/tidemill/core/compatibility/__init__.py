@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from tidemill.core.compatibility import hosting, identity, keys, metrics, objects, registry, training, transform
+from tidemill.core.compatibility import (
+    hosting,
+    identity,
+    keys,
+    metrics,
+    objects,
+    processing,
+    registry,
+    training,
+    transform,
+)
 from tidemill.core.compatibility.hyperparameters import (
     HYPERPARAMETERS,
     LEGACY_MODE,
@@ -45,6 +55,7 @@ __all__ = [
 OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
     "sagemaker": {
         **training.OPERATIONS,
+        **processing.OPERATIONS,
         **transform.OPERATIONS,
         **hosting.OPERATIONS,
         **registry.OPERATIONS,

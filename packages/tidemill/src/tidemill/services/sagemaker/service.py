@@ -5,12 +5,14 @@ from typing import Any
 
 from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.hosting import HostingHandlers
+from tidemill.services.sagemaker.processing import ProcessingHandlers
 from tidemill.services.sagemaker.registry import RegistryHandlers
 from tidemill.services.sagemaker.tags import TagHandlers
 from tidemill.services.sagemaker.training import TrainingHandlers
@@ -25,6 +27,7 @@ class SageMakerService:
 
     Args:
         training: The training jobs.
+        processing: The processing jobs.
         hosting: Models, endpoint configurations and endpoints.
         transform: The batch transform jobs.
         registry: Model packages and their groups.
@@ -35,6 +38,7 @@ class SageMakerService:
     def __init__(
         self,
         training: Training,
+        processing: Processing,
         hosting: Hosting,
         transform: TransformJobs,
         registry: Registry,
@@ -43,10 +47,11 @@ class SageMakerService:
     ) -> None:
         handlers: dict[str, Handler] = {
             **TrainingHandlers(training).handlers,
+            **ProcessingHandlers(processing).handlers,
             **HostingHandlers(hosting).handlers,
             **TransformHandlers(transform).handlers,
             **RegistryHandlers(registry).handlers,
-            **TagHandlers(tags, training, hosting, transform, registry).handlers,
+            **TagHandlers(tags, training, processing, hosting, transform, registry).handlers,
         }
         self._handlers = {name: _naming_keys(name, handler, keys) for name, handler in handlers.items()}
 

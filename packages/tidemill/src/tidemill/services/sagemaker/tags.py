@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
+from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
-from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP, TRAINING_JOB, TRANSFORM_JOB
+from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP, PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
@@ -19,11 +20,18 @@ class TagHandlers:
     """List, add and delete the tags of an existing resource."""
 
     def __init__(
-        self, tags: Tags, training: Training, hosting: Hosting, transform: TransformJobs, registry: Registry
+        self,
+        tags: Tags,
+        training: Training,
+        processing: Processing,
+        hosting: Hosting,
+        transform: TransformJobs,
+        registry: Registry,
     ) -> None:
         self._tags = tags
         self._lookups: Mapping[str, Callable[[str], object]] = {
             TRAINING_JOB: training.record,
+            PROCESSING_JOB: processing.record,
             TRANSFORM_JOB: transform.record,
             MODEL_PACKAGE: registry.package,
             MODEL_PACKAGE_GROUP: registry.group,

@@ -1,0 +1,1 @@
+"""Processing jobs: what differs from training jobs, whose driver runs them."""

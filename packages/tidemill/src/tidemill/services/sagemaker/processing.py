@@ -1,0 +1,102 @@
+"""Processing jobs on the wire."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.control.processing.jobs import Processing
+from tidemill.core.processing import ProcessingJob
+from tidemill.core.training import SecondaryStatus
+from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.times import when
+from tidemill.store.records.base import Record, Summary
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["ProcessingHandlers"]
+
+# Members of CreateProcessingJob that DescribeProcessingJob returns unchanged.
+_ECHOED = (
+    "ProcessingInputs",
+    "ProcessingOutputConfig",
+    "ProcessingResources",
+    "StoppingCondition",
+    "AppSpecification",
+    "Environment",
+    "NetworkConfig",
+    "RoleArn",
+    "ExperimentConfig",
+)
+_DEFAULT_RUNTIME_S = 86400
+
+
+class ProcessingHandlers:
+    """Create, describe, list, stop and delete processing jobs."""
+
+    def __init__(self, jobs: Processing) -> None:
+        self._jobs = jobs
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "CreateProcessingJob": self.create,
+            "DeleteProcessingJob": self.delete,
+            "DescribeProcessingJob": self.describe,
+            "ListProcessingJobs": self.list,
+            "StopProcessingJob": self.stop,
+        }
+
+    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        tags = request.pop("Tags", [])
+        return {"ProcessingJobArn": (await self._jobs.create(request, tags=tags)).arn}
+
+    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return _description(self._jobs.record(request["ProcessingJobName"]))
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        jobs, token = await self._jobs.list(query_of(request))
+        reply: dict[str, Any] = {"ProcessingJobSummaries": [_summary(job) for job in jobs]}
+        return reply | ({"NextToken": token} if token else {})
+
+    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._jobs.stop(request["ProcessingJobName"])
+        return {}
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._jobs.delete(request["ProcessingJobName"])
+        return {}
+
+
+def _summary(job: Summary) -> dict[str, Any]:
+    summary = {
+        "ProcessingJobName": job.name,
+        "ProcessingJobArn": arn_of(job),
+        "CreationTime": when(job.created_ms),
+        "LastModifiedTime": when(job.modified_ms),
+        "ProcessingJobStatus": status_of(job),
+    }
+    return summary if job.is_damaged else summary | _end(job.summary)
+
+
+def _description(record: Record) -> dict[str, Any]:
+    job = ProcessingJob.from_document(record.document)
+    started_ms = next((t.started_ms for t in job.transitions if t.status is SecondaryStatus.TRAINING), None)
+    return {
+        "StoppingCondition": {"MaxRuntimeInSeconds": _DEFAULT_RUNTIME_S},
+        **{member: job.request[member] for member in _ECHOED if member in job.request},
+        "ProcessingJobName": job.name,
+        "ProcessingJobArn": job.arn,
+        "ProcessingJobStatus": str(job.status),
+        "CreationTime": when(job.created_ms),
+        "LastModifiedTime": when(record.modified_ms),
+        **({"ProcessingStartTime": when(started_ms)} if started_ms else {}),
+        **_end(job.to_summary()),
+    }
+
+
+def _end(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a job that has ended."""
+    ended_ms, reason, message = summary["ended_ms"], summary["failure_reason"], summary["exit_message"]
+    return {
+        **({"ProcessingEndTime": when(ended_ms)} if ended_ms else {}),
+        **({"FailureReason": reason} if reason else {}),
+        **({"ExitMessage": message} if message else {}),
+    }
