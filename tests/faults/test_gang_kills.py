@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
 from victim import Victim
 
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.sandbox.network import network_failure
-from tidemill.testing import ServiceDied
 
 WaitUntil = Callable[[Callable[[], Any], str], Any]
 ProcessesOf = Callable[[str], list[Any]]
@@ -77,18 +75,13 @@ class Gang:
         known = {path.name for path in (self._victim.state_dir / "jobs").glob("*")}
         request = jobs.request(SCRIPT, ResourceConfig=RESOURCES)
         self.name = request["TrainingJobName"]
-        with contextlib.suppress(BotoCoreError, ClientError):  # the server may die during the request
-            jobs.sagemaker.create_training_job(**request)
-        self._victim.await_death(point)
+        self._victim.die_creating(request, point)
         (self.job_id,) = {path.name for path in (self._victim.state_dir / "jobs").glob("*")} - known
         self._note_namespaces()
 
     def die_again(self, point: str, skipping: int = 0) -> None:
         """Start the next server, which dies at a stage as well."""
-        self._victim.service.kill()
-        with contextlib.suppress(ServiceDied):  # it may die before it answers
-            self._victim.start(point, skipping=skipping)
-        self._victim.await_death(point)
+        self._victim.die_again(point, skipping=skipping)
         self._note_namespaces()
 
     def run_until_one_has_ended(self) -> None:

@@ -1,12 +1,14 @@
 """A service that dies at a fault point."""
 
+import contextlib
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemill.testing import Service
+from tidemill.testing import Service, ServiceDied
 
 __all__ = ["Victim"]
 
@@ -38,6 +40,19 @@ class Victim:
             pytest.fail(f"the server never passed {point}")
         assert self.log.read_text().split()[:2] == [point, "exit"]
         self.log.unlink()
+
+    def die_creating(self, request: dict[str, Any], point: str) -> None:
+        """Create a job under the server that was started, which dies at a point while it creates or launches it."""
+        with contextlib.suppress(BotoCoreError, ClientError):  # the server may die during the request
+            self.jobs.sagemaker.create_training_job(**request)
+        self.await_death(point)
+
+    def die_again(self, point: str, *, skipping: int = 0) -> None:
+        """Start the next server, which dies at a point as well."""
+        self.service.kill()
+        with contextlib.suppress(ServiceDied):  # it may die before it answers
+            self.start(point, skipping=skipping)
+        self.await_death(point)
 
     def revive(self) -> None:
         """Start the service again without a fault point."""

@@ -98,10 +98,14 @@ _servers: dict[frozenset[tuple[str, str]], RankServer] = {}
 def fork_rank(
     variables: Mapping[str, str], environment: Mapping[str, str], requests: int, answers: int, output: int
 ) -> RankProcess:
-    """Start a rank from the server that has this environment."""
-    key = frozenset(environment.items())
+    """Start a rank from the server that has this environment, but for the library's own variables.
+
+    The library reads those in `smp.init`, thus in the rank, whose environment has them: they need no server of their own.
+    """
+    of_server = {name: value for name, value in environment.items() if not name.startswith("SMP_")}
+    key = frozenset(of_server.items())
     if key not in _servers:
-        _servers[key] = RankServer(environment)
+        _servers[key] = RankServer(of_server)
     return _servers[key].fork(variables, requests, answers, output)
 
 

@@ -57,22 +57,36 @@ def test_large_blocks_of_a_rank_are_mapped_and_go_back_when_they_are_freed() -> 
         assert mapped > BLOCKS // 2  # the first blocks fit into memory that the imports freed
 
 
+def test_a_rank_keeps_its_memory_if_the_user_says_so() -> None:
+    assert ranks.run(1, blocks_that_are_mapped, environment={"SMP_RETURN_MEMORY": "0"}) == [0]
+
+
+def blocks_mapped_by_a_process(**variables: str) -> int:
+    """Return `blocks_that_are_mapped` of a new process, since glibc reads these variables as it is loaded."""
+    code = (
+        "from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory\n"
+        "from test_allocator import blocks_that_are_mapped\n"
+        "return_freed_memory()\n"
+        "print(blocks_that_are_mapped())"
+    )
+    path = {"PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | path | variables, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("SMP_RETURN_MEMORY", "0"),
-        ("MALLOC_MMAP_THRESHOLD_", str(30 << 20)),
-        ("GLIBC_TUNABLES", f"glibc.malloc.mmap_threshold={30 << 20}"),
-    ],
+    [("MALLOC_MMAP_THRESHOLD_", str(30 << 20)), ("GLIBC_TUNABLES", f"glibc.malloc.mmap_threshold={30 << 20}")],
 )
 def test_settings_of_the_user_are_kept(name: str, value: str) -> None:
-    assert ranks.run(1, blocks_that_are_mapped, environment={name: value}) == [0]
+    assert blocks_mapped_by_a_process(**{name: value}) == 0
 
 
 def test_a_limit_on_the_number_of_heaps_does_not_disable_the_thresholds() -> None:
-    environment = {"MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
-    (mapped,) = ranks.run(1, blocks_that_are_mapped, environment=environment)
-    assert mapped > BLOCKS // 2
+    variables = {"MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
+    assert blocks_mapped_by_a_process(**variables) > BLOCKS // 2
 
 
 def environment_of_ranks(**variables: str) -> list[str]:

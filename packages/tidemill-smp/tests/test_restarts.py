@@ -157,7 +157,8 @@ def test_a_job_with_a_killed_rank_ends_and_resumes_bit_identically(
     assert_resumed(before, after, tmp_path, whole)
 
 
-@pytest.mark.parametrize("optimizer", ["legacy.Adam", pytest.param("Adam", marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("optimizer", ["legacy.Adam", "Adam"])
 def test_a_job_with_tf_keras_ends_and_resumes_bit_identically(tmp_path: Path, optimizer: str) -> None:
     environment = {"TF_USE_LEGACY_KERAS": "1", "OPTIMIZER": optimizer}
     code, output, _ = train(tmp_path / "whole", **environment)
