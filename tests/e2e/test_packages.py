@@ -17,6 +17,7 @@ from tidemill.testing import Service
 BUCKET = "sagemaker-us-west-2-000000000000"
 _FAILURE = network_failure()
 _NEEDS_NETWORKS = pytest.mark.skipif(_FAILURE is not None, reason=f"no network namespaces here: {_FAILURE}")
+_PART_OF_FULL = [pytest.mark.matrix] if _FAILURE is None else []
 
 
 def _wheel(name: str, version: str, text: str) -> bytes:
@@ -66,7 +67,7 @@ def uv() -> bytes:
 
 @pytest.fixture(
     scope="module",
-    params=["mount", "plain", pytest.param("full", marks=_NEEDS_NETWORKS)],
+    params=["plain", pytest.param("full", marks=_NEEDS_NETWORKS), pytest.param("mount", marks=_PART_OF_FULL)],
 )
 def mode(request: pytest.FixtureRequest, jobs_of: Any, index: str) -> Iterator[Any]:
     """Yield jobs of a service in each isolation mode, whose settings name an index."""

@@ -3,18 +3,12 @@
 import gzip
 import hashlib
 import json
-import os
 import struct
-import subprocess
-import sys
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
 READ = """
@@ -158,101 +152,7 @@ def test_a_job_that_waits_for_an_epoch_without_a_feeder_can_be_stopped(jobs: Any
     assert jobs.wait(name)["TrainingJobStatus"] == "Stopped"
 
 
-# --- PipeModeDataset ----------------------------------------------------------------------------------------------
-
-EXAMPLES = """
-    import gzip, sys
-    import numpy as np
-    import tensorflow as tf
-
-    points = np.random.default_rng(1).normal(size=(600, 4))
-    for part in range(3):
-        path = f"{sys.argv[1]}/part-{part}"
-        with tf.io.TFRecordWriter(path + ".gz", "GZIP") as writer:
-            for point in points[part::3]:
-                feature = {
-                    "point": tf.train.Feature(bytes_list=tf.train.BytesList(value=[point.tobytes()])),
-                    "side": tf.train.Feature(int64_list=tf.train.Int64List(value=[int(point.sum() > 0)])),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
-                writer.write(example.SerializeToString())
-"""
-
-TRAIN = """
-    import os
-
-    import keras
-    import tensorflow as tf
-    from sagemaker_tensorflow import PipeModeDataset
-
-    FEATURES = {
-        "point": tf.io.FixedLenFeature([], tf.string),
-        "side": tf.io.FixedLenFeature([], tf.int64),
-    }
-
-    def decode(serialized):
-        example = tf.io.parse_single_example(serialized, FEATURES)
-        return {"point": tf.ensure_shape(tf.io.decode_raw(example["point"], tf.float64), [4])}, example["side"]
-
-    class Counter(keras.callbacks.Callback):
-        seen = 0
-
-        def on_train_batch_end(self, batch, logs=None):
-            Counter.seen += 1
-
-    rounds = int(os.environ["SM_HP_ROUNDS"])
-    stream = PipeModeDataset(channel="training", record_format="TFRecord")
-    stream = stream.repeat(rounds).prefetch(10)
-    stream = stream.map(decode, num_parallel_calls=10).batch(64)
-    point = keras.Input([4], name="point")
-    model = keras.Model({"point": point}, keras.layers.Dense(1, activation="sigmoid")(point))
-    model.compile(keras.optimizers.SGD(0.5), "binary_crossentropy", metrics=["accuracy"])
-    trained = model.fit(stream, verbose=0, callbacks=[Counter()])
-    print("STEPS", Counter.seen, "GOOD" if trained.history["accuracy"][-1] > 0.8 else trained.history, flush=True)
-    model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
-"""
-
-
-@pytest.fixture(scope="module")
-def examples(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write 600 examples to three packed files."""
-    directory = tmp_path_factory.mktemp("examples")
-    command = [root / ".venvs/tf-2.21/bin/python", "-c", textwrap.dedent(EXAMPLES), directory]
-    subprocess.run(command, check=True, capture_output=True)
-    return directory
-
-
-def test_the_estimator_trains_keras_on_a_packed_channel(
-    tidemill_service: Service, examples: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
-    (tmp_path / "home").mkdir()
-    client = """
-    import sys
-    from tidemill.sdk import Session, TensorFlow, TrainingInput
-
-    uri = Session().upload_data(sys.argv[1], key_prefix="pipe-examples")
-    estimator = TensorFlow(entry_point="train.py", role="SageMakerRole", instance_count=1, instance_type="local",
-                           framework_version="2.21", py_version="py311", input_mode="Pipe",
-                           hyperparameters={"rounds": 20})
-    estimator.fit({"training": TrainingInput(uri, compression="Gzip")})
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(client), examples],
-        cwd=tmp_path,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path / "home"),
-            "TIDEMILL_STATE_DIR": str(tidemill_service.state_dir),
-            "TIDEMILL_ENVIRONMENTS_DIR": os.environ["TIDEMILL_ENVIRONMENTS_DIR"],
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    # 20 epochs of 600 records in one continuous stream, in batches of 64.
-    assert "STEPS 188 GOOD" in done.stdout
+# --- PipeModeDataset, which `test_examples` also trains with ---------------------------------------------------------
 
 
 def test_a_job_reads_two_channels_side_by_side_and_copies_a_third(jobs: Any, put: Any) -> None:
@@ -284,39 +184,3 @@ def test_a_job_reads_two_channels_side_by_side_and_copies_a_third(jobs: Any, put
     assert [sorted(second[:5]), sorted(second[5:])] == [[f"b{n}" for n in range(5)]] * 2
     assert second[:5] != second[5:]
     assert str([f"{n}" for n in range(5)]) in "".join(line for line in log if line.startswith("FILES"))
-
-
-def test_a_dataset_raises_where_the_data_of_its_channel_ends_early(jobs: Any, put: Any, examples: Path) -> None:
-    whole = (examples / "part-0.gz").read_bytes()
-    uri = put({"a.gz": whole, "b.gz": whole[:-100]})
-    script = """
-    from sagemaker_tensorflow import PipeModeDataset
-
-    for record in PipeModeDataset("train", "TFRecord"):
-        pass
-    """
-    job = jobs.run(textwrap.dedent(script), InputDataConfig=[pipe("train", uri, CompressionType="Gzip")])
-    assert job["TrainingJobStatus"] == "Failed"
-    assert "InternalError" in job["FailureReason"]
-    assert f"{uri}b.gz is truncated" in job["FailureReason"], job["FailureReason"]
-
-
-@pytest.mark.parametrize("isolation", ["auto", "plain"])
-def test_a_warm_script_reads_a_stream_in_every_isolation(isolation: str, jobs_of: Any) -> None:
-    script = """
-    import os, sys
-    warm = "tensorflow" in sys.modules
-    from sagemaker_tensorflow import PipeModeDataset
-
-    base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
-    stream = PipeModeDataset("train", "TextLine", state_dir=f"{base}/pipe_state", pipe_dir=f"{base}/input/data",
-                             config_dir=f"{base}/input/config")
-    print("READ", warm, *(b" ".join(list(stream.as_numpy_iterator())).decode() for _ in range(2)), flush=True)
-    """
-    with Service(settings={"warm": True, "isolation": isolation}) as service:
-        jobs = jobs_of(service)
-        jobs.wait_until(lambda: list((service.state_dir / "warm").glob("*.sock")), "a warm process")
-        jobs.s3.put_object(Bucket=BUCKET, Key="warm/a", Body=b"one\ntwo\nthree")
-        job = jobs.run(textwrap.dedent(script), InputDataConfig=[pipe("train", f"s3://{BUCKET}/warm/a")])
-        assert job["TrainingJobStatus"] == "Completed", job
-        assert "READ True one two three one two three" in jobs.log(job["TrainingJobName"])

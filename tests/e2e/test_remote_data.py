@@ -109,8 +109,14 @@ def test_tensorflow_reads_remote_files_on_demand(far: Far) -> None:
 
 
 def test_a_job_reads_on_while_the_service_is_dead(far: Far) -> None:
-    far.put("outlive/a", record_io(*range(100)))
-    script = COUNT + "    for epoch in range(200):\n        print('SUM', epoch, sum(numbers()), flush=True)\n"
+    far.put("outlive/a", b" ".join(b"%d" % number for number in range(100)))
+    script = """
+    import os
+
+    for epoch in range(200):
+        with open(f"{os.environ['SM_CHANNEL_TRAIN']}_{epoch}") as fifo:
+            print("SUM", epoch, sum(map(int, fifo.read().split())), flush=True)
+    """
     name = far.jobs.create(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/outlive/")])
     far.jobs.wait_for_line(name, "SUM 0 4950")
     far.jobs.service.kill()

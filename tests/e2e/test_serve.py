@@ -157,7 +157,7 @@ def test_a_request_under_way_at_ctrl_c_is_answered_by_the_archives_own_code(
     assert sum("handler.loaded" in line for line in serving.lines) == 1, "the variable reached the server"
 
 
-@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+@pytest.mark.parametrize("name", ["model.keras", pytest.param("model.h5", marks=pytest.mark.matrix)])
 def test_a_keras_file_is_exported_and_served(serve: Callable[..., Serving], models: Path, name: str) -> None:
     serving = serve(models / name, "--port", "0")
     assert "[3.0]" in serving.ask("[1, 2]")

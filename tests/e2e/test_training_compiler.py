@@ -178,17 +178,22 @@ by_fit = history.history["loss"]
 assert by_fit[-1] < by_fit[0] and sum(losses[-4:]) < sum(losses[:4]), (by_fit, losses)
 """
 
+LISTING = 'import os\nprint("DECISIONS", os.listdir(os.environ["TIDEMILL_COMPILER_CACHE"]))\n'
+
 
 def test_the_next_job_of_the_role_starts_with_the_decision(
     tidemill_service: Service, tidemill_session: boto3.Session, tmp_path: Path
 ) -> None:
     first, _ = train(tidemill_session, tmp_path, role="decisions", debug=False)
     second, _ = train(tidemill_session, tmp_path, role="decisions", debug=False)
-    other, _ = train(tidemill_session, tmp_path, role="another", debug=False)
-    shapes = [report["functions"][0]["shapes"][0] for report in (first, second, other)]
-    assert [shape["from_earlier_job"] for shape in shapes] == [False, True, False]
+    shapes = [report["functions"][0]["shapes"][0] for report in (first, second)]
+    assert [shape["from_earlier_job"] for shape in shapes] == [False, True]
     assert shapes[1]["decision"] == shapes[0]["decision"]
     assert shapes[1]["rounds"] == 0
+    for role, has_decisions in (("decisions", True), ("another", False)):
+        job = fit(tidemill_session, tmp_path, role=role, debug=False, script=LISTING)
+        (listed,) = (line for line in log_of(tidemill_session, job) if line.startswith("DECISIONS"))
+        assert (listed != "DECISIONS []") == has_decisions
 
 
 @pytest.fixture(scope="module")
@@ -264,10 +269,8 @@ def model_files(tidemill_session: boto3.Session, job: str) -> list[str]:
         return [name.removeprefix("./") for name in model.getnames()]
 
 
-def train(
-    tidemill_session: boto3.Session, tmp_path: Path, *, role: str, debug: bool, script: str = SCRIPT
-) -> tuple[dict[str, Any], list[str]]:
-    """Run the script as a job; return its report, with its name as ``job``, and the names of its output."""
+def fit(session: boto3.Session, tmp_path: Path, *, role: str, debug: bool, script: str) -> str:
+    """Run the script as a job with the compiler, and return the job's name."""
     (tmp_path / "train.py").write_text(script)
     estimator = TensorFlow(
         "train.py",
@@ -279,10 +282,17 @@ def train(
         py_version="py311",
         # These trainings are too short to pay their compilation back.
         compiler_config=TrainingCompilerConfig(debug=debug, max_cost=math.inf),
-        sagemaker_session=Session(tidemill_session),
+        sagemaker_session=Session(session),
     )
     estimator.fit(wait=True, logs="None")
-    job = estimator.latest_training_job.name
+    return str(estimator.latest_training_job.name)
+
+
+def train(
+    tidemill_session: boto3.Session, tmp_path: Path, *, role: str, debug: bool, script: str = SCRIPT
+) -> tuple[dict[str, Any], list[str]]:
+    """Run the script as a job; return its report, with its name as ``job``, and the names of its output."""
+    job = fit(tidemill_session, tmp_path, role=role, debug=debug, script=script)
     found = tidemill_session.client("sagemaker").describe_training_job(TrainingJobName=job)
     assert found["TrainingJobStatus"] == "Completed", found.get("FailureReason")
     bucket, _, key = found["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://").partition("/")

@@ -8,6 +8,7 @@ import pytest
 
 from tidemill.testing import Service
 
+BUCKET = "sagemaker-us-west-2-000000000000"
 SCRIPT = """
     import json, os, sys
     warm = "tensorflow" in sys.modules
@@ -57,6 +58,25 @@ def test_a_warm_script_has_the_same_environment_as_a_cold_one(warm_service: Serv
             seen[key] = seen[key].replace(base, "BASE")
         seen["path"] = [entry.replace(base, "BASE") for entry in seen["path"]]
     assert warm == cold
+
+
+def test_a_warm_script_reads_a_stream(warm_service: Service, jobs_of: Any) -> None:
+    script = """
+    import os, sys
+    warm = "tensorflow" in sys.modules
+    from sagemaker_tensorflow import PipeModeDataset
+
+    base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
+    stream = PipeModeDataset("train", "TextLine", state_dir=f"{base}/pipe_state", pipe_dir=f"{base}/input/data",
+                             config_dir=f"{base}/input/config")
+    print("READ", warm, *(b" ".join(list(stream.as_numpy_iterator())).decode() for _ in range(2)), flush=True)
+    """
+    jobs = jobs_of(warm_service)
+    jobs.s3.put_object(Bucket=BUCKET, Key="warm/a", Body=b"one\ntwo\nthree")
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/warm/a"}}
+    job = jobs.run(script, InputDataConfig=[{"ChannelName": "train", "InputMode": "Pipe", "DataSource": source}])
+    assert job["TrainingJobStatus"] == "Completed", job
+    assert "READ True one two three one two three" in jobs.log(job["TrainingJobName"])
 
 
 def test_a_warm_script_that_fails_shows_its_own_traceback(warm_service: Service, jobs_of: Any) -> None:

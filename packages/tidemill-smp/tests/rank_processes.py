@@ -100,7 +100,7 @@ def fork_rank(
 ) -> RankProcess:
     """Start a rank from the server that has this environment, but for the library's own variables.
 
-    The library reads those in `smp.init`, thus in the rank, whose environment has them: they need no server of their own.
+    The library reads those in `smp.init`, thus in the rank, whose environment has them: they need no own server.
     """
     of_server = {name: value for name, value in environment.items() if not name.startswith("SMP_")}
     key = frozenset(of_server.items())
