@@ -37,6 +37,7 @@ from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.transform.jobs import TransformJobs
+from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.control.user_keys import UserKeys
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.hosting import Endpoint, Instance
@@ -132,6 +133,7 @@ class Stage:
         self.processing = Processing(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.registry = Registry(self.records, region=REGION, clock=self.clock)
+        self.tuning = TuningJobs(self.records, self.training, region=REGION, clock=self.clock, wake=self.woken.append)
         self.hosting = Hosting(
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
@@ -164,6 +166,7 @@ class Stage:
                     self.processing,
                     self.hosting,
                     self.transform,
+                    self.tuning,
                     self.registry,
                     Tags(self.records, clock=self.clock),
                     keys,

@@ -4,17 +4,29 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, page_of
+from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
 from tidemill.control.tags import insert_tags
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
-from tidemill.errors import ResourceInUse, ValidationException
+from tidemill.core.tuning import TuningJob
+from tidemill.errors import AwsError, ResourceInUse, ResourceNotFound, ValidationException
 from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
-__all__ = ["PROCESSING", "TRAINING", "TRANSFORM", "J", "JobKind", "Jobs", "S", "job_record", "transform_record"]
+__all__ = [
+    "PROCESSING",
+    "TRAINING",
+    "TRANSFORM",
+    "TUNING",
+    "J",
+    "JobKind",
+    "Jobs",
+    "S",
+    "job_record",
+    "transform_record",
+]
 
-J = TypeVar("J", bound=TrainingJob | TransformJob)
+J = TypeVar("J", bound=TrainingJob | TransformJob | TuningJob)
 S = TypeVar("S", bound=TrainingJob)
 
 _UNFINISHED = ("InProgress", "Stopping")
@@ -32,6 +44,7 @@ class JobKind(Generic[J]):
             message, because clients search for its text.
         read: Returns the job of a record's document.
         write: Returns the record of a job.
+        error: The error for a name without a job, which is a ValidationException for most kinds, as on SageMaker.
     """
 
     kind: str
@@ -39,6 +52,7 @@ class JobKind(Generic[J]):
     missing: str
     read: Callable[[Mapping[str, Any]], J]
     write: Callable[[J], Record]
+    error: type[AwsError] = ValidationException
 
 
 def job_record(job: TrainingJob) -> Record:
@@ -59,7 +73,11 @@ def transform_record(job: TransformJob) -> Record:
     return _record(TRANSFORM_JOB, job)
 
 
-def _record(kind: str, job: TrainingJob | TransformJob) -> Record:
+def _tuning_record(job: TuningJob) -> Record:
+    return _record(TUNING_JOB, job)
+
+
+def _record(kind: str, job: TrainingJob | TransformJob | TuningJob) -> Record:
     return Record(
         kind=kind,
         name=job.name,
@@ -92,6 +110,14 @@ TRANSFORM = JobKind(
     read=TransformJob.from_document,
     write=transform_record,
 )
+TUNING = JobKind(
+    kind=TUNING_JOB,
+    title="hyperparameter tuning job",
+    missing="Requested resource not found: there is no hyperparameter tuning job {name!r}",
+    read=TuningJob.from_document,
+    write=_tuning_record,
+    error=ResourceNotFound,
+)
 
 
 class Jobs(Generic[J]):
@@ -99,7 +125,7 @@ class Jobs(Generic[J]):
 
     Args:
         records: Stores the jobs.
-        kind: `TRAINING`, `PROCESSING` or `TRANSFORM`.
+        kind: `TRAINING`, `PROCESSING`, `TRANSFORM` or `TUNING`.
     """
 
     def __init__(self, records: RecordStore, kind: JobKind[J]) -> None:
@@ -224,5 +250,5 @@ class Jobs(Generic[J]):
                 " that is InProgress can be stopped"
             )
 
-    def _missing(self, name: str) -> ValidationException:
-        return ValidationException(self.kind.missing.format(name=name))
+    def _missing(self, name: str) -> AwsError:
+        return self.kind.error(self.kind.missing.format(name=name))

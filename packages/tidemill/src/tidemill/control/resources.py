@@ -20,6 +20,7 @@ __all__ = [
     "PROCESSING_JOB",
     "TRAINING_JOB",
     "TRANSFORM_JOB",
+    "TUNING_JOB",
     "async_invocation_record",
     "endpoint_record",
     "group_record",
@@ -39,6 +40,7 @@ ENDPOINT_REMOVAL = "endpoint-removal"
 TRAINING_JOB = "training-job"
 PROCESSING_JOB = "processing-job"
 TRANSFORM_JOB = "transform-job"
+TUNING_JOB = "hyper-parameter-tuning-job"
 ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""
 

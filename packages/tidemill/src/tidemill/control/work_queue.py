@@ -129,6 +129,20 @@ class JobDriver(ABC, Generic[J]):
         self._job = jobs.get
         self._update = jobs.update
         self._queue = WorkQueue(jobs.kind.title, self._drive)
+        self._listeners: list[Callable[[J], None]] = []
+
+    def when_ended(self, listener: Callable[[J], None]) -> None:
+        """Call ``listener`` with each job whose end is committed from now on.
+
+        Args:
+            listener: Quick; does not wait.
+        """
+        self._listeners.append(listener)
+
+    def _announce(self, job: J) -> None:
+        """Call the listeners of `when_ended`."""
+        for listener in self._listeners:
+            listener(job)
 
     async def start(self) -> None:
         """Resume every job that has not ended: running jobs first, then the oldest."""

@@ -42,6 +42,8 @@ _SAGEMAKER = (
     *("ListModels", "ListTags", "ListTrainingJobs", "ListTransformJobs", "StopTrainingJob", "StopTransformJob"),
     *("UpdateEndpoint", "UpdateEndpointWeightsAndCapacities", "UpdateModelPackage", "UpdateTrainingJob"),
     *("CreateProcessingJob", "DeleteProcessingJob", "DescribeProcessingJob", "ListProcessingJobs", "StopProcessingJob"),
+    *("CreateHyperParameterTuningJob", "DeleteHyperParameterTuningJob", "DescribeHyperParameterTuningJob"),
+    *("ListHyperParameterTuningJobs", "ListTrainingJobsForHyperParameterTuningJob", "StopHyperParameterTuningJob"),
 )
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")

@@ -123,6 +123,7 @@ class TrainingJob:
         model_artifacts: S3 URI of model.tar.gz; empty until it is stored.
         final_metrics: Metrics read from the log at the end of the job.
         record: Facts needed to repeat the job: environment, code and data digests, command.
+        tuning_job_arn: ARN of the tuning job whose trial it is; empty if it is none.
     """
 
     name: str
@@ -143,6 +144,7 @@ class TrainingJob:
     model_artifacts: str = ""
     final_metrics: tuple[FinalMetric, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
+    tuning_job_arn: str = ""
 
     create_operation: ClassVar[str] = "CreateTrainingJob"
     log_group: ClassVar[str] = "/aws/sagemaker/TrainingJobs"

@@ -24,6 +24,7 @@ from tidemill.server.services import open_gateway
 from tidemill.server.startup import Startup
 from tidemill.server.state import StateDirectory
 from tidemill.server.stores import open_stores
+from tidemill.server.tuning import open_tuning
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.settings import Settings
@@ -106,8 +107,11 @@ class Application:
         transforms = TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake)
         registry = Registry(records, region=region, clock=clock)
         tags = Tags(records, clock=clock)
+        tuning = await open_tuning(start, stores, drivers, training, tags)
         services = {
-            "sagemaker": SageMakerService(training, processing, hosting, transforms, registry, tags, access.kms),
+            "sagemaker": SageMakerService(
+                training, processing, hosting, transforms, tuning, registry, tags, access.kms
+            ),
             "sagemaker-runtime": RuntimeService(
                 hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
             ),

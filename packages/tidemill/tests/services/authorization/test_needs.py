@@ -326,6 +326,40 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
             ("iam:PassRole", "arn:aws:iam::000000000000:role/Reader"),
         ],
     ),
+    *(
+        (
+            "sagemaker",
+            operation,
+            {"HyperParameterTuningJobName": "n"},
+            [(f"sagemaker:{operation}", f"{SAGEMAKER}hyper-parameter-tuning-job/n")],
+        )
+        for operation in (
+            "DeleteHyperParameterTuningJob",
+            "DescribeHyperParameterTuningJob",
+            "ListTrainingJobsForHyperParameterTuningJob",
+            "StopHyperParameterTuningJob",
+        )
+    ),
+    (
+        "sagemaker",
+        "ListHyperParameterTuningJobs",
+        {},
+        [("sagemaker:ListHyperParameterTuningJobs", f"{SAGEMAKER}hyper-parameter-tuning-job/*")],
+    ),
+    (
+        "sagemaker",
+        "CreateHyperParameterTuningJob",
+        {
+            "HyperParameterTuningJobName": "n",
+            "TrainingJobDefinitions": [{"RoleArn": ROLE}, {"RoleArn": ROLE}],
+            "Tags": [{"Key": "k", "Value": "v"}],
+        },
+        [
+            ("sagemaker:CreateHyperParameterTuningJob", f"{SAGEMAKER}hyper-parameter-tuning-job/n"),
+            ("sagemaker:AddTags", f"{SAGEMAKER}hyper-parameter-tuning-job/n"),
+            ("iam:PassRole", ROLE),
+        ],
+    ),
     ("sagemaker", "ListTransformJobs", {}, [("sagemaker:ListTransformJobs", f"{SAGEMAKER}transform-job/*")]),
     (
         "sagemaker",

@@ -443,6 +443,7 @@ class TrainingDriver(JobDriver[S]):
         job = await self._update(job.name, end, also=forget)
         faults.point("control.finalize.after")
         _log.info("job.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
+        self._announce(job)
         await asyncio.to_thread(self._publisher.clean_up, job)
         faults.point("control.cleaned")
 

@@ -6,6 +6,7 @@
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tidemill.control.admission import Capabilities
@@ -90,7 +91,7 @@ class ScriptJobs(Jobs[S]):
 
     async def _accept(
         self,
-        make: type[S],
+        make: Callable[..., S],
         name: str,
         request: Mapping[str, Any],
         *,
@@ -100,7 +101,7 @@ class ScriptJobs(Jobs[S]):
         """Store a checked request as a job in its first state, and wake its driver.
 
         Args:
-            make: Class of the job.
+            make: Makes the job.
             name: Name of the job.
             request: The members of its request, without tags.
             resources: Its instances, by the member names of ResourceConfig.
@@ -145,12 +146,27 @@ class Training(ScriptJobs[TrainingJob]):
             records, objects, kind=TRAINING, region=region, clock=clock, wake=wake, capabilities=capabilities
         )
 
-    async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TrainingJob:
+    async def check(self, request: Mapping[str, Any]) -> None:
+        """Refuse a request that `create` would refuse, whatever its name.
+
+        Args:
+            request: The members of CreateTrainingJob without its tags.
+
+        Raises:
+            ValidationException: The request cannot be honored.
+            ResourceLimitExceeded: The job could never start on this machine.
+        """
+        await admit(request, capabilities=self._capabilities, objects=self._objects)
+
+    async def create(
+        self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = (), tuning_job_arn: str = ""
+    ) -> TrainingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
 
         Args:
             request: The members of CreateTrainingJob without its tags.
             tags: ``{"Key": ..., "Value": ...}`` each.
+            tuning_job_arn: The tuning job whose trial it is. Default: none.
 
         Raises:
             ValidationException: The request cannot be honored.
@@ -158,9 +174,9 @@ class Training(ScriptJobs[TrainingJob]):
             ResourceLimitExceeded: The job could never start on this machine.
         """
         checked_tags = check_tags(tags)
-        await admit(request, capabilities=self._capabilities, objects=self._objects)
+        await self.check(request)
         return await self._accept(
-            TrainingJob,
+            partial(TrainingJob, tuning_job_arn=tuning_job_arn),
             request["TrainingJobName"],
             request,
             resources=request["ResourceConfig"],

@@ -19,6 +19,7 @@ from tidemill.core.compatibility import (
     registry,
     training,
     transform,
+    tuning,
 )
 from tidemill.core.compatibility.hyperparameters import (
     HYPERPARAMETERS,
@@ -59,6 +60,7 @@ OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
         **transform.OPERATIONS,
         **hosting.OPERATIONS,
         **registry.OPERATIONS,
+        **tuning.OPERATIONS,
     },
     "sagemaker-runtime": hosting.RUNTIME_OPERATIONS,
     "logs": identity.LOGS_OPERATIONS,

@@ -18,6 +18,7 @@ _KINDS = {
     "TrainingJob": "training-job",
     "ProcessingJob": "processing-job",
     "TransformJob": "transform-job",
+    "HyperParameterTuningJob": "hyper-parameter-tuning-job",
     "Model": "model",
     "EndpointConfig": "endpoint-config",
     "Endpoint": "endpoint",
@@ -52,6 +53,15 @@ def _create(operation: str, *resources: str, role: str | None = None) -> Rule:
         return needs
 
     return rule
+
+
+def _create_tuning_job(request: Members, region: str) -> tuple[Permission, ...]:
+    """Return what CreateHyperParameterTuningJob needs: also the roles of all definitions."""
+    definitions = [*request.get("TrainingJobDefinitions", ()), request.get("TrainingJobDefinition") or {}]
+    roles = dict.fromkeys(given["RoleArn"] for given in definitions if "RoleArn" in given)
+    passed = tuple(Permission("iam:PassRole", role_arn(role)) for role in roles)
+    operation = "CreateHyperParameterTuningJob"
+    return _create(operation, "HyperParameterTuningJob")(request, region) + passed
 
 
 def _list(operation: str, resource: str) -> Rule:
@@ -90,6 +100,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
     "BatchDescribeModelPackage": _packages("BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]),
+    "CreateHyperParameterTuningJob": _create_tuning_job,
     "CreateModel": _create("CreateModel", "Model", role="ExecutionRoleArn"),
     "CreateModelPackage": _create_package,
     "CreateModelPackageGroup": _create("CreateModelPackageGroup", "ModelPackageGroup"),
@@ -98,6 +109,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "CreateTransformJob": _create("CreateTransformJob", "TransformJob", "Model"),
     "DeleteEndpoint": _named("DeleteEndpoint", "Endpoint"),
     "DeleteEndpointConfig": _named("DeleteEndpointConfig", "EndpointConfig"),
+    "DeleteHyperParameterTuningJob": _named("DeleteHyperParameterTuningJob", "HyperParameterTuningJob"),
     "DeleteModel": _named("DeleteModel", "Model"),
     "DeleteModelPackage": _named("DeleteModelPackage", "ModelPackage"),
     "DeleteModelPackageGroup": _named("DeleteModelPackageGroup", "ModelPackageGroup"),
@@ -106,6 +118,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "DeleteTrainingJob": _named("DeleteTrainingJob", "TrainingJob"),
     "DescribeEndpoint": _named("DescribeEndpoint", "Endpoint"),
     "DescribeEndpointConfig": _named("DescribeEndpointConfig", "EndpointConfig"),
+    "DescribeHyperParameterTuningJob": _named("DescribeHyperParameterTuningJob", "HyperParameterTuningJob"),
     "DescribeModel": _named("DescribeModel", "Model"),
     "DescribeModelPackage": _named("DescribeModelPackage", "ModelPackage"),
     "DescribeModelPackageGroup": _named("DescribeModelPackageGroup", "ModelPackageGroup"),
@@ -116,12 +129,17 @@ SAGEMAKER: Mapping[str, Rule] = {
     "ListEndpoints": _list("ListEndpoints", "Endpoint"),
     "ListModelPackageGroups": _list("ListModelPackageGroups", "ModelPackageGroup"),
     "ListModelPackages": _list("ListModelPackages", "ModelPackage"),
+    "ListHyperParameterTuningJobs": _list("ListHyperParameterTuningJobs", "HyperParameterTuningJob"),
     "ListModels": _list("ListModels", "Model"),
     "ListProcessingJobs": _list("ListProcessingJobs", "ProcessingJob"),
     "ListTags": _tags("ListTags"),
     "ListTrainingJobs": _list("ListTrainingJobs", "TrainingJob"),
+    "ListTrainingJobsForHyperParameterTuningJob": _named(
+        "ListTrainingJobsForHyperParameterTuningJob", "HyperParameterTuningJob"
+    ),
     "ListTransformJobs": _list("ListTransformJobs", "TransformJob"),
     "StopProcessingJob": _named("StopProcessingJob", "ProcessingJob"),
+    "StopHyperParameterTuningJob": _named("StopHyperParameterTuningJob", "HyperParameterTuningJob"),
     "StopTrainingJob": _named("StopTrainingJob", "TrainingJob"),
     "StopTransformJob": _named("StopTransformJob", "TransformJob"),
     "UpdateEndpoint": _named("UpdateEndpoint", "Endpoint", "EndpointConfig"),

@@ -10,6 +10,7 @@ from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
+from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.hosting import HostingHandlers
 from tidemill.services.sagemaker.processing import ProcessingHandlers
@@ -17,6 +18,7 @@ from tidemill.services.sagemaker.registry import RegistryHandlers
 from tidemill.services.sagemaker.tags import TagHandlers
 from tidemill.services.sagemaker.training import TrainingHandlers
 from tidemill.services.sagemaker.transform import TransformHandlers
+from tidemill.services.sagemaker.tuning import TuningHandlers
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["SageMakerService"]
@@ -30,6 +32,7 @@ class SageMakerService:
         processing: The processing jobs.
         hosting: Models, endpoint configurations and endpoints.
         transform: The batch transform jobs.
+        tuning: The hyperparameter tuning jobs.
         registry: Model packages and their groups.
         tags: The tags of all resources.
         keys: The KMS keys, to which those are added that requests name.
@@ -41,6 +44,7 @@ class SageMakerService:
         processing: Processing,
         hosting: Hosting,
         transform: TransformJobs,
+        tuning: TuningJobs,
         registry: Registry,
         tags: Tags,
         keys: KmsKeys,
@@ -51,7 +55,8 @@ class SageMakerService:
             **HostingHandlers(hosting).handlers,
             **TransformHandlers(transform).handlers,
             **RegistryHandlers(registry).handlers,
-            **TagHandlers(tags, training, processing, hosting, transform, registry).handlers,
+            **TuningHandlers(tuning, training).handlers,
+            **TagHandlers(tags, training, processing, hosting, transform, tuning, registry).handlers,
         }
         self._handlers = {name: _naming_keys(name, handler, keys) for name, handler in handlers.items()}
 

@@ -6,10 +6,18 @@ from typing import Any
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
-from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP, PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
+from tidemill.control.resources import (
+    MODEL_PACKAGE,
+    MODEL_PACKAGE_GROUP,
+    PROCESSING_JOB,
+    TRAINING_JOB,
+    TRANSFORM_JOB,
+    TUNING_JOB,
+)
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
+from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.errors import ValidationException
 from tidemill.wire.exchange import Context, Handler
 
@@ -26,6 +34,7 @@ class TagHandlers:
         processing: Processing,
         hosting: Hosting,
         transform: TransformJobs,
+        tuning: TuningJobs,
         registry: Registry,
     ) -> None:
         self._tags = tags
@@ -35,6 +44,7 @@ class TagHandlers:
             TRANSFORM_JOB: transform.record,
             MODEL_PACKAGE: registry.package,
             MODEL_PACKAGE_GROUP: registry.group,
+            TUNING_JOB: tuning.record,
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
             "endpoint": lambda name: hosting.record(ENDPOINT, name),

@@ -122,6 +122,7 @@ def _description(record: Record) -> dict[str, Any]:
         "ModelArtifacts": {"S3ModelArtifacts": job.model_artifacts},
         "EnableNetworkIsolation": request.get("EnableNetworkIsolation", False),
         "EnableInterContainerTrafficEncryption": request.get("EnableInterContainerTrafficEncryption", False),
+        **({"TuningJobArn": job.tuning_job_arn} if job.tuning_job_arn else {}),
         **_rules(job),
         **_times(job),
         **_metrics(job),

@@ -1,0 +1,165 @@
+"""Hyperparameter tuning jobs: create, look up, list, stop, delete. `tidemill.control.tuning.driver` runs them."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill.control.admission import refusal
+from tidemill.control.jobs import TUNING, Jobs
+from tidemill.control.resources import TUNING_JOB
+from tidemill.control.tags import check_tags, delete_tags
+from tidemill.control.training.jobs import Training
+from tidemill.control.tuning.admission import check_search, check_tuning_request
+from tidemill.control.tuning.definition import definitions_of, trial_name
+from tidemill.control.tuning.search import first_point, texts_at
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.names import sagemaker_arn
+from tidemill.core.tuning import Trial, TuningJob, TuningStatus
+from tidemill.errors import ResourceInUse
+from tidemill.store.records.base import RecordStore, Transaction
+
+__all__ = ["TuningJobs"]
+
+
+class TuningJobs(Jobs[TuningJob]):
+    """The hyperparameter tuning jobs of the account.
+
+    Args:
+        records: Stores the jobs.
+        training: The training jobs, by whose rules the definitions are checked.
+        region: Region in ARNs.
+        clock: Provides the current time.
+        wake: Called with the name of a new or changed job.
+    """
+
+    def __init__(
+        self, records: RecordStore, training: Training, *, region: str, clock: Clock, wake: Callable[[str], None]
+    ) -> None:
+        super().__init__(records, TUNING)
+        self._training = training
+        self._region = region
+        self._clock = clock
+        self._wake = wake
+
+    async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TuningJob:
+        """Accept a job. After this returns, the job and its tags survive kill -9.
+
+        Args:
+            request: The members of CreateHyperParameterTuningJob without its tags.
+            tags: ``{"Key": ..., "Value": ...}`` each. The trainings get the tags, too.
+
+        Raises:
+            ValidationException: The request, or that of its trainings, cannot be honored.
+            ResourceInUse: The name is taken.
+            ResourceLimitExceeded: A training could never start on this machine.
+        """
+        checked_tags = check_tags(tags)
+        check_tuning_request(request)
+        name = request["HyperParameterTuningJobName"]
+        new = TuningJob(
+            name=name,
+            arn=sagemaker_arn(TUNING_JOB, name, region=self._region),
+            job_id=secrets.token_hex(16),
+            request=dict(request),
+            created_ms=self._clock.now_ms(),
+        )
+        definitions = definitions_of(new)
+        check_search(new.config, definitions)
+        for each in definitions:
+            tuned = texts_at(each.ranges, first_point(each.ranges))
+            await self._training.check(each.training_request(trial_name(new, 0), tuned))
+        job = await self.insert(
+            lambda transaction: replace(new, parents=self._parents(request, transaction)), tags=checked_tags
+        )
+        faults.point("control.tuning.created")
+        self._wake(job.name)
+        return job
+
+    async def stop(self, name: str) -> None:
+        """Ask a job to stop: its trainings are stopped, and it is Stopped when all of them have ended.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+            ValidationException: It has ended.
+        """
+        self.refuse_ended(name)
+        await self.update(name, _stopping)
+        faults.point("control.tuning.stopping")
+        self._wake(name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a job that has ended or whose record is damaged, and its tags. Its trainings stay.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+            ResourceInUse: It has not ended.
+        """
+
+        def delete(transaction: Transaction) -> None:
+            record = transaction.delete(TUNING_JOB, name)
+            if record is None:
+                raise self._missing(name)
+            job = None if record.is_damaged else TuningJob.from_document(record.document)
+            if job is not None and not job.status.terminal:
+                raise ResourceInUse(
+                    f"The hyperparameter tuning job {name!r} cannot be deleted: it is in status {job.status}; only a"
+                    " job that has ended can be deleted. Stop it first, and wait for its end"
+                )
+            delete_tags(transaction, job.arn if job else sagemaker_arn(TUNING_JOB, name, region=self._region))
+
+        await self._records.change(delete)
+
+    def _parents(self, request: Mapping[str, Any], transaction: Transaction) -> tuple[Trial, ...]:
+        """Return the trials of the parents of a warm start that have an objective."""
+        trials: list[Trial] = []
+        given = request.get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", ())
+        for number, parent in enumerate(given, start=1):
+            at = f"warmStartConfig.parentHyperParameterTuningJobs.{number}.member.hyperParameterTuningJobName"
+            name = parent.get("HyperParameterTuningJobName")
+            record = None if name is None else transaction.get(TUNING_JOB, name)
+            if record is None:
+                raise refusal(at, name, "there is no such tuning job; give one that has ended")
+            job = TuningJob.from_document(record.document)
+            if not job.status.terminal:
+                raise refusal(at, name, f"it is in status {job.status}; give a tuning job that has ended")
+            _check_parent(at, request, job)
+            known = {} if _is_identical(request) else job.definitions[0].get("StaticHyperParameters", {})
+            trials += [
+                replace(trial, hyperparameters={**known, **trial.hyperparameters})
+                for trial in job.trials
+                if trial.objective is not None
+            ]
+        return tuple(trials)
+
+
+def _check_parent(at: str, request: Mapping[str, Any], parent: TuningJob) -> None:
+    """Refuse a parent whose results say nothing about the new job's."""
+    own, given = request.get("TrainingJobDefinition"), parent.request.get("TrainingJobDefinition")
+    if own is None or given is None:
+        raise refusal(at, parent.name, "a warm start needs TrainingJobDefinition in both jobs, not several definitions")
+    objective = request["HyperParameterTuningJobConfig"]["HyperParameterTuningJobObjective"]
+    if parent.config["HyperParameterTuningJobObjective"] != objective:
+        raise refusal(at, parent.name, f"its objective differs from this job's, which is {objective}")
+    if not _is_identical(request):
+        return
+    image = own["AlgorithmSpecification"].get("TrainingImage")
+    if given["AlgorithmSpecification"].get("TrainingImage") != image:
+        raise refusal(at, parent.name, f"its TrainingImage is not {image}; use WarmStartType TransferLearning")
+    if _sources(given) != _sources(own):
+        raise refusal(at, parent.name, "its InputDataConfig differs; use WarmStartType TransferLearning")
+
+
+def _is_identical(request: Mapping[str, Any]) -> bool:
+    return request["WarmStartConfig"]["WarmStartType"] == "IdenticalDataAndAlgorithm"
+
+
+def _sources(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {channel["ChannelName"]: channel["DataSource"] for channel in definition.get("InputDataConfig", ())}
+
+
+def _stopping(job: TuningJob) -> TuningJob:
+    if job.status is not TuningStatus.IN_PROGRESS or job.decided:
+        return job
+    return replace(job.decide(TuningStatus.STOPPED), status=TuningStatus.STOPPING)

@@ -1,0 +1,212 @@
+"""Hyperparameter tuning jobs on the wire."""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from tidemill.control.resources import TRAINING_JOB
+from tidemill.control.training.jobs import Training
+from tidemill.control.tuning.completion import not_improving, trials_allowed
+from tidemill.control.tuning.definition import definitions_of
+from tidemill.control.tuning.jobs import TuningJobs
+from tidemill.core.tuning import Trial, TuningJob, best_trial
+from tidemill.errors import ValidationException
+from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.times import when
+from tidemill.store.records.base import Record, Summary
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["TuningHandlers"]
+
+_ECHOED = ("WarmStartConfig", "Autotune")
+_KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
+_PAGE = 100
+
+_SORT_KEYS: Mapping[str, Callable[[Trial], Any]] = {
+    "Name": attrgetter("name"),
+    "CreationTime": attrgetter("created_ms"),
+    "Status": attrgetter("status"),
+    "FinalObjectiveMetricValue": attrgetter("value"),
+}
+
+
+class TuningHandlers:
+    """Create, describe, list, stop and delete tuning jobs, and list their trainings."""
+
+    def __init__(self, jobs: TuningJobs, training: Training) -> None:
+        self._jobs = jobs
+        self._training = training
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "CreateHyperParameterTuningJob": self.create,
+            "DeleteHyperParameterTuningJob": self.delete,
+            "DescribeHyperParameterTuningJob": self.describe,
+            "ListHyperParameterTuningJobs": self.list,
+            "ListTrainingJobsForHyperParameterTuningJob": self.list_trainings,
+            "StopHyperParameterTuningJob": self.stop,
+        }
+
+    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        tags = request.pop("Tags", [])
+        return {"HyperParameterTuningJobArn": (await self._jobs.create(request, tags=tags)).arn}
+
+    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        record = self._jobs.record(request["HyperParameterTuningJobName"])
+        return _description(TuningJob.from_document(record.document), record)
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        jobs, token = await self._jobs.list(query_of(request))
+        reply: dict[str, Any] = {"HyperParameterTuningJobSummaries": [_summary(job) for job in jobs]}
+        return reply | ({"NextToken": token} if token else {})
+
+    async def list_trainings(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        job = self._jobs.get(request["HyperParameterTuningJobName"])
+        order = _order(request)
+        begin, size = _begin(request.get("NextToken"), order), request.get("MaxResults", _PAGE)
+        found = _sorted(self._current(job), request)
+        reply: dict[str, Any] = {"TrainingJobSummaries": [_trial(job, trial) for trial in found[begin : begin + size]]}
+        return reply | ({"NextToken": f"{order}:{begin + size}"} if begin + size < len(found) else {})
+
+    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._jobs.stop(request["HyperParameterTuningJobName"])
+        return {}
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._jobs.delete(request["HyperParameterTuningJobName"])
+        return {}
+
+    def _current(self, job: TuningJob) -> Sequence[Trial]:
+        """Return the trials in the states of their trainings, of which the driver stores only the last."""
+        definitions = definitions_of(job)
+        trials: list[Trial] = []
+        for trial in job.trials:
+            training = None if trial.status.terminal else self._training.find(trial.name)
+            trials.append(definitions[trial.definition].observed(trial, training) if training else trial)
+        return trials
+
+
+def _description(job: TuningJob, record: Record) -> dict[str, Any]:
+    definitions = definitions_of(job)
+    given = [
+        # SDKs remove the name of the objective without asking whether it is there.
+        {**each.given, "StaticHyperParameters": each.static}
+        for each in definitions
+    ]
+    best = best_trial(job.trials, maximizes=job.maximizes)
+    overall = best_trial([*job.parents, *job.trials], maximizes=job.maximizes)
+    identical = job.request.get("WarmStartConfig", {}).get("WarmStartType") == "IdenticalDataAndAlgorithm"
+    runtime_ms = (job.ended_ms or record.modified_ms) - job.created_ms
+    return {
+        **_state(job, job.to_summary()),
+        **{member: job.request[member] for member in _ECHOED if member in job.request},
+        "HyperParameterTuningJobConfig": _config(job, trials_allowed(job, definitions)),
+        "LastModifiedTime": when(record.modified_ms),
+        **({"TrainingJobDefinitions": given} if "TrainingJobDefinitions" in job.request else {}),
+        **({"TrainingJobDefinition": given[0]} if "TrainingJobDefinition" in job.request else {}),
+        **({"BestTrainingJob": _trial(job, best)} if best else {}),
+        **({"OverallBestTrainingJob": _trial(job, overall)} if overall and identical else {}),
+        **({"FailureReason": job.failure_reason} if job.failure_reason else {}),
+        "TuningJobCompletionDetails": {
+            "NumberOfTrainingJobsObjectiveNotImproving": not_improving(job),
+            **({"ConvergenceDetectedTime": when(job.converged_ms)} if job.converged_ms else {}),
+        },
+        "ConsumedResources": {"RuntimeInSeconds": max(0, runtime_ms // 1000)},
+    }
+
+
+def _trial(job: TuningJob, trial: Trial) -> dict[str, Any]:
+    own = any(each.name == trial.name for each in job.trials)
+    definition = definitions_of(job)[trial.definition]
+    shown: dict[str, Any] = {
+        "TrainingJobName": trial.name,
+        "TrainingJobArn": f"{job.arn.rpartition(':')[0]}:{TRAINING_JOB}/{trial.name}",
+        "TuningJobName": job.name if own else trial.name.rsplit("-", 2)[0],
+        "CreationTime": when(trial.created_ms),
+        "TrainingJobStatus": str(trial.status),
+        "TunedHyperParameters": dict(trial.hyperparameters),
+        "ObjectiveStatus": str(trial.objective_status),
+    }
+    if "DefinitionName" in definition.given:
+        shown["TrainingJobDefinitionName"] = definition.given["DefinitionName"]
+    if trial.started_ms is not None:
+        shown["TrainingStartTime"] = when(trial.started_ms)
+    if trial.ended_ms is not None:
+        shown["TrainingEndTime"] = when(trial.ended_ms)
+    if trial.failure_reason:
+        shown["FailureReason"] = trial.failure_reason
+    if trial.value is not None:
+        objective = {"Type": "Maximize" if job.maximizes else "Minimize", "MetricName": definition.metric}
+        shown["FinalHyperParameterTuningJobObjectiveMetric"] = {**objective, "Value": trial.value}
+    return shown
+
+
+def _config(job: TuningJob, allowed: int) -> dict[str, Any]:
+    """Return the configuration with SageMaker's defaults, which SDKs read without asking whether they are there."""
+    config = dict(job.config)
+    config["ResourceLimits"] = {"MaxNumberOfTrainingJobs": allowed, **config["ResourceLimits"]}
+    config.setdefault("TrainingJobEarlyStoppingType", "Off")
+    if "ParameterRanges" in config:
+        config["ParameterRanges"] = {**{kind: list[Any]() for kind in _KINDS}, **config["ParameterRanges"]}
+    return config
+
+
+def _summary(job: Summary) -> dict[str, Any]:
+    modified = {"LastModifiedTime": when(job.modified_ms)}
+    if not job.is_damaged:
+        return {**_state(job, job.summary), **modified, "ResourceLimits": job.summary["limits"]}
+    return {
+        "HyperParameterTuningJobName": job.name,
+        "HyperParameterTuningJobArn": arn_of(job),
+        "HyperParameterTuningJobStatus": status_of(job),
+        "Strategy": "",
+        "CreationTime": when(job.created_ms),
+        "TrainingJobStatusCounters": {},
+        "ObjectiveStatusCounters": {},
+        **modified,
+    }
+
+
+def _state(job: TuningJob | Summary, summary: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {
+        "HyperParameterTuningJobName": job.name,
+        "HyperParameterTuningJobArn": summary["arn"],
+        "HyperParameterTuningJobStatus": str(job.status),
+        "CreationTime": when(job.created_ms),
+        "TrainingJobStatusCounters": summary["trainings"],
+        "ObjectiveStatusCounters": summary["objectives"],
+    }
+    if isinstance(job, Summary):
+        shown["Strategy"] = summary["strategy"]
+    return shown | ({"HyperParameterTuningEndTime": when(summary["ended_ms"])} if summary["ended_ms"] else {})
+
+
+def _order(request: Mapping[str, Any]) -> str:
+    members = ("HyperParameterTuningJobName", "SortBy", "SortOrder", "StatusEquals")
+    return ":".join(str(request.get(member, "")) for member in members)
+
+
+def _begin(token: str | None, order: str) -> int:
+    """Return the place at which a page begins.
+
+    Raises:
+        ValidationException: The token is not one of an earlier page of the same list.
+    """
+    if not token:
+        return 0
+    head, _, place = token.rpartition(":")
+    if head != order or not place.isdecimal():
+        raise ValidationException(
+            f"Value {token!r} at 'nextToken' is not valid: it is not the token of an earlier page of the same list"
+        )
+    return int(place)
+
+
+def _sorted(trials: Sequence[Trial], request: Mapping[str, Any]) -> list[Trial]:
+    """Return the trials to list: by name, the first one first, unless the request says otherwise."""
+    by, wanted = request.get("SortBy", "Name"), request.get("StatusEquals")
+    found = [trial for trial in trials if wanted in (None, trial.status)]
+    if by == "FinalObjectiveMetricValue":
+        found = [trial for trial in found if trial.value is not None]
+    return sorted(found, key=_SORT_KEYS[by], reverse=request.get("SortOrder") == "Descending")

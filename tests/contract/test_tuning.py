@@ -1,0 +1,191 @@
+"""Hyperparameter tuning by boto3, with real training jobs that need no TensorFlow."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+SCRIPT = """
+import json, os, sys
+given = json.loads(os.environ["SM_HPS"])
+for _ in range(int(given.get("steps", 1))):
+    print(f"score={(given['x'] - 0.5) ** 2 + given['n'] / 100:.6f};", flush=True)
+print("arguments", " ".join(sys.argv[1:]))
+sys.exit(int(given.get("fails", 0)))
+"""
+RANGES = {
+    "ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Linear"}],
+    "IntegerParameterRanges": [{"Name": "n", "MinValue": "1", "MaxValue": "3"}],
+}
+ENDS = ("Completed", "Failed", "Stopped")
+
+
+class Tuning:
+    """Tuning jobs of a service, by plain boto3."""
+
+    def __init__(self, jobs: Any) -> None:
+        self.jobs = jobs
+        self.client = jobs.sagemaker
+        self.training = jobs.request(SCRIPT, name=f"code-{uuid.uuid4().hex[:8]}")
+
+    def definition(self, **static: str) -> dict[str, Any]:
+        members = ("RoleArn", "OutputDataConfig", "ResourceConfig", "StoppingCondition")
+        algorithm = self.training["AlgorithmSpecification"]
+        return {
+            **{member: self.training[member] for member in members},
+            "StaticHyperParameters": {**self.training["HyperParameters"], **static},
+            "AlgorithmSpecification": {
+                **algorithm,
+                "MetricDefinitions": [{"Name": "score", "Regex": "score=(.*?);"}],
+            },
+        }
+
+    def request(
+        self,
+        *,
+        most: int | None = 4,
+        at_once: int = 2,
+        ranges: Mapping[str, Any] = RANGES,
+        static: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        **members: Any,
+    ) -> dict[str, Any]:
+        limits = {"MaxParallelTrainingJobs": at_once} | ({"MaxNumberOfTrainingJobs": most} if most else {})
+        return {
+            "HyperParameterTuningJobName": f"tune-{uuid.uuid4().hex[:8]}",
+            "HyperParameterTuningJobConfig": {
+                "Strategy": "Random",
+                "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "score"},
+                "ResourceLimits": limits,
+                "ParameterRanges": ranges,
+                **(config or {}),
+            },
+            "TrainingJobDefinition": self.definition(**(static or {})),
+            **members,
+        }
+
+    def create(self, **changes: Any) -> str:
+        request = self.request(**changes)
+        self.client.create_hyper_parameter_tuning_job(**request)
+        return str(request["HyperParameterTuningJobName"])
+
+    def describe(self, name: str) -> dict[str, Any]:
+        return self.client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+
+    def wait(self, name: str) -> dict[str, Any]:
+        def ended() -> dict[str, Any] | None:
+            job = self.describe(name)
+            return job if job["HyperParameterTuningJobStatus"] in ENDS else None
+
+        return self.jobs.wait_until(ended, lambda: self.describe(name))
+
+    def run(self, **changes: Any) -> dict[str, Any]:
+        return self.wait(self.create(**changes))
+
+    def trainings(self, name: str, **options: Any) -> list[dict[str, Any]]:
+        pages = self.client.get_paginator("list_training_jobs_for_hyper_parameter_tuning_job")
+        return [
+            each
+            for page in pages.paginate(HyperParameterTuningJobName=name, **options)
+            for each in page["TrainingJobSummaries"]
+        ]
+
+    def values(self, name: str) -> list[dict[str, str]]:
+        return [each["TunedHyperParameters"] for each in self.trainings(name)]
+
+
+@pytest.fixture(scope="module")
+def tuning(jobs: Any) -> Tuning:
+    return Tuning(jobs)
+
+
+def value(training: Mapping[str, Any]) -> float:
+    return training["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]
+
+
+def test_a_random_search_runs_ordinary_training_jobs_and_shows_the_best(tuning: Tuning) -> None:
+    job = tuning.run(config={"RandomSeed": 7}, Tags=[{"Key": "team", "Value": "vision"}])
+    name = job["HyperParameterTuningJobName"]
+    assert job["HyperParameterTuningJobStatus"] == "Completed", job
+    assert job["TrainingJobStatusCounters"] == {
+        "Completed": 4,
+        "InProgress": 0,
+        "RetryableError": 0,
+        "NonRetryableError": 0,
+        "Stopped": 0,
+    }
+    assert job["ObjectiveStatusCounters"] == {"Succeeded": 4, "Pending": 0, "Failed": 0}
+    trainings = tuning.trainings(name)
+    assert [each["TrainingJobName"][: len(name) + 5] for each in trainings] == [f"{name}-{i:03}-" for i in range(1, 5)]
+    best = min(trainings, key=value)
+    assert job["BestTrainingJob"] == best
+    assert best["TrainingJobStatus"] == "Completed" and best["ObjectiveStatus"] == "Succeeded"
+    assert best["TuningJobName"] == name and best["TrainingEndTime"] >= best["TrainingStartTime"]
+    for each in trainings:
+        training = tuning.jobs.describe(each["TrainingJobName"])
+        assert training["TuningJobArn"] == job["HyperParameterTuningJobArn"]
+        given, tuned = training["HyperParameters"], each["TunedHyperParameters"]
+        assert given == {**job["TrainingJobDefinition"]["StaticHyperParameters"], **tuned}
+        assert given["_tuning_objective_metric"] == "score"
+        assert 0 <= float(tuned["x"]) <= 1 and tuned["n"] in ("1", "2", "3")
+        assert value(each) == pytest.approx((float(tuned["x"]) - 0.5) ** 2 + int(tuned["n"]) / 100, abs=1e-5)
+        (arguments,) = (line for line in tuning.jobs.log(each["TrainingJobName"]) if line.startswith("arguments"))
+        assert "_tuning" not in arguments and f"-n {tuned['n']}" in arguments
+    tags = tuning.client.list_tags(ResourceArn=best["TrainingJobArn"])["Tags"]
+    assert tags == [{"Key": "team", "Value": "vision"}]
+    again = tuning.run(config={"RandomSeed": 7}, at_once=4)
+    assert tuning.values(again["HyperParameterTuningJobName"]) == tuning.values(name)
+    check_lists(tuning, name, trainings)
+
+
+def check_lists(tuning: Tuning, name: str, trainings: Sequence[Mapping[str, Any]]) -> None:
+    """Check how a tuning job and its trainings are listed, in pages and in orders."""
+    (listed,) = tuning.client.list_hyper_parameter_tuning_jobs(NameContains=name)["HyperParameterTuningJobSummaries"]
+    assert listed["Strategy"] == "Random" and listed["HyperParameterTuningJobStatus"] == "Completed"
+    assert listed["TrainingJobStatusCounters"]["Completed"] == 4
+    assert listed["ResourceLimits"] == {"MaxNumberOfTrainingJobs": 4, "MaxParallelTrainingJobs": 2}
+    by_value = tuning.trainings(
+        name, SortBy="FinalObjectiveMetricValue", SortOrder="Descending", PaginationConfig={"PageSize": 3}
+    )
+    assert [value(each) for each in by_value] == sorted((value(each) for each in trainings), reverse=True)
+    assert tuning.trainings(name, StatusEquals="Failed") == []
+    with pytest.raises(ClientError, match="not the token of an earlier page"):
+        tuning.client.list_training_jobs_for_hyper_parameter_tuning_job(HyperParameterTuningJobName=name, NextToken="3")
+
+
+def test_a_stopped_job_stops_its_trainings_and_a_deleted_one_leaves_them(tuning: Tuning, jobs: Any) -> None:
+    training = jobs.request(
+        "import time; print('up', flush=True); time.sleep(600)", name=f"code-{uuid.uuid4().hex[:8]}"
+    )
+    static = {name: training["HyperParameters"][name] for name in ("sagemaker_submit_directory",)}
+    name = tuning.create(static=static)
+    jobs.wait_until(lambda: len(tuning.trainings(name)) == 2, "two trainings")
+    first = tuning.trainings(name)[0]["TrainingJobName"]
+    jobs.wait_for_line(first, "up")
+    (running,) = tuning.trainings(name, MaxResults=1)[:1]
+    assert running["TrainingJobStatus"] == "InProgress" and running["ObjectiveStatus"] == "Pending"
+    with pytest.raises(ClientError, match="only a job that has ended can be deleted"):
+        tuning.client.delete_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+    tuning.client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+    job = tuning.wait(name)
+    assert job["HyperParameterTuningJobStatus"] == "Stopped"
+    assert job["TrainingJobStatusCounters"]["Stopped"] == 2
+    assert "BestTrainingJob" not in job
+    with pytest.raises(ClientError, match="is in status Stopped") as caught:
+        tuning.client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    tuning.client.delete_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+    with pytest.raises(ClientError) as caught:
+        tuning.describe(name)
+    assert caught.value.response["Error"]["Code"] == "ResourceNotFound"
+    assert jobs.describe(first)["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_job_whose_trainings_all_fail_fails_with_the_first_reason(tuning: Tuning) -> None:
+    job = tuning.run(static={"fails": "3"}, most=9, at_once=3)
+    assert job["HyperParameterTuningJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("No training job succeeded after") and "ExitCode 3" in job["FailureReason"]
+    assert job["TrainingJobStatusCounters"]["NonRetryableError"] >= 5
+    assert len(tuning.trainings(job["HyperParameterTuningJobName"])) < 9
