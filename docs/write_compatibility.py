@@ -50,6 +50,7 @@ The row of an argument that is sent as a member of a request names that member; 
 
 _TITLES = {
     "sagemaker": "SageMaker",
+    "sagemaker-metrics": "SageMaker Metrics",
     "sagemaker-runtime": "SageMaker Runtime",
     "logs": "CloudWatch Logs",
     "cloudwatch": "CloudWatch",

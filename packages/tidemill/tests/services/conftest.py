@@ -27,6 +27,9 @@ from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
 from tidemill.control.endpoints import EndpointDriver
+from tidemill.control.experiments.components import TrialComponents
+from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.jobs import job_record
 from tidemill.control.kms_keys import KmsKeys
@@ -51,6 +54,7 @@ from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
+from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -134,6 +138,8 @@ class Stage:
         self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.registry = Registry(self.records, region=REGION, clock=self.clock)
         self.tuning = TuningJobs(self.records, self.training, region=REGION, clock=self.clock, wake=self.woken.append)
+        self.experiments = Experiments(self.records, region=REGION, clock=self.clock)
+        self.components = TrialComponents(self.records, region=REGION, clock=self.clock)
         self.hosting = Hosting(
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
@@ -168,9 +174,13 @@ class Stage:
                     self.transform,
                     self.tuning,
                     self.registry,
+                    self.experiments,
+                    self.components,
+                    self.records,
                     Tags(self.records, clock=self.clock),
                     keys,
                 ),
+                "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
                 "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
                 "logs": LogsService(LogStreams(self.logs), region=REGION),
                 "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
@@ -341,6 +351,11 @@ def logs(clients: Callable[..., Any], stage: Stage) -> Any:
 @pytest.fixture
 def cloudwatch(clients: Callable[..., Any], stage: Stage) -> Any:
     return clients("cloudwatch")
+
+
+@pytest.fixture
+def metrics(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("sagemaker-metrics")
 
 
 @pytest.fixture

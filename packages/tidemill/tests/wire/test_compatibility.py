@@ -17,6 +17,7 @@ from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
 from tidemill.services.logs import LogsService
+from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -26,10 +27,17 @@ from tidemill.wire.protocols import shapes
 from tidemill.wire.protocols.models import service_model
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-FORMS = {"sagemaker-runtime": "rest-json", "s3": "rest-xml", "sts": "query", "iam": "query"}
+FORMS = {
+    "sagemaker-runtime": "rest-json",
+    "sagemaker-metrics": "rest-json",
+    "s3": "rest-xml",
+    "sts": "query",
+    "iam": "query",
+}
 
 SERVICES: dict[str, type[Any]] = {
     "sagemaker": SageMakerService,
+    "sagemaker-metrics": MetricsService,
     "sagemaker-runtime": RuntimeService,
     "logs": LogsService,
     "cloudwatch": CloudWatchService,

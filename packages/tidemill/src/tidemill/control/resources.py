@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.core.async_invocation import AsyncInvocation
+from tidemill.core.experiments import Tracked, TrialComponent
 from tidemill.core.hosting import Endpoint, Resource
 from tidemill.core.registry import ModelPackage, PackageGroup
 from tidemill.errors import ValidationException
@@ -14,23 +15,31 @@ __all__ = [
     "ENDPOINT",
     "ENDPOINT_CONFIG",
     "ENDPOINT_REMOVAL",
+    "EXPERIMENT",
     "MODEL",
     "MODEL_PACKAGE",
     "MODEL_PACKAGE_GROUP",
     "PROCESSING_JOB",
     "TRAINING_JOB",
     "TRANSFORM_JOB",
+    "TRIAL",
+    "TRIAL_COMPONENT",
     "TUNING_JOB",
     "async_invocation_record",
+    "component_record",
     "endpoint_record",
     "group_record",
     "package_record",
     "page_of",
     "removal_record",
     "resource_record",
+    "tracked_record",
 ]
 
 MODEL = "model"
+EXPERIMENT = "experiment"
+TRIAL = "experiment-trial"
+TRIAL_COMPONENT = "experiment-trial-component"
 MODEL_PACKAGE = "model-package"
 MODEL_PACKAGE_GROUP = "model-package-group"
 ENDPOINT_CONFIG = "endpoint-config"
@@ -122,6 +131,28 @@ def package_record(package: ModelPackage) -> Record:
     """
     record = _record(MODEL_PACKAGE, package.key, package.approval, package.created_ms, package.to_document())
     return replace(record, summary=package.to_summary())
+
+
+def tracked_record(kind: str, tracked: Tracked) -> Record:
+    """Return an experiment or a trial as a record.
+
+    Args:
+        kind: `EXPERIMENT` or `TRIAL`.
+        tracked: The experiment or trial.
+    """
+    record = _record(kind, tracked.name, "", tracked.created_ms, tracked.to_document())
+    return replace(record, summary=tracked.to_summary())
+
+
+def component_record(component: TrialComponent) -> Record:
+    """Return a trial component as a record. Its status is its PrimaryStatus.
+
+    Args:
+        component: The component.
+    """
+    status = component.members.get("Status", {}).get("PrimaryStatus", "")
+    record = _record(TRIAL_COMPONENT, component.name, status, component.created_ms, component.to_document())
+    return replace(record, summary=component.to_summary())
 
 
 def _record(kind: str, name: str, status: str, created_ms: int, document: dict[str, Any]) -> Record:

@@ -45,6 +45,13 @@ _SAGEMAKER = (
     *("CreateHyperParameterTuningJob", "DeleteHyperParameterTuningJob", "DescribeHyperParameterTuningJob"),
     *("ListHyperParameterTuningJobs", "ListTrainingJobsForHyperParameterTuningJob", "StopHyperParameterTuningJob"),
 )
+_TRACKING = (
+    *("AssociateTrialComponent", "BatchGetMetrics", "BatchPutMetrics", "CreateExperiment", "CreateTrial"),
+    *("CreateTrialComponent", "DeleteExperiment", "DeleteTrial", "DeleteTrialComponent", "DescribeExperiment"),
+    *("DescribeTrial", "DescribeTrialComponent", "DisassociateTrialComponent", "GetSearchSuggestions"),
+    *("ListExperiments", "ListTrialComponents", "ListTrials", "Search", "UpdateExperiment", "UpdateTrial"),
+    *("UpdateTrialComponent",),
+)
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
 _IAM = (
@@ -65,7 +72,7 @@ ACTIONS = frozenset(
         ("kms", _KMS),
         ("logs", _LOGS),
         ("s3", _S3),
-        ("sagemaker", _SAGEMAKER),
+        ("sagemaker", (*_SAGEMAKER, *_TRACKING)),
         ("sts", _STS),
     )
     for name in names

@@ -7,6 +7,9 @@ from functools import partial
 
 from tidemill.control.admission import Capabilities
 from tidemill.control.async_queue import AsyncQueue
+from tidemill.control.experiments.components import TrialComponents
+from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
@@ -25,6 +28,7 @@ from tidemill.server.startup import Startup
 from tidemill.server.state import StateDirectory
 from tidemill.server.stores import open_stores
 from tidemill.server.tuning import open_tuning
+from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.settings import Settings
@@ -106,12 +110,25 @@ class Application:
         )
         transforms = TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake)
         registry = Registry(records, region=region, clock=clock)
+        experiments = Experiments(records, region=region, clock=clock)
+        components = TrialComponents(records, region=region, clock=clock)
         tags = Tags(records, clock=clock)
         tuning = await open_tuning(start, stores, drivers, training, tags)
         services = {
             "sagemaker": SageMakerService(
-                training, processing, hosting, transforms, tuning, registry, tags, access.kms
+                training,
+                processing,
+                hosting,
+                transforms,
+                tuning,
+                registry,
+                experiments,
+                components,
+                records,
+                tags,
+                access.kms,
             ),
+            "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock)),
             "sagemaker-runtime": RuntimeService(
                 hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
             ),

@@ -4,7 +4,7 @@ A handler gets the parsed, validated input members of its operation and returns 
 HTTP, and the wire never sees domain objects.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,6 +75,9 @@ class Context:
     """Whether the request has a signature that its key's owner gave to somebody else: a presigned URL or form."""
     writer: Writer | None = None
     """Limits the changes of objects; None for callers without limits."""
+    permits: Callable[[str, str], bool] = lambda action, arn: True
+    """Whether the caller may do an action, e.g. ``sagemaker:DescribeTrainingJob``, to a resource that a request does
+    not name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,12 @@ __all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "Routers", "match"]
 Form = str
 """Format of errors: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
 
-SIGNING_NAMES = {"sagemaker-runtime": "sagemaker", "cloudwatch": "monitoring", "tidemill-instances": "tidemill"}
+SIGNING_NAMES = {
+    "sagemaker-runtime": "sagemaker",
+    "sagemaker-metrics": "sagemaker",
+    "cloudwatch": "monitoring",
+    "tidemill-instances": "tidemill",
+}
 """Names in signatures of services that sign under another name than botocore's."""
 
 _QUERY_SCOPES = {"sts": "sts", "iam": "iam", "monitoring": "cloudwatch"}
@@ -30,7 +35,8 @@ _XML_SCOPES = ("cloudfront", "route53")
 """Services of AWS that do not exist here, and whose clients expect errors in XML."""
 _RUNTIME_PATH = re.compile(r"/endpoints/[^/]+/(invocations|async-invocations|invocations-response-stream)")
 _FORM_PATH = re.compile(r"/[^/]+/?")
-_METRICS_PATH = re.compile(r"/BatchPutMetrics|/FeatureGroup/.*|/BatchGetRecord")
+_METRICS_PATH = re.compile(r"/BatchPutMetrics|/BatchGetMetrics")
+_FEATURE_STORE_PATH = re.compile(r"/FeatureGroup/.*|/BatchGetRecord")
 _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request", re.ASCII)
 
@@ -192,6 +198,8 @@ def match(request: Request, *, routers: Routers) -> Match:
     if _RUNTIME_PATH.fullmatch(request.raw_path):
         return _match_rest(request, "sagemaker-runtime", "rest-json", routers)
     if scope == "sagemaker" and _METRICS_PATH.fullmatch(request.raw_path):
+        return _match_rest(request, "sagemaker-metrics", "rest-json", routers)
+    if scope == "sagemaker" and _FEATURE_STORE_PATH.fullmatch(request.raw_path):
         return Match("sagemaker-runtime", "rest-json", unknown=_line(request))
     if scope is not None and scope not in _REST_SCOPES:
         form = "rest-xml" if scope in _XML_SCOPES else "rest-json"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.core.job_scope import JobScope
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 from tidemill.core.policy_document import ACTIONS
 from tidemill.core.roles import Roles
@@ -54,6 +55,12 @@ SETTINGS = {
     "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
     "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
 }
+
+TRACKED = (
+    ("Experiment", "experiment"),
+    ("Trial", "experiment-trial"),
+    ("TrialComponent", "experiment-trial-component"),
+)
 
 # Service, operation, members, and the permissions in IAM's service authorization reference.
 EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
@@ -231,6 +238,60 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
             ("sagemaker:BatchDescribeModelPackage", f"{SAGEMAKER}model-package/n/1"),
             ("sagemaker:BatchDescribeModelPackage", f"{SAGEMAKER}model-package/m/1"),
         ],
+    ),
+    *(
+        (
+            "sagemaker",
+            f"{verb}{what}",
+            {f"{what}Name": "n"},
+            [(f"sagemaker:{verb}{what}", f"{SAGEMAKER}{kind}/n")],
+        )
+        for what, kind in TRACKED
+        for verb in ("Describe", "Update", "Delete")
+    ),
+    *(
+        ("sagemaker", f"List{what}s", {}, [(f"sagemaker:List{what}s", f"{SAGEMAKER}{kind}/*")])
+        for what, kind in TRACKED
+    ),
+    *(
+        ("sagemaker", f"Create{what}", {f"{what}Name": "n"}, [(f"sagemaker:Create{what}", f"{SAGEMAKER}{kind}/n")])
+        for what, kind in TRACKED
+        if what != "Trial"
+    ),
+    (
+        "sagemaker",
+        "CreateTrial",
+        {"TrialName": "n", "ExperimentName": "e", "Tags": [{"Key": "k", "Value": "v"}]},
+        [
+            ("sagemaker:CreateTrial", f"{SAGEMAKER}experiment-trial/n"),
+            ("sagemaker:CreateTrial", f"{SAGEMAKER}experiment/e"),
+            ("sagemaker:AddTags", f"{SAGEMAKER}experiment-trial/n"),
+        ],
+    ),
+    *(
+        (
+            "sagemaker",
+            operation,
+            {"TrialName": "n", "TrialComponentName": "c"},
+            [
+                (f"sagemaker:{operation}", f"{SAGEMAKER}experiment-trial/n"),
+                (f"sagemaker:{operation}", f"{SAGEMAKER}experiment-trial-component/c"),
+            ],
+        )
+        for operation in ("AssociateTrialComponent", "DisassociateTrialComponent")
+    ),
+    *(("sagemaker", name, {}, [(f"sagemaker:{name}", "*")]) for name in ("Search", "GetSearchSuggestions")),
+    (
+        "sagemaker-metrics",
+        "BatchPutMetrics",
+        {"TrialComponentName": "c"},
+        [("sagemaker:BatchPutMetrics", f"{SAGEMAKER}experiment-trial-component/c")],
+    ),
+    (
+        "sagemaker-metrics",
+        "BatchGetMetrics",
+        {"MetricQueries": [{"ResourceArn": f"{SAGEMAKER}experiment-trial-component/c"}]},
+        [("sagemaker:BatchGetMetrics", f"{SAGEMAKER}experiment-trial-component/c")],
     ),
     *(
         ("sagemaker", operation, {"ResourceArn": MODEL}, [(f"sagemaker:{operation}", MODEL)])
@@ -491,3 +552,29 @@ def test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_po
     assert (caught.value.code, caught.value.status, called) == ("AccessDenied", 403, [])
     asyncio.run(ask(Credential("AKIA", "s", unrestricted=True)))
     assert called == ["PutBucketAcl"]
+
+
+def test_a_handler_can_ask_what_its_caller_may_see_of_what_a_request_does_not_name() -> None:
+    described = (ActionPattern("sagemaker:DescribeTrial"), ActionPattern("sagemaker:Search"))
+    some = ResourcePattern.parse(f"{SAGEMAKER}experiment-trial/a*")
+    everything = ResourcePattern.parse("*")
+    policy = IamPolicy(
+        (
+            Statement(PolicyEffect.ALLOW, described[:1], (some,)),
+            Statement(PolicyEffect.ALLOW, described[1:], (everything,)),
+        )
+    )
+    answers: list[bool] = []
+
+    async def handler(request: dict[str, Any], context: Context) -> dict[str, Any]:
+        answers.extend(
+            context.permits("sagemaker:DescribeTrial", f"{SAGEMAKER}experiment-trial/{name}") for name in ("ab", "ba")
+        )
+        return {}
+
+    async def ask(credential: Credential) -> None:
+        await Authorization(Roles({"R": policy})).handle(handler, {}, context("sagemaker", "Search"), credential)
+
+    asyncio.run(ask(Credential("ASIA", "s", arn="arn", role="R", scope=JobScope(name="job"))))
+    asyncio.run(ask(Credential("AKIA", "s", unrestricted=True)))
+    assert answers == [True, False, True, True]

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from tidemill.core.compatibility import (
+    experiments,
     hosting,
     identity,
     keys,
@@ -17,6 +18,7 @@ from tidemill.core.compatibility import (
     objects,
     processing,
     registry,
+    search,
     training,
     transform,
     tuning,
@@ -61,7 +63,10 @@ OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
         **hosting.OPERATIONS,
         **registry.OPERATIONS,
         **tuning.OPERATIONS,
+        **experiments.OPERATIONS,
+        **search.OPERATIONS,
     },
+    "sagemaker-metrics": experiments.METRICS_OPERATIONS,
     "sagemaker-runtime": hosting.RUNTIME_OPERATIONS,
     "logs": identity.LOGS_OPERATIONS,
     "cloudwatch": metrics.OPERATIONS,

@@ -13,6 +13,7 @@ Whether an object was published by another job is known only inside the handler'
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -42,6 +43,7 @@ _CODES = {
     "kms": ("AccessDeniedException", 400),
     "logs": ("AccessDeniedException", 400),
     "sagemaker": ("AccessDeniedException", 400),
+    "sagemaker-metrics": ("AccessDeniedException", 403),
     "sagemaker-runtime": ("AccessDeniedException", 403),
 }
 _ELSEWHERE = ("AccessDenied", 403)
@@ -132,6 +134,7 @@ class Authorization:
         if credential.unrestricted and policies is None and not credential.limits:
             return await handler(request, context)
         denied: list[Permission] = []
+        context = replace(context, permits=partial(self._permits, credential))
         if credential.scope is not None:
             keeps = self._roles.policy_of(credential.role).keeps_published
             writer = JobWriter(credential.arn, credential.role, credential.scope, keeps, denied)
@@ -170,6 +173,16 @@ class Authorization:
             raise refusal
         answer = await handler(request, context)
         return visible(answer, context, lambda permission: _exceeded(credential, permission) is None)
+
+    def _permits(self, credential: Credential, action: str, arn: str) -> bool:
+        permission = Permission(action, arn)
+        if _exceeded(credential, permission) is not None:
+            return False
+        if credential.unrestricted:
+            return True
+        return credential.scope is not None and (
+            self._roles.rule(credential.role, permission, credential.scope) is Ruling.ALLOWED
+        )
 
     def _refusal(
         self,

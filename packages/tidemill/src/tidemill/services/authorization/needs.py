@@ -10,7 +10,7 @@ from tidemill.core.policy import Permission
 from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
-from tidemill.services.authorization.sagemaker import RUNTIME, SAGEMAKER
+from tidemill.services.authorization.sagemaker import METRICS, RUNTIME, SAGEMAKER
 from tidemill.wire.exchange import Context
 
 __all__ = ["NEEDS", "needs_of"]
@@ -100,6 +100,7 @@ NEEDS: Mapping[str, Mapping[str, Rule]] = {
     "logs": LOGS,
     "s3": S3,
     "sagemaker": SAGEMAKER,
+    "sagemaker-metrics": METRICS,
     "sagemaker-runtime": RUNTIME,
     "sts": STS,
     "tidemill-instances": INSTANCES,

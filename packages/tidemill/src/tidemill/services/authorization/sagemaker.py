@@ -9,7 +9,7 @@ from tidemill.core.registry import package_key
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.wire.exchange import Context, Reply
 
-__all__ = ["RUNTIME", "SAGEMAKER", "visible"]
+__all__ = ["METRICS", "RUNTIME", "SAGEMAKER", "visible"]
 
 
 _KINDS = {
@@ -22,6 +22,9 @@ _KINDS = {
     "Model": "model",
     "EndpointConfig": "endpoint-config",
     "Endpoint": "endpoint",
+    "Experiment": "experiment",
+    "Trial": "experiment-trial",
+    "TrialComponent": "experiment-trial-component",
 }
 
 
@@ -95,7 +98,30 @@ def _tags(operation: str) -> Rule:
     return lambda request, region: (Permission(f"sagemaker:{operation}", request["ResourceArn"]),)
 
 
+def _metrics_of(request: Members, region: str) -> tuple[Permission, ...]:
+    arns = [query["ResourceArn"] for query in request["MetricQueries"]]
+    return tuple(Permission("sagemaker:BatchGetMetrics", arn) for arn in dict.fromkeys(arns))
+
+
+def _anything(operation: str) -> Rule:
+    return lambda request, region: (Permission(f"sagemaker:{operation}", "*"),)
+
+
 SAGEMAKER: Mapping[str, Rule] = {
+    # Results are limited to what the caller may describe.
+    "Search": _anything("Search"),
+    "GetSearchSuggestions": _anything("GetSearchSuggestions"),
+    "AssociateTrialComponent": _named("AssociateTrialComponent", "Trial", "TrialComponent"),
+    "DisassociateTrialComponent": _named("DisassociateTrialComponent", "Trial", "TrialComponent"),
+    "CreateExperiment": _create("CreateExperiment", "Experiment"),
+    "CreateTrial": _create("CreateTrial", "Trial", "Experiment"),
+    "CreateTrialComponent": _create("CreateTrialComponent", "TrialComponent"),
+    **{
+        f"{verb}{what}": _named(f"{verb}{what}", what)
+        for what in ("Experiment", "Trial", "TrialComponent")
+        for verb in ("Describe", "Update", "Delete")
+    },
+    **{f"List{what}s": _list(f"List{what}s", what) for what in ("Experiment", "Trial", "TrialComponent")},
     "AddTags": _tags("AddTags"),
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
@@ -149,6 +175,12 @@ SAGEMAKER: Mapping[str, Rule] = {
 }
 """By operation."""
 
+METRICS: Mapping[str, Rule] = {
+    "BatchPutMetrics": _named("BatchPutMetrics", "TrialComponent"),
+    "BatchGetMetrics": _metrics_of,
+}
+"""By operation of SageMaker Metrics."""
+
 RUNTIME: Mapping[str, Rule] = {
     # One permission for both, as in AWS's service authorization reference.
     "InvokeEndpoint": _named("InvokeEndpoint", "Endpoint"),
@@ -160,11 +192,15 @@ RUNTIME: Mapping[str, Rule] = {
 _LISTS = {
     "ListEndpointConfigs": ("EndpointConfigs", "EndpointConfig"),
     "ListEndpoints": ("Endpoints", "Endpoint"),
+    "ListExperiments": ("ExperimentSummaries", "Experiment"),
     "ListModelPackageGroups": ("ModelPackageGroupSummaryList", "ModelPackageGroup"),
     "ListModelPackages": ("ModelPackageSummaryList", "ModelPackage"),
     "ListModels": ("Models", "Model"),
+    "ListProcessingJobs": ("ProcessingJobSummaries", "ProcessingJob"),
     "ListTrainingJobs": ("TrainingJobSummaries", "TrainingJob"),
     "ListTransformJobs": ("TransformJobSummaries", "TransformJob"),
+    "ListTrialComponents": ("TrialComponentSummaries", "TrialComponent"),
+    "ListTrials": ("TrialSummaries", "Trial"),
 }
 """By operation: the member with the list, and the kind of its entries."""
 

@@ -10,7 +10,7 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["HostingHandlers"]
+__all__ = ["HostingHandlers", "endpoint_description", "endpoint_summary"]
 
 
 class HostingHandlers:
@@ -74,10 +74,10 @@ class HostingHandlers:
 
     async def describe_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._hosting.record(ENDPOINT, request["EndpointName"])
-        return _endpoint_description(record)
+        return endpoint_description(record)
 
     async def list_endpoints(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return await self._list(ENDPOINT, request, "Endpoints", _endpoint_summary)
+        return await self._list(ENDPOINT, request, "Endpoints", endpoint_summary)
 
     async def update_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"EndpointArn": (await self._hosting.update_endpoint(request)).arn}
@@ -111,7 +111,12 @@ def _config_summary(config: Summary) -> dict[str, Any]:
     }
 
 
-def _endpoint_summary(endpoint: Summary) -> dict[str, Any]:
+def endpoint_summary(endpoint: Summary) -> dict[str, Any]:
+    """Return what lists show of an endpoint.
+
+    Args:
+        endpoint: The summary.
+    """
     return {
         "EndpointName": endpoint.name,
         "EndpointArn": arn_of(endpoint),
@@ -121,7 +126,12 @@ def _endpoint_summary(endpoint: Summary) -> dict[str, Any]:
     }
 
 
-def _endpoint_description(record: Record) -> dict[str, Any]:
+def endpoint_description(record: Record) -> dict[str, Any]:
+    """Return the description of an endpoint.
+
+    Args:
+        record: The stored endpoint.
+    """
     endpoint = Endpoint.from_document(record.document)
     shown = endpoint.status in (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING) and endpoint.serving is not None
     optional = {
@@ -134,7 +144,7 @@ def _endpoint_description(record: Record) -> dict[str, Any]:
         "FailureReason": endpoint.failure_reason,
     }
     return {
-        **_endpoint_summary(record),
+        **endpoint_summary(record),
         "EndpointConfigName": endpoint.config_name,
         **{name: value for name, value in optional.items() if value},
     }

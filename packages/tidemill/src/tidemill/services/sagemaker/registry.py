@@ -7,12 +7,13 @@ from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP
 from tidemill.core.registry import ModelPackage, package_key
 from tidemill.errors import ValidationException
+from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["RegistryHandlers", "group_description", "package_description"]
+__all__ = ["RegistryHandlers", "group_description", "group_summary", "package_description", "package_summary"]
 
 _COMPLETED = "Completed"
 """Status of every package and group: nothing is validated or scanned, so both are complete at once."""
@@ -54,7 +55,7 @@ class RegistryHandlers:
         if request.get("CrossAccountFilterOption") == "CrossAccount":
             return {"ModelPackageGroupSummaryList": []}
         found, token = await self._registry.list(MODEL_PACKAGE_GROUP, query_of(request))
-        reply: dict[str, Any] = {"ModelPackageGroupSummaryList": [_group_summary(each) for each in found]}
+        reply: dict[str, Any] = {"ModelPackageGroupSummaryList": [group_summary(each) for each in found]}
         return reply | ({"NextToken": token} if token else {})
 
     async def delete_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -86,7 +87,7 @@ class RegistryHandlers:
         by_status = {**request, "StatusEquals": request.get("ModelApprovalStatus")}
         query = query_of(by_status, name_pattern=_pattern(request))
         found, token = await self._registry.list(MODEL_PACKAGE, query)
-        reply: dict[str, Any] = {"ModelPackageSummaryList": [_package_summary(each) for each in found]}
+        reply: dict[str, Any] = {"ModelPackageSummaryList": [package_summary(each) for each in found]}
         return reply | ({"NextToken": token} if token else {})
 
     async def update_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -108,7 +109,7 @@ def group_description(record: Record) -> dict[str, Any]:
         **group["request"],
         "ModelPackageGroupArn": group["arn"],
         "CreationTime": when(record.created_ms),
-        "CreatedBy": _user(group["created_by"]),
+        "CreatedBy": user_of(group["created_by"]),
         "ModelPackageGroupStatus": _COMPLETED,
     }
 
@@ -120,12 +121,12 @@ def package_description(record: Record) -> dict[str, Any]:
         record: The stored package.
     """
     package = ModelPackage(**record.document)
-    modified = {"LastModifiedTime": when(record.modified_ms), "LastModifiedBy": _user(package.modified_by)}
+    modified = {"LastModifiedTime": when(record.modified_ms), "LastModifiedBy": user_of(package.modified_by)}
     return {
         **package.request,
         **_identity(package),
         "ModelPackageStatusDetails": {"ValidationStatuses": [], "ImageScanStatuses": []},
-        "CreatedBy": _user(package.created_by),
+        "CreatedBy": user_of(package.created_by),
         **(modified if package.modified_by else {}),
     }
 
@@ -156,7 +157,12 @@ def _batch_summary(package: ModelPackage) -> dict[str, Any]:
     }
 
 
-def _group_summary(group: Summary) -> dict[str, Any]:
+def group_summary(group: Summary) -> dict[str, Any]:
+    """Return what lists show of a group.
+
+    Args:
+        group: The summary.
+    """
     description = group.summary.get("description")
     return {
         "ModelPackageGroupName": group.name,
@@ -167,7 +173,12 @@ def _group_summary(group: Summary) -> dict[str, Any]:
     }
 
 
-def _package_summary(package: Summary) -> dict[str, Any]:
+def package_summary(package: Summary) -> dict[str, Any]:
+    """Return what lists show of a package.
+
+    Args:
+        package: The summary.
+    """
     name, _, version = package.name.partition("/")
     versioned = {"ModelPackageGroupName": name, "ModelPackageVersion": int(version)} if version.isdecimal() else {}
     return {
@@ -185,7 +196,3 @@ def _pattern(request: Mapping[str, Any]) -> str:
     if "ModelPackageGroupName" in request:
         return f"^{package_key(request['ModelPackageGroupName'])}/"
     return _TYPES[request.get("ModelPackageType", "Unversioned")]
-
-
-def _user(arn: str) -> dict[str, Any]:
-    return {"IamIdentity": {"Arn": arn, "PrincipalId": arn.rpartition("/")[2]}}

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.control.experiments.components import TrialComponents
+from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.processing.jobs import Processing
@@ -12,13 +14,16 @@ from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
+from tidemill.services.sagemaker.experiments import ExperimentHandlers
 from tidemill.services.sagemaker.hosting import HostingHandlers
 from tidemill.services.sagemaker.processing import ProcessingHandlers
 from tidemill.services.sagemaker.registry import RegistryHandlers
+from tidemill.services.sagemaker.search import SearchHandlers
 from tidemill.services.sagemaker.tags import TagHandlers
 from tidemill.services.sagemaker.training import TrainingHandlers
 from tidemill.services.sagemaker.transform import TransformHandlers
 from tidemill.services.sagemaker.tuning import TuningHandlers
+from tidemill.store.records.base import RecordStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["SageMakerService"]
@@ -34,6 +39,9 @@ class SageMakerService:
         transform: The batch transform jobs.
         tuning: The hyperparameter tuning jobs.
         registry: Model packages and their groups.
+        experiments: Experiments and trials.
+        components: Trial components.
+        records: Stores all resources, for searches.
         tags: The tags of all resources.
         keys: The KMS keys, to which those are added that requests name.
     """
@@ -46,6 +54,9 @@ class SageMakerService:
         transform: TransformJobs,
         tuning: TuningJobs,
         registry: Registry,
+        experiments: Experiments,
+        components: TrialComponents,
+        records: RecordStore,
         tags: Tags,
         keys: KmsKeys,
     ) -> None:
@@ -56,7 +67,11 @@ class SageMakerService:
             **TransformHandlers(transform).handlers,
             **RegistryHandlers(registry).handlers,
             **TuningHandlers(tuning, training).handlers,
-            **TagHandlers(tags, training, processing, hosting, transform, tuning, registry).handlers,
+            **ExperimentHandlers(experiments, components).handlers,
+            **SearchHandlers(records, tags).handlers,
+            **TagHandlers(
+                tags, training, processing, hosting, transform, tuning, registry, experiments, components
+            ).handlers,
         }
         self._handlers = {name: _naming_keys(name, handler, keys) for name, handler in handlers.items()}
 

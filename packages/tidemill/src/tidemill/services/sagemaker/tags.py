@@ -3,15 +3,20 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidemill.control.experiments.components import TrialComponents
+from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import (
+    EXPERIMENT,
     MODEL_PACKAGE,
     MODEL_PACKAGE_GROUP,
     PROCESSING_JOB,
     TRAINING_JOB,
     TRANSFORM_JOB,
+    TRIAL,
+    TRIAL_COMPONENT,
     TUNING_JOB,
 )
 from tidemill.control.tags import Tags
@@ -36,6 +41,8 @@ class TagHandlers:
         transform: TransformJobs,
         tuning: TuningJobs,
         registry: Registry,
+        experiments: Experiments,
+        components: TrialComponents,
     ) -> None:
         self._tags = tags
         self._lookups: Mapping[str, Callable[[str], object]] = {
@@ -45,6 +52,9 @@ class TagHandlers:
             MODEL_PACKAGE: registry.package,
             MODEL_PACKAGE_GROUP: registry.group,
             TUNING_JOB: tuning.record,
+            EXPERIMENT: lambda name: experiments.record(EXPERIMENT, name),
+            TRIAL: lambda name: experiments.record(TRIAL, name),
+            TRIAL_COMPONENT: components.record,
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
             "endpoint": lambda name: hosting.record(ENDPOINT, name),

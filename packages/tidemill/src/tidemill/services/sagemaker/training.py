@@ -10,7 +10,7 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["TrainingHandlers"]
+__all__ = ["TrainingHandlers", "job_description", "job_summary"]
 
 # Members of CreateTrainingJob that DescribeTrainingJob returns unchanged.
 _ECHOED = (
@@ -64,13 +64,13 @@ class TrainingHandlers:
         return {"TrainingJobArn": job.arn}
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return _description(self._training.record(request["TrainingJobName"]))
+        return job_description(self._training.record(request["TrainingJobName"]))
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if any(name in request for name in _NEVER_TRUE):
             return {"TrainingJobSummaries": []}
         jobs, token = await self._training.list(query_of(request))
-        reply: dict[str, Any] = {"TrainingJobSummaries": [_summary(job) for job in jobs]}
+        reply: dict[str, Any] = {"TrainingJobSummaries": [job_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
     async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -88,7 +88,12 @@ class TrainingHandlers:
         return {}
 
 
-def _summary(job: Summary) -> dict[str, Any]:
+def job_summary(job: Summary) -> dict[str, Any]:
+    """Return what lists show of a training job.
+
+    Args:
+        job: The summary.
+    """
     summary = {
         "TrainingJobName": job.name,
         "TrainingJobArn": arn_of(job),
@@ -103,7 +108,12 @@ def _summary(job: Summary) -> dict[str, Any]:
     return summary | ({"TrainingEndTime": when(ended_ms)} if ended_ms else {})
 
 
-def _description(record: Record) -> dict[str, Any]:
+def job_description(record: Record) -> dict[str, Any]:
+    """Return the description of a training job.
+
+    Args:
+        record: The stored job.
+    """
     job = TrainingJob.from_document(record.document)
     request = job.request
     return {

@@ -1,0 +1,1 @@
+"""Experiments: trials, trial components, their metrics, and the components of jobs."""

@@ -1,0 +1,1 @@
+"""Find records by what they contain, page by page."""

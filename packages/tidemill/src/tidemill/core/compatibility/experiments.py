@@ -1,0 +1,88 @@
+"""Rows of experiments, trials, trial components and their metrics."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.rows import Honored, Recorded, Rows
+
+__all__ = ["METRICS_OPERATIONS", "OPERATIONS"]
+
+_SHOWN = Recorded("described as it was given")
+_TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
+_EXPERIMENT: Rows = {"ExperimentName": Honored()}
+_TRIAL: Rows = {"TrialName": Honored()}
+_COMPONENT: Rows = {"TrialComponentName": Honored()}
+_DISPLAY: Rows = {"DisplayName": Honored("the name if it is not given")}
+_LIST: Rows = {
+    name: Honored() for name in ("CreatedAfter", "CreatedBefore", "SortBy", "SortOrder", "NextToken", "MaxResults")
+}
+
+
+def _artifacts(member: str) -> Rows:
+    return {
+        member: Honored(),
+        f"{member}{{}}.MediaType": Honored(),
+        f"{member}{{}}.Value": Honored(),
+    }
+
+
+_MEMBERS: Rows = {
+    **_COMPONENT,
+    **_DISPLAY,
+    "Status": Honored(),
+    "Status.PrimaryStatus": Honored(),
+    "Status.Message": Honored(),
+    "StartTime": Honored(),
+    "EndTime": Honored(),
+    "Parameters": Honored(),
+    "Parameters{}.StringValue": Honored(),
+    "Parameters{}.NumberValue": Honored(),
+    **_artifacts("InputArtifacts"),
+    **_artifacts("OutputArtifacts"),
+}
+
+OPERATIONS: Mapping[str, Rows] = {
+    "CreateExperiment": {**_EXPERIMENT, **_DISPLAY, "Description": Honored(), **_TAGS},
+    "DescribeExperiment": _EXPERIMENT,
+    "ListExperiments": _LIST,
+    "UpdateExperiment": {**_EXPERIMENT, **_DISPLAY, "Description": Honored()},
+    "DeleteExperiment": {"ExperimentName": Honored("an experiment with trials is kept")},
+    "CreateTrial": {**_TRIAL, **_DISPLAY, **_EXPERIMENT, "MetadataProperties": _SHOWN, **_TAGS},
+    "DescribeTrial": _TRIAL,
+    "ListTrials": {**_LIST, **_EXPERIMENT, **_COMPONENT},
+    "UpdateTrial": {**_TRIAL, **_DISPLAY},
+    "DeleteTrial": {"TrialName": Honored("a trial with components is kept")},
+    "CreateTrialComponent": {**_MEMBERS, "MetadataProperties": _SHOWN, **_TAGS},
+    "DescribeTrialComponent": _COMPONENT,
+    "ListTrialComponents": {**_LIST, **_EXPERIMENT, **_TRIAL, "SourceArn": Honored("case does not matter")},
+    "UpdateTrialComponent": {
+        **_MEMBERS,
+        **{
+            f"{name}ToRemove": Honored("after those of the same request were added")
+            for name in ("Parameters", "InputArtifacts", "OutputArtifacts")
+        },
+    },
+    "DeleteTrialComponent": {"TrialComponentName": Honored("a component of a trial is kept: disassociate it first")},
+    "AssociateTrialComponent": {**_COMPONENT, **_TRIAL},
+    "DisassociateTrialComponent": {**_COMPONENT, **_TRIAL},
+}
+
+METRICS_OPERATIONS: Mapping[str, Rows] = {
+    "BatchPutMetrics": {
+        **_COMPONENT,
+        "MetricData": Honored(),
+        "MetricData[].MetricName": Honored(),
+        "MetricData[].Timestamp": Honored(),
+        "MetricData[].Step": Honored(),
+        "MetricData[].Value": Honored("DescribeTrialComponent and Search show it at once"),
+    },
+    "BatchGetMetrics": {
+        "MetricQueries": Honored(),
+        "MetricQueries[].MetricName": Honored(),
+        "MetricQueries[].ResourceArn": Honored("of a trial component"),
+        "MetricQueries[].MetricStat": Honored(),
+        "MetricQueries[].Period": Honored("IterationNumber with XAxisType IterationNumber, the others with Timestamp"),
+        "MetricQueries[].XAxisType": Honored("IterationNumber: values without a Step are left out"),
+        "MetricQueries[].Start": Honored("a step, or seconds since the epoch"),
+        "MetricQueries[].End": Honored("a step, or seconds since the epoch"),
+    },
+}

@@ -1,0 +1,167 @@
+"""Experiments, their trials, and trial components, which have the parameters, artifacts and metrics of one run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+__all__ = ["MetricPoint", "Parent", "Tracked", "TrialComponent", "with_points"]
+
+
+class Parent(NamedTuple):
+    """A trial of a trial component, and the trial's experiment."""
+
+    trial: str
+    experiment: str
+
+
+class MetricPoint(NamedTuple):
+    """One value of a metric.
+
+    Attributes:
+        at_ms: Milliseconds since the epoch.
+        step: Number of the iteration; None if it was not given.
+    """
+
+    at_ms: int
+    value: float
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """An experiment or a trial.
+
+    Attributes:
+        members: The members that describe it, by botocore's names, without its name.
+        created_by: ARN of the caller who created it.
+        modified_by: ARN of the caller who updated it last; empty if nobody has.
+        children: Number of trials of an experiment, or of components of a trial. It can be deleted without them only.
+    """
+
+    name: str
+    arn: str
+    members: Mapping[str, Any]
+    created_ms: int
+    created_by: str
+    modified_by: str = ""
+    children: int = 0
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON-able form for the store."""
+        return asdict(self) | {"members": dict(self.members)}
+
+    def to_summary(self) -> dict[str, Any]:
+        """Return the values that lists show."""
+        shown = ("DisplayName", "ExperimentName")
+        return {"arn": self.arn, "shown": {name: self.members[name] for name in shown if name in self.members}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialComponent:
+    """A trial component: of a job, or of a run that a script tracks itself.
+
+    Attributes:
+        members: The members that describe it, by botocore's names, without its name. Times are in milliseconds since
+            the epoch.
+        source: ``{"SourceArn": ..., "SourceType": ...}`` of its job; empty without one.
+        sources: ARNs of the jobs that were created within its run.
+        parents: The trials that it is associated with.
+        metrics: Statistics by the metric's name: ``count``, ``min``, ``max``, ``mean``, ``m2`` (the sum of the squared
+            differences from the mean), ``last`` and ``at_ms``. Of a metric that a job's log has, only the last two.
+    """
+
+    name: str
+    arn: str
+    members: Mapping[str, Any]
+    created_ms: int
+    created_by: str
+    modified_by: str = ""
+    source: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    parents: tuple[Parent, ...] = ()
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON-able form for the store."""
+        return {
+            "name": self.name,
+            "arn": self.arn,
+            "members": dict(self.members),
+            "created_ms": self.created_ms,
+            "created_by": self.created_by,
+            "modified_by": self.modified_by,
+            "source": dict(self.source),
+            "sources": list(self.sources),
+            "parents": [list(parent) for parent in self.parents],
+            "metrics": {name: dict(values) for name, values in self.metrics.items()},
+        }
+
+    def to_summary(self) -> dict[str, Any]:
+        """Return the values that lists show, and by which they are filtered."""
+        shown = ("DisplayName", "Status", "StartTime", "EndTime")
+        return {
+            "arn": self.arn,
+            "shown": {name: self.members[name] for name in shown if name in self.members},
+            "created_by": self.created_by,
+            "modified_by": self.modified_by,
+            "source": dict(self.source),
+            "sources": list(self.sources),
+            "parents": [list(parent) for parent in self.parents],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "TrialComponent":
+        """Parse the output of `to_document`.
+
+        Args:
+            document: A value of JSON.
+
+        Returns:
+            The component.
+        """
+        fields = dict(document)
+        fields["sources"] = tuple(document["sources"])
+        fields["parents"] = tuple(Parent(*parent) for parent in document["parents"])
+        return cls(**fields)
+
+    def updated(self, request: Mapping[str, Any]) -> "TrialComponent":
+        """Return the component after an update.
+
+        Args:
+            request: The members of UpdateTrialComponent. Entries of maps are added to those that it has, then those to
+                remove are removed.
+        """
+        members = dict(self.members)
+        members |= {
+            name: request[name] for name in ("DisplayName", "Status", "StartTime", "EndTime") if name in request
+        }
+        for name in ("Parameters", "InputArtifacts", "OutputArtifacts"):
+            removed = set(request.get(f"{name}ToRemove", ()))
+            merged = {**members.get(name, {}), **request.get(name, {})}
+            members[name] = {key: value for key, value in merged.items() if key not in removed}
+        return replace(self, members=members)
+
+
+def with_points(statistics: Mapping[str, float] | None, points: Iterable[MetricPoint]) -> dict[str, float]:
+    """Return the statistics of a metric with further points.
+
+    Args:
+        statistics: Those so far, as in `TrialComponent.metrics`; None before the first point.
+        points: The new points.
+    """
+    found = dict(statistics or {})
+    for point in points:
+        value = point.value
+        count = int(found.get("count", 0)) + 1
+        mean = found.get("mean", 0.0)
+        moved = mean + (value - mean) / count
+        found |= {
+            "count": count,
+            "mean": moved,
+            "m2": found.get("m2", 0.0) + (value - mean) * (value - moved),
+            "min": min(value, found.get("min", value)),
+            "max": max(value, found.get("max", value)),
+        }
+        if point.at_ms >= found.get("at_ms", 0):
+            found |= {"last": value, "at_ms": point.at_ms}
+    return found

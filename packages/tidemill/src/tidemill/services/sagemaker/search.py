@@ -1,0 +1,225 @@
+"""Search on the wire: which resources can be searched, and how their properties are called.
+
+Properties are those of the shapes in AWS's `SearchRecord`. Lists and maps that have a name for each entry are searched
+by that name: ``Tags.KEY``, ``HyperParameters.NAME``, ``Parameters.NAME``, ``Metrics.NAME`` and, of trial components,
+``Metrics.NAME.Max``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.model import StructureShape
+
+from tidemill.control.resources import (
+    ENDPOINT,
+    EXPERIMENT,
+    MODEL_PACKAGE,
+    MODEL_PACKAGE_GROUP,
+    TRAINING_JOB,
+    TRIAL,
+    TRIAL_COMPONENT,
+)
+from tidemill.control.search.search import Searched, Wanted, search
+from tidemill.control.tags import Tags
+from tidemill.errors import ValidationException
+from tidemill.services.sagemaker import experiments, hosting, registry, training
+from tidemill.store.records.base import Record, RecordStore, Summary
+from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.protocols.models import service_model
+
+__all__ = ["SearchHandlers"]
+
+_DEFAULT_RESULTS = 100
+_SUGGESTIONS = 50
+_CANNOT_EXIST = frozenset(
+    {"FeatureGroup", "FeatureMetadata", "Image", "ImageVersion", "Project", "ModelCard", "Job", "HubContent"}
+)
+"""Resources of which there are none, so that nothing is found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resource:
+    """One value of Search's member Resource.
+
+    Attributes:
+        kind: Kind of the records.
+        member: Member of `SearchRecord`, and name of its shape.
+        naming: The property that has the record's name; empty if none has it.
+        describe: Returns the description of a record.
+        summarize: Returns what lists show of a summary.
+        summarized: Names of the properties that ``summarize`` returns of every record.
+    """
+
+    kind: str
+    member: str
+    naming: str
+    describe: Callable[[Record], Mapping[str, Any]]
+    summarize: Callable[[Summary], Mapping[str, Any]]
+    summarized: frozenset[str]
+
+    @property
+    def properties(self) -> frozenset[str]:
+        """The first parts of all properties."""
+        named = {"Metrics"} if self.kind in (TRAINING_JOB, TRIAL_COMPONENT) else set()
+        shape = service_model("sagemaker").shape_for(self.member)
+        return frozenset(shape.members if isinstance(shape, StructureShape) else ()) | named
+
+
+_DATES = {"CreationTime", "LastModifiedTime"}
+_RESOURCES: Mapping[str, _Resource] = {
+    "TrainingJob": _Resource(
+        kind=TRAINING_JOB,
+        member="TrainingJob",
+        naming="TrainingJobName",
+        describe=training.job_description,
+        summarize=training.job_summary,
+        summarized=frozenset({*_DATES, "TrainingJobName", "TrainingJobArn", "TrainingJobStatus", "SecondaryStatus"}),
+    ),
+    "Endpoint": _Resource(
+        kind=ENDPOINT,
+        member="Endpoint",
+        naming="EndpointName",
+        describe=hosting.endpoint_description,
+        summarize=hosting.endpoint_summary,
+        summarized=frozenset({*_DATES, "EndpointName", "EndpointArn", "EndpointStatus"}),
+    ),
+    "ModelPackage": _Resource(
+        kind=MODEL_PACKAGE,
+        member="ModelPackage",
+        naming="",
+        describe=registry.package_description,
+        summarize=registry.package_summary,
+        summarized=frozenset({"CreationTime", "ModelPackageArn", "ModelPackageGroupName", "ModelPackageVersion"}),
+    ),
+    "ModelPackageGroup": _Resource(
+        kind=MODEL_PACKAGE_GROUP,
+        member="ModelPackageGroup",
+        naming="ModelPackageGroupName",
+        describe=registry.group_description,
+        summarize=registry.group_summary,
+        summarized=frozenset({"CreationTime", "ModelPackageGroupName", "ModelPackageGroupArn"}),
+    ),
+    "Experiment": _Resource(
+        kind=EXPERIMENT,
+        member="Experiment",
+        naming="ExperimentName",
+        describe=experiments.experiment_description,
+        summarize=experiments.experiment_summary,
+        summarized=frozenset({*_DATES, "ExperimentName", "ExperimentArn", "DisplayName"}),
+    ),
+    "ExperimentTrial": _Resource(
+        kind=TRIAL,
+        member="Trial",
+        naming="TrialName",
+        describe=experiments.trial_description,
+        summarize=experiments.trial_summary,
+        summarized=frozenset({*_DATES, "TrialName", "TrialArn", "DisplayName", "ExperimentName"}),
+    ),
+    "ExperimentTrialComponent": _Resource(
+        kind=TRIAL_COMPONENT,
+        member="TrialComponent",
+        naming="TrialComponentName",
+        describe=experiments.component_description,
+        summarize=experiments.component_summary,
+        summarized=frozenset(
+            {
+                *(*_DATES, "TrialComponentName", "TrialComponentArn", "DisplayName", "Status", "StartTime", "EndTime"),
+                *("Source", "Parents", "CreatedBy", "LastModifiedBy"),
+            }
+        ),
+    ),
+}
+"""By the value of Resource."""
+
+
+class SearchHandlers:
+    """Search, and the names of properties that a search can use.
+
+    Args:
+        records: Stores the resources.
+        tags: Their tags.
+    """
+
+    def __init__(self, records: RecordStore, tags: Tags) -> None:
+        self._records = records
+        self._tags = tags
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"Search": self.search, "GetSearchSuggestions": self.suggest}
+
+    async def search(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        if request["Resource"] in _CANNOT_EXIST or request.get("CrossAccountFilterOption") == "CrossAccount":
+            return {"Results": []}
+        resource = _resource(request["Resource"])
+        changes = "LastModifiedTime" in resource.properties
+        wanted = Wanted(
+            expression=request.get("SearchExpression", {}),
+            sort_by=request.get("SortBy", "LastModifiedTime" if changes else "CreationTime"),
+            descending=request.get("SortOrder", "Descending") == "Descending",
+            limit=request.get("MaxResults", _DEFAULT_RESULTS),
+            token=request.get("NextToken"),
+            permits=lambda each: context.permits(f"sagemaker:Describe{resource.member}", each.summary.get("arn", "")),
+        )
+        found, token = await search(self._records, self._searched(resource), wanted)
+        results = [{resource.member: self._shown(resource, record)} for record in found]
+        return {"Results": results, **({"NextToken": token} if token else {})}
+
+    async def suggest(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        if request["Resource"] in _CANNOT_EXIST:
+            return {"PropertyNameSuggestions": []}
+        hint = request.get("SuggestionQuery", {}).get("PropertyNameQuery", {}).get("PropertyNameHint", "").casefold()
+        names = sorted(name for name in _resource(request["Resource"]).properties if name.casefold().startswith(hint))
+        return {"PropertyNameSuggestions": [{"PropertyName": name} for name in names[:_SUGGESTIONS]]}
+
+    def _searched(self, resource: _Resource) -> Searched:
+        def view(record: Record) -> Mapping[str, Any]:
+            shown = self._shown(resource, record)
+            return {**shown, **dict(_by_name(shown))}
+
+        return Searched(
+            kind=resource.kind,
+            naming=resource.naming,
+            properties=resource.properties,
+            summarize=resource.summarize,
+            summarized=resource.summarized,
+            view=view,
+        )
+
+    def _shown(self, resource: _Resource, record: Record) -> dict[str, Any]:
+        shown = dict(resource.describe(record))
+        tags = self._tags.of(record.document["arn"])
+        if tags:
+            shown["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
+        if resource.kind == TRIAL_COMPONENT:
+            shown["Parents"] = experiments.parents_of(record)
+        return shown
+
+
+def _resource(name: str) -> _Resource:
+    resource = _RESOURCES.get(name)
+    if resource is None:
+        raise ValidationException(
+            f"Value {name!r} at 'resource' is not allowed: this version searches {', '.join(sorted(_RESOURCES))};"
+            " use the List operation of the resource"
+        )
+    return resource
+
+
+def _by_name(shown: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the properties whose entries are searched by name. The value under an empty name is the entry's own."""
+    if "Tags" in shown:
+        yield "Tags", {each["Key"]: each["Value"] for each in shown["Tags"]}
+    if "FinalMetricDataList" in shown:
+        yield "Metrics", {each["MetricName"]: each["Value"] for each in shown["FinalMetricDataList"]}
+    if "Metrics" in shown:
+        yield "Metrics", {each["MetricName"]: {**each, "": each["Last"]} for each in shown["Metrics"]}
+    if "Parameters" in shown:
+        yield (
+            "Parameters",
+            {name: {**each, "": next(iter(each.values()), None)} for name, each in shown["Parameters"].items()},
+        )
+    for member in ("InputArtifacts", "OutputArtifacts"):
+        if member in shown:
+            yield member, {name: {**each, "": each["Value"]} for name, each in shown[member].items()}

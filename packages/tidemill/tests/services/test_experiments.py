@@ -1,0 +1,306 @@
+"""Experiments, trials, trial components and their metrics by boto3."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tidemill.control.experiments.points import MetricPoints
+from tidemill.control.resources import TRIAL_COMPONENT
+from tidemill.core.experiments import MetricPoint
+
+ARN = "arn:aws:sagemaker:us-west-2:000000000000"
+CREATED = datetime.fromtimestamp(1_700_000_000, tz=UTC)
+CREATOR = {"IamIdentity": {"Arn": "arn:aws:sts::000000000000:assumed-role/SageMakerRole/user", "PrincipalId": "user"}}
+
+
+@pytest.fixture
+def trial(sagemaker: Any) -> str:
+    sagemaker.create_experiment(ExperimentName="tides")
+    sagemaker.create_trial(TrialName="deep", ExperimentName="tides")
+    return "deep"
+
+
+def shown(reply: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in reply.items() if name != "ResponseMetadata"}
+
+
+def component(sagemaker: Any, name: str, *trials: str, **members: Any) -> str:
+    arn = sagemaker.create_trial_component(TrialComponentName=name, **members)["TrialComponentArn"]
+    for each in trials:
+        sagemaker.associate_trial_component(TrialComponentName=name, TrialName=each)
+    return arn
+
+
+def listed(sagemaker: Any, **members: Any) -> list[str]:
+    reply = sagemaker.list_trial_components(**members)
+    return [each["TrialComponentName"] for each in reply["TrialComponentSummaries"]]
+
+
+def test_experiments_and_trials_are_described_updated_and_listed(sagemaker, stage, trial):
+    assert shown(sagemaker.describe_experiment(ExperimentName="tides")) == {
+        "ExperimentName": "tides",
+        "DisplayName": "tides",
+        "ExperimentArn": f"{ARN}:experiment/tides",
+        "CreationTime": CREATED,
+        "CreatedBy": CREATOR,
+        "LastModifiedTime": CREATED + timedelta(milliseconds=1),  # it got a trial
+    }
+    assert shown(sagemaker.describe_trial(TrialName="deep")) == {
+        "TrialName": "deep",
+        "DisplayName": "deep",
+        "ExperimentName": "tides",
+        "TrialArn": f"{ARN}:experiment-trial/deep",
+        "CreationTime": CREATED,
+        "CreatedBy": CREATOR,
+        "LastModifiedTime": CREATED,
+    }
+    stage.clock.ms += 1000
+    sagemaker.create_experiment(ExperimentName="winds", DisplayName="Winds", Description="of the north")
+    sagemaker.create_trial(TrialName="calm", ExperimentName="winds")
+    sagemaker.update_experiment(ExperimentName="winds", Description="of the south")
+    sagemaker.update_trial(TrialName="deep", DisplayName="Deep")
+    winds = sagemaker.describe_experiment(ExperimentName="winds")
+    assert (winds["DisplayName"], winds["Description"], winds["LastModifiedBy"]) == (
+        "Winds",
+        "of the south",
+        CREATOR,
+    )
+    assert sagemaker.describe_trial(TrialName="deep")["DisplayName"] == "Deep"
+    found = sagemaker.list_experiments(SortBy="Name", SortOrder="Ascending")["ExperimentSummaries"]
+    assert [each["ExperimentName"] for each in found] == ["tides", "winds"]
+    assert [each["TrialName"] for each in sagemaker.list_trials()["TrialSummaries"]] == ["calm", "deep"]
+    (of_winds,) = sagemaker.list_trials(ExperimentName="winds")["TrialSummaries"]
+    assert of_winds["TrialArn"] == f"{ARN}:experiment-trial/calm"
+    before = sagemaker.list_trials(CreatedBefore=CREATED)["TrialSummaries"]
+    assert [each["TrialName"] for each in before] == ["deep"]
+
+
+def test_names_are_unique_and_missing_ones_are_named(sagemaker, trial, refusal):
+    for call, members in (
+        (sagemaker.create_experiment, {"ExperimentName": "tides"}),
+        (sagemaker.create_trial, {"TrialName": "deep", "ExperimentName": "tides"}),
+    ):
+        status, code, message = refusal(call, **members)
+        assert (status, code) == (400, "ValidationException") and "already exists" in message
+    for call, members, named in (
+        (sagemaker.describe_experiment, {"ExperimentName": "x"}, "Experiment 'x'"),
+        (sagemaker.create_trial, {"TrialName": "t", "ExperimentName": "x"}, "Experiment 'x'"),
+        (sagemaker.update_trial, {"TrialName": "x"}, "Trial 'x'"),
+        (sagemaker.list_trials, {"ExperimentName": "x"}, "Experiment 'x'"),
+        (sagemaker.list_trial_components, {"TrialName": "x"}, "Trial 'x'"),
+        (sagemaker.describe_trial_component, {"TrialComponentName": "x"}, "TrialComponent 'x'"),
+        (sagemaker.associate_trial_component, {"TrialComponentName": "x", "TrialName": "deep"}, "TrialComponent 'x'"),
+    ):
+        status, code, message = refusal(call, **members)
+        assert (status, code, message) == (400, "ResourceNotFound", f"{named} does not exist.")
+    assert [each["TrialName"] for each in sagemaker.list_trials()["TrialSummaries"]] == ["deep"]
+
+
+def test_a_component_is_updated_member_by_member(sagemaker, stage):
+    arn = component(
+        sagemaker,
+        "run",
+        Parameters={"rate": {"NumberValue": 0.1}, "kind": {"StringValue": "lstm"}},
+        InputArtifacts={"data": {"Value": "s3://data/in", "MediaType": "text/csv"}},
+        StartTime=CREATED,
+    )
+    sagemaker.update_trial_component(
+        TrialComponentName="run",
+        DisplayName="Run",
+        Status={"PrimaryStatus": "Completed", "Message": "done"},
+        EndTime=CREATED + timedelta(minutes=1),
+        Parameters={"rate": {"NumberValue": 0.2}, "depth": {"NumberValue": 3}},
+        ParametersToRemove=["kind"],
+        OutputArtifacts={"model": {"Value": "s3://data/model"}},
+    )
+    described = shown(sagemaker.describe_trial_component(TrialComponentName="run"))
+    modified = described.pop("LastModifiedTime")
+    assert modified > CREATED
+    assert described == {
+        "TrialComponentName": "run",
+        "TrialComponentArn": arn,
+        "DisplayName": "Run",
+        "Status": {"PrimaryStatus": "Completed", "Message": "done"},
+        "StartTime": CREATED,
+        "EndTime": CREATED + timedelta(minutes=1),
+        "Parameters": {"rate": {"NumberValue": 0.2}, "depth": {"NumberValue": 3.0}},
+        "InputArtifacts": {"data": {"Value": "s3://data/in", "MediaType": "text/csv"}},
+        "OutputArtifacts": {"model": {"Value": "s3://data/model"}},
+        "CreationTime": CREATED,
+        "CreatedBy": CREATOR,
+        "LastModifiedBy": CREATOR,
+    }
+    (summary,) = sagemaker.list_trial_components()["TrialComponentSummaries"]
+    assert {**summary, "LastModifiedTime": modified} == {
+        **{name: described[name] for name in ("TrialComponentName", "TrialComponentArn", "DisplayName", "Status")},
+        **{name: described[name] for name in ("StartTime", "EndTime", "CreationTime", "CreatedBy", "LastModifiedBy")},
+        "LastModifiedTime": modified,
+    }
+
+
+def test_components_are_listed_by_trial_and_experiment_page_by_page(sagemaker, stage, trial):
+    sagemaker.create_experiment(ExperimentName="winds")
+    sagemaker.create_trial(TrialName="calm", ExperimentName="winds")
+    for number in range(5):
+        stage.clock.ms += number % 2  # some have the same time
+        component(sagemaker, f"run-{number}", "deep")
+    component(sagemaker, "both", "deep", "calm")
+    component(sagemaker, "none")
+    assert listed(sagemaker, TrialName="calm") == listed(sagemaker, ExperimentName="winds") == ["both"]
+    of_both = sagemaker.list_trials(TrialComponentName="both", SortBy="Name", SortOrder="Ascending")["TrialSummaries"]
+    assert [each["TrialName"] for each in of_both] == ["calm", "deep"]
+    for order in ({}, {"SortOrder": "Ascending"}, {"SortBy": "Name"}):
+        pages = sagemaker.get_paginator("list_trial_components").paginate(
+            ExperimentName="tides", **order, PaginationConfig={"PageSize": 2}
+        )
+        names = [[each["TrialComponentName"] for each in page["TrialComponentSummaries"]] for page in pages]
+        assert [len(page) for page in names] == [2, 2, 2]
+        joined = [name for page in names for name in page]
+        assert joined == listed(sagemaker, ExperimentName="tides", MaxResults=100, **order)
+        assert sorted(joined) == ["both", *(f"run-{number}" for number in range(5))]
+
+
+def test_a_page_continues_after_its_last_component_when_others_come_and_go(sagemaker, stage, trial, refusal):
+    for number in range(4):
+        stage.clock.ms += 1
+        component(sagemaker, f"run-{number}", "deep")
+    first = sagemaker.list_trial_components(TrialName="deep", MaxResults=2)
+    assert [each["TrialComponentName"] for each in first["TrialComponentSummaries"]] == ["run-3", "run-2"]
+    stage.clock.ms += 1
+    component(sagemaker, "run-4", "deep")
+    sagemaker.disassociate_trial_component(TrialComponentName="run-2", TrialName="deep")
+    assert listed(sagemaker, TrialName="deep", MaxResults=2, NextToken=first["NextToken"]) == ["run-1", "run-0"]
+    for token in (first["NextToken"], "other"):
+        status, code, message = refusal(sagemaker.list_trial_components, NextToken=token)
+        assert (status, code) == (400, "ValidationException") and "not a token of this listing" in message
+
+
+def test_what_has_children_is_kept_until_they_are_gone(sagemaker, trial, refusal):
+    component(sagemaker, "run", "deep")
+    sagemaker.associate_trial_component(TrialComponentName="run", TrialName="deep")  # a second time
+    for call, members, named in (
+        (sagemaker.delete_experiment, {"ExperimentName": "tides"}, "has 1 trials"),
+        (sagemaker.delete_trial, {"TrialName": "deep"}, "has 1 trial components"),
+        (sagemaker.delete_trial_component, {"TrialComponentName": "run"}, "the trial 'deep'"),
+    ):
+        _, code, message = refusal(call, **members)
+        assert code == "ValidationException" and named in message
+    arns = sagemaker.disassociate_trial_component(TrialComponentName="run", TrialName="deep")
+    assert arns["TrialArn"] == f"{ARN}:experiment-trial/deep"
+    _, code, _ = refusal(sagemaker.disassociate_trial_component, TrialComponentName="run", TrialName="deep")
+    assert code == "ResourceNotFound"
+    assert sagemaker.delete_trial_component(TrialComponentName="run")["TrialComponentArn"].endswith("/run")
+    assert sagemaker.delete_trial(TrialName="deep")["TrialArn"] == f"{ARN}:experiment-trial/deep"
+    assert sagemaker.delete_experiment(ExperimentName="tides")["ExperimentArn"] == f"{ARN}:experiment/tides"
+    assert sagemaker.list_experiments()["ExperimentSummaries"] == []
+
+
+def test_all_of_them_have_tags(sagemaker, trial):
+    tags = [{"Key": "team", "Value": "a"}]
+    component(sagemaker, "run", Tags=tags)
+    for kind, name in (("experiment", "tides"), ("experiment-trial", "deep")):
+        sagemaker.add_tags(ResourceArn=f"{ARN}:{kind}/{name}", Tags=tags)
+    for kind, name in (("experiment", "tides"), ("experiment-trial", "deep"), (TRIAL_COMPONENT, "run")):
+        assert sagemaker.list_tags(ResourceArn=f"{ARN}:{kind}/{name}")["Tags"] == tags
+
+
+# Metrics
+
+
+def put(metrics: Any, name: str, values: list[float], *, first_step: int = 0, every_s: int = 1) -> None:
+    data = [
+        {
+            "MetricName": name,
+            "Timestamp": CREATED + timedelta(seconds=(first_step + index) * every_s),
+            "Step": first_step + index,
+            "Value": value,
+        }
+        for index, value in enumerate(values)
+    ]
+    for begin in range(0, len(data), 10):
+        assert (
+            metrics.batch_put_metrics(TrialComponentName="run", MetricData=data[begin : begin + 10]).get("Errors", [])
+            == []
+        )
+
+
+def test_the_statistics_of_metrics_are_described(sagemaker, metrics):
+    arn = component(sagemaker, "run")
+    put(metrics, "loss", [4.0, 1.0])
+    put(metrics, "loss", [3.0, 2.0], first_step=2)
+    put(metrics, "accuracy", [0.5])
+    loss, accuracy = sagemaker.describe_trial_component(TrialComponentName="run")["Metrics"]
+    deviation = loss.pop("StdDev")
+    assert deviation == pytest.approx(1.25**0.5)
+    assert loss == {
+        "MetricName": "loss",
+        "SourceArn": arn,
+        "TimeStamp": CREATED + timedelta(seconds=3),
+        "Max": 4.0,
+        "Min": 1.0,
+        "Last": 2.0,
+        "Count": 4,
+        "Avg": 2.5,
+    }
+    assert (accuracy["MetricName"], accuracy["Count"], accuracy["StdDev"]) == ("accuracy", 1, 0.0)
+
+
+def query(arn: str, stat: str, period: str = "IterationNumber", **members: int) -> dict[str, Any]:
+    axis = "IterationNumber" if period == "IterationNumber" else "Timestamp"
+    return {
+        "MetricName": "loss",
+        "ResourceArn": arn,
+        "MetricStat": stat,
+        "Period": period,
+        "XAxisType": axis,
+        **members,
+    }
+
+
+def test_metrics_are_read_by_step_and_by_time(sagemaker, metrics):
+    arn = component(sagemaker, "run")
+    put(metrics, "loss", [4.0, 1.0, 3.0], every_s=40)
+    put(metrics, "loss", [2.0], first_step=0)  # another value of the first step
+    begin = 1_699_999_980  # the minute of CREATED
+    queries = [
+        query(arn, "Max"),
+        query(arn, "Count", Start=1, End=2),
+        query(arn, "Avg", "OneMinute"),
+        query(arn, "Last", "OneHour"),
+        query(arn, "StdDev", "FiveMinute", End=0),
+        {**query(arn, "Min"), "Period": "OneHour"},
+        query(f"{ARN}:experiment-trial-component/other", "Min"),
+    ]
+    results = metrics.batch_get_metrics(MetricQueries=queries)["MetricQueryResults"]
+    assert [each["Status"] for each in results] == ["Complete"] * 5 + ["ValidationError"] * 2
+    assert [(each["XAxisValues"], each["MetricValues"]) for each in results[:5]] == [
+        ([0, 1, 2], [4.0, 1.0, 3.0]),
+        ([1, 2], [1.0, 1.0]),
+        ([begin, begin + 60], [3.0, 2.0]),
+        ([1_699_999_200], [3.0]),
+        ([], []),
+    ]
+    assert "does not fit" in results[5]["Message"] and "does not exist" in results[6]["Message"]
+
+
+def test_many_values_are_kept_in_order_and_go_with_their_component(sagemaker, metrics, stage):
+    arn = component(sagemaker, "run")
+    points = [("loss", MetricPoint(1_700_000_000_000, float(step), step)) for step in range(2500)]
+    stored = MetricPoints(stage.records, clock=stage.clock)  # a request of BatchPutMetrics has at most 10
+    for begin in range(0, len(points), 700):
+        asyncio.run(stored.add("run", points[begin : begin + 700]))
+    (result,) = metrics.batch_get_metrics(MetricQueries=[query(arn, "Last")])["MetricQueryResults"]
+    assert result["XAxisValues"] == list(range(2500)) and result["MetricValues"][-1] == 2499.0
+    sagemaker.delete_trial_component(TrialComponentName="run")
+    component(sagemaker, "run")
+    put(metrics, "loss", [1.0])
+    (result,) = metrics.batch_get_metrics(MetricQueries=[query(arn, "Count")])["MetricQueryResults"]
+    assert result["MetricValues"] == [1.0]
+
+
+def test_metrics_of_a_component_that_does_not_exist_are_refused(sagemaker, metrics, refusal):
+    data = [{"MetricName": "loss", "Timestamp": CREATED, "Value": 1.0}]
+    _, code, message = refusal(metrics.batch_put_metrics, TrialComponentName="other", MetricData=data)
+    assert (code, message) == ("ResourceNotFound", "TrialComponent 'other' does not exist.")
