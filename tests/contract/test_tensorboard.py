@@ -19,19 +19,32 @@ import pytest
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
+# Writes event files as TensorFlow does, which takes ten times as long to import.
 SCRIPT = """
-    import os, signal, sys, threading
-    import tensorflow as tf
+    import os, signal, sys, threading, time
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    with tf.summary.create_file_writer(sys.argv[sys.argv.index("--logs") + 1]).as_default():
-        tf.summary.scalar("loss", 0.5, step=1)
-        tf.summary.flush()
+    directory = sys.argv[sys.argv.index("--logs") + 1]
+    os.makedirs(directory, exist_ok=True)
+
+    def write(file, **members):
+        RecordWriter(file).write(Event(wall_time=time.time(), **members).SerializeToString())
+        file.flush()
+
+    def loss(value):
+        return Summary(value=[Summary.Value(tag="loss", simple_value=value)])
+
+    with open(f"{directory}/events.out.tfevents.1.host", "wb") as file:
+        write(file, file_version="brain.Event:2")
+        write(file, step=1, summary=loss(0.5))
         print("first step", flush=True)
         while not stopped.wait(60):
             pass
-        tf.summary.scalar("loss", 0.25, step=2)
+        write(file, step=2, summary=loss(0.25))
 """
 
 
