@@ -110,7 +110,9 @@ def memory_of_large_layer() -> float:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - models_before) / 1024
 
 
-@pytest.mark.parametrize("config", [MANUAL, AUTOMATIC], ids=["manual", "automatic"])
+@pytest.mark.parametrize(
+    "config", [pytest.param(MANUAL, id="manual", marks=pytest.mark.matrix), pytest.param(AUTOMATIC, id="automatic")]
+)
 def test_fit_evaluate_and_predict_equal_those_of_the_plain_model(config: dict[str, Any]) -> None:
     results = ranks.run(2, fit_both, config=config)
     for distributed, plain in results:
