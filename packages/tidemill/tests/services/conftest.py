@@ -33,6 +33,9 @@ from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.jobs import job_record
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.pipelines.driver import PipelineDriver
+from tidemill.control.pipelines.pipelines import Pipelines
+from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
@@ -66,7 +69,9 @@ from tidemill.store.objects import index as object_index
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 from tidemill.store.records.store import SqlRecordStore
+from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import Gateway, HttpServer
+from tidemill.wire.perform import Performer
 from tidemill.wire.signing.credentials import Credential
 
 REGION = "us-west-2"
@@ -144,6 +149,10 @@ class Stage:
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
 
+        self.roles = Roles({})
+        self.pipelines = Pipelines(self.records, objects, region=REGION, clock=self.clock)
+        self.pipeline_driver = PipelineDriver(self.records, objects, self.pipelines, clock=self.clock)
+
     def gateway(self, *, timeout_s: float = 30, refuses_encryption: bool = False) -> Gateway:
         """Return a gateway with all services; ``timeout_s`` is the time limit of models."""
         driver = EndpointDriver(
@@ -158,45 +167,52 @@ class Stage:
             self._objects,
             driver,
             endpoint_of=self.hosting.in_service,
-            roles=Roles({}),
+            roles=self.roles,
             clock=self.clock,
         )
         credentials = Keys(self.records, self.clock)
         keys = KmsKeys(self.records, region=REGION, clock=self.clock)
         encrypts = not refuses_encryption
         rules = BucketRules(self.records, self._objects, keys, clock=self.clock, encrypts=encrypts)
+        services: dict[str, Service] = {
+            "sagemaker": SageMakerService(
+                self.training,
+                self.processing,
+                self.hosting,
+                self.transform,
+                self.tuning,
+                self.registry,
+                self.experiments,
+                self.components,
+                self.records,
+                Tags(self.records, clock=self.clock),
+                keys,
+                pipelines=self.pipelines,
+                executions=self.pipeline_driver.executions,
+            ),
+            "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
+            "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
+            "logs": LogsService(LogStreams(self.logs), region=REGION),
+            "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
+            "sts": StsService(credentials.others),
+            "kms": KmsService(keys),
+            "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
+            "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
+        }
+        authorizer = Authorization(self.roles, rules=rules)
+        perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)
+        self.step_requests = StepRequests(perform, credentials, self.roles)
         return Gateway(
-            {
-                "sagemaker": SageMakerService(
-                    self.training,
-                    self.processing,
-                    self.hosting,
-                    self.transform,
-                    self.tuning,
-                    self.registry,
-                    self.experiments,
-                    self.components,
-                    self.records,
-                    Tags(self.records, clock=self.clock),
-                    keys,
-                ),
-                "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
-                "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
-                "logs": LogsService(LogStreams(self.logs), region=REGION),
-                "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
-                "sts": StsService(credentials.others),
-                "kms": KmsService(keys),
-                "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
-                "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
-            },
+            services,
             credentials,
-            authorizer=Authorization(Roles({}), rules=rules),
+            authorizer=authorizer,
             region=REGION,
             refuses_encryption=refuses_encryption,
         )
 
     async def close(self) -> None:
         """Close everything that is open in the server's event loop."""
+        await self.pipeline_driver.close()
         for driver in self._drivers:
             await driver.close()
 

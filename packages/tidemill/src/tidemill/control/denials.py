@@ -57,13 +57,13 @@ class Denials:
         self._known: dict[str, set[tuple[str, str]]] = {}
 
     async def note(self, credential: Credential, permissions: Sequence[Permission]) -> None:
-        """Keep permissions that were denied to a job's key, up to 20 of a job. The keys of endpoints have no job.
+        """Keep permissions that were denied to a job's key, up to 20 of a job. Endpoints and executions have no job.
 
         Args:
             credential: The key of the request.
             permissions: What was denied.
         """
-        if credential.scope is None or credential.scope.kind is HolderKind.ENDPOINT:
+        if credential.scope is None or credential.scope.kind in (HolderKind.ENDPOINT, HolderKind.PIPELINE):
             return
         key = credential.access_key_id
         known = self._known.setdefault(key, set())

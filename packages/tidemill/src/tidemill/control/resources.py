@@ -19,7 +19,11 @@ __all__ = [
     "MODEL",
     "MODEL_PACKAGE",
     "MODEL_PACKAGE_GROUP",
+    "PIPELINE",
+    "PIPELINE_EXECUTION",
+    "PIPELINE_VERSION",
     "PROCESSING_JOB",
+    "STEP_RESULT",
     "TRAINING_JOB",
     "TRANSFORM_JOB",
     "TRIAL",
@@ -50,6 +54,13 @@ TRAINING_JOB = "training-job"
 PROCESSING_JOB = "processing-job"
 TRANSFORM_JOB = "transform-job"
 TUNING_JOB = "hyper-parameter-tuning-job"
+PIPELINE = "pipeline"
+PIPELINE_VERSION = "pipeline-version"
+"""Kind of a definition of a pipeline; its record is named ``pipeline/NAME/version/NUMBER``."""
+PIPELINE_EXECUTION = "pipeline-execution"
+"""Kind of an execution; its record is named ``pipeline/NAME/execution/ID``."""
+STEP_RESULT = "pipeline-step-result"
+"""Kind of a step that succeeded and may be reused; its record is named by the pipeline's id and the arguments."""
 ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""
 

@@ -21,6 +21,7 @@ class HolderKind(StrEnum):
     PROCESSING = "processing-job"
     TRANSFORM = "transform-job"
     ENDPOINT = "endpoint"
+    PIPELINE = "pipeline"
 
 
 _LOGS = {
@@ -28,12 +29,14 @@ _LOGS = {
     HolderKind.PROCESSING: "log-group:/aws/sagemaker/ProcessingJobs:log-stream:{}/",
     HolderKind.TRANSFORM: "log-group:/aws/sagemaker/TransformJobs:log-stream:{}/",
     HolderKind.ENDPOINT: "log-group:/aws/sagemaker/Endpoints/{}:log-stream:",
+    # Executions of pipelines have no log; their jobs have.
+    HolderKind.PIPELINE: "log-group:/aws/sagemaker/Pipelines/{}:log-stream:",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobScope:
-    """Name and S3 prefixes of a training job, a processing job, a transform job or an endpoint.
+    """Name and S3 prefixes of a training job, a processing job, a transform job or an endpoint; name of an execution.
 
     A prefix is ``BUCKET/KEY`` without a slash at the end, or None. Objects whose ARN begins with
     ``arn:aws:s3:::PREFIX/`` belong to the job. ``output_path`` alone is not its own: other jobs may share it.

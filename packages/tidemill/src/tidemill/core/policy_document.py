@@ -52,6 +52,12 @@ _TRACKING = (
     *("ListExperiments", "ListTrialComponents", "ListTrials", "Search", "UpdateExperiment", "UpdateTrial"),
     *("UpdateTrialComponent",),
 )
+_PIPELINES = (
+    *("CreatePipeline", "DeletePipeline", "DescribePipeline", "DescribePipelineDefinitionForExecution"),
+    *("DescribePipelineExecution", "ListPipelineExecutionSteps", "ListPipelineExecutions", "ListPipelines"),
+    *("ListPipelineParametersForExecution", "ListPipelineVersions", "RetryPipelineExecution", "UpdatePipeline"),
+    *("StartPipelineExecution", "StopPipelineExecution", "UpdatePipelineExecution"),
+)
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
 _CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
 _IAM = (
@@ -72,7 +78,7 @@ ACTIONS = frozenset(
         ("kms", _KMS),
         ("logs", _LOGS),
         ("s3", _S3),
-        ("sagemaker", (*_SAGEMAKER, *_TRACKING)),
+        ("sagemaker", (*_SAGEMAKER, *_TRACKING, *_PIPELINES)),
         ("sts", _STS),
     )
     for name in names

@@ -78,6 +78,14 @@ class Roles:
         """
         return self._policies.get(role.casefold())
 
+    def has(self, role: str) -> bool:
+        """Return whether the settings name a policy of a role.
+
+        Args:
+            role: Name of the role; case does not matter.
+        """
+        return role.casefold() in self._policies
+
     def rule(self, role: str, permission: Permission, scope: JobScope | None) -> Ruling:
         """Evaluate the policy of a role for a job.
 

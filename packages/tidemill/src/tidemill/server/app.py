@@ -11,6 +11,8 @@ from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
+from tidemill.control.pipelines.driver import PipelineDriver
+from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
@@ -114,6 +116,8 @@ class Application:
         components = TrialComponents(records, region=region, clock=clock)
         tags = Tags(records, clock=clock)
         tuning = await open_tuning(start, stores, drivers, training, tags)
+        pipelines = Pipelines(records, objects, region=region, clock=clock)
+        pipeline_driver = PipelineDriver(records, objects, pipelines, clock=clock)
         services = {
             "sagemaker": SageMakerService(
                 training,
@@ -127,13 +131,15 @@ class Application:
                 records,
                 tags,
                 access.kms,
+                pipelines=pipelines,
+                executions=pipeline_driver.executions,
             ),
             "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock)),
             "sagemaker-runtime": RuntimeService(
                 hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
             ),
         }
-        gateway = await open_gateway(start, stores, executors, access, services)
+        gateway = await open_gateway(start, stores, executors, access, services, pipeline_driver)
         # The models load in the background; an earlier request loads the model that it needs.
         start.run(asyncio.to_thread(gateway.warm), "models")
         return gateway

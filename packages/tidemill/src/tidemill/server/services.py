@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from tidemill import __version__
+from tidemill.control.pipelines.driver import PipelineDriver
+from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
@@ -20,14 +22,20 @@ from tidemill.services.sts import StsService
 from tidemill.store.logs.streams import LogStreams
 from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import BodyLimits, Gateway
+from tidemill.wire.perform import Performer
 
 __all__ = ["open_gateway"]
 
 
 async def open_gateway(
-    start: Startup, stores: Stores, executors: Executors, access: Access, sagemaker: Mapping[str, Service]
+    start: Startup,
+    stores: Stores,
+    executors: Executors,
+    access: Access,
+    sagemaker: Mapping[str, Service],
+    pipelines: PipelineDriver,
 ) -> Gateway:
-    """Return the gateway to all services, and take files from the SDK until the service ends.
+    """Return the gateway to all services, start the driver that sends requests to them, and take files from the SDK.
 
     Args:
         start: The start of the service.
@@ -35,6 +43,7 @@ async def open_gateway(
         executors: Run the instances.
         access: Decides about requests.
         sagemaker: The services that run jobs and endpoints, by botocore's names.
+        pipelines: Sends the requests of pipelines' steps.
     """
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
@@ -59,16 +68,21 @@ async def open_gateway(
         services["tidemill-instances"] = InstancesService(executors.agents)
     if objects.contents.new is objects.contents.disk:
         await start.stack.enter_async_context(handed_files.listening(state.files_socket))
+    authorizer = Authorization(access.roles, access.denials, rules=access.rules)
+    refuses_encryption = settings.encryption == "refuse"
+    perform = Performer(services, authorizer, region=settings.region, refuses_encryption=refuses_encryption)
+    start.stack.push_async_callback(pipelines.close)
+    await pipelines.start(StepRequests(perform, access.credentials, access.roles))
     return Gateway(
         services,
         access.credentials,
-        authorizer=Authorization(access.roles, access.denials, rules=access.rules),
+        authorizer=authorizer,
         region=settings.region,
         allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
         answers_aws=lambda: state.proxy_tokens.exists(),
         clock=clock,
         is_certain=stores.is_certain,
-        refuses_encryption=settings.encryption == "refuse",
+        refuses_encryption=refuses_encryption,
         limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         health={
             "version": __version__,

@@ -10,7 +10,7 @@ from botocore.model import OperationModel, StructureShape
 from tidemill.wire.bodies.body import BodyStream
 from tidemill.wire.bodies.checksums import MEMBERS
 from tidemill.wire.protocols.models import service_model
-from tidemill.wire.protocols.parse_json import compile_json_body
+from tidemill.wire.protocols.parse_json import Convert, compile_json, compile_json_body
 from tidemill.wire.protocols.parse_query import compile_query
 from tidemill.wire.protocols.parse_rest import compile_rest
 from tidemill.wire.protocols.serialize_json import compile_json_reply
@@ -20,7 +20,7 @@ from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 from tidemill.wire.validation.validate import Check, Refuse, compile_check, compile_refusals
 
-__all__ = ["Operation", "operation"]
+__all__ = ["Operation", "json_reader", "operation"]
 
 Read = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
 """Arguments: request, path parameters or form fields, body, and a list that collects unknown members."""
@@ -95,6 +95,18 @@ def operation(
         streams_input=streams,
         checks_digest=streams or not about_object,
     )
+
+
+@lru_cache(maxsize=64)
+def json_reader(service: str, name: str) -> Convert:
+    """Return the function that converts values of JSON to the input of an operation, whatever its protocol.
+
+    Args:
+        service: botocore's name of the service.
+        name: Name of the operation in the model.
+    """
+    shape = service_model(service).operation_model(name).input_shape
+    return (lambda value, path, unknown: {}) if shape is None else compile_json(shape)
 
 
 def _reader(shape: StructureShape | None, form: str, code: str) -> Read:

@@ -421,6 +421,47 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
             ("iam:PassRole", ROLE),
         ],
     ),
+    *(
+        ("sagemaker", operation, {"PipelineName": name}, [(f"sagemaker:{operation}", f"{SAGEMAKER}pipeline/n")])
+        for operation in (
+            *("DeletePipeline", "DescribePipeline", "ListPipelineExecutions", "ListPipelineVersions"),
+            "StartPipelineExecution",
+        )
+        for name in ("n", f"{SAGEMAKER}pipeline/n")
+    ),
+    *(
+        (
+            "sagemaker",
+            operation,
+            {
+                "PipelineName": "n",
+                "RoleArn": "arn:aws:iam::000000000000:role/R",
+                "Tags": [{"Key": "k", "Value": "v"}],
+                "PipelineDefinitionS3Location": {"Bucket": "b", "ObjectKey": "k"},
+            },
+            [
+                (f"sagemaker:{operation}", f"{SAGEMAKER}pipeline/n"),
+                ("sagemaker:AddTags", f"{SAGEMAKER}pipeline/n"),
+                ("iam:PassRole", "arn:aws:iam::000000000000:role/R"),
+                ("s3:GetObject", "arn:aws:s3:::b/k"),
+            ],
+        )
+        for operation in ("CreatePipeline", "UpdatePipeline")
+    ),
+    *(
+        (
+            "sagemaker",
+            operation,
+            {"PipelineExecutionArn": f"{SAGEMAKER}pipeline/n/execution/e"},
+            [(f"sagemaker:{operation}", f"{SAGEMAKER}pipeline/n/execution/e")],
+        )
+        for operation in (
+            *("DescribePipelineDefinitionForExecution", "DescribePipelineExecution", "ListPipelineExecutionSteps"),
+            *("ListPipelineParametersForExecution", "RetryPipelineExecution", "StopPipelineExecution"),
+            "UpdatePipelineExecution",
+        )
+    ),
+    ("sagemaker", "ListPipelines", {}, [("sagemaker:ListPipelines", f"{SAGEMAKER}pipeline/*")]),
     ("sagemaker", "ListTransformJobs", {}, [("sagemaker:ListTransformJobs", f"{SAGEMAKER}transform-job/*")]),
     (
         "sagemaker",

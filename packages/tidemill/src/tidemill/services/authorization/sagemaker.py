@@ -6,6 +6,7 @@ from typing import Any
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.core.registry import package_key
+from tidemill.services.authorization.pipelines import PIPELINES
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.wire.exchange import Context, Reply
 
@@ -122,6 +123,7 @@ SAGEMAKER: Mapping[str, Rule] = {
         for verb in ("Describe", "Update", "Delete")
     },
     **{f"List{what}s": _list(f"List{what}s", what) for what in ("Experiment", "Trial", "TrialComponent")},
+    **PIPELINES,
     "AddTags": _tags("AddTags"),
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),

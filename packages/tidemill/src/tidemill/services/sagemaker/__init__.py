@@ -1,4 +1,4 @@
-"""Amazon SageMaker: training jobs, transform jobs, models, endpoint configurations, endpoints, model packages, tags."""
+"""Amazon SageMaker: training and transform jobs, pipelines, models, endpoints, model packages, tags."""
 
 from tidemill.services.sagemaker.service import SageMakerService
 

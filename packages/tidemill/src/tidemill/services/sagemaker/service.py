@@ -7,6 +7,8 @@ from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.pipelines.executions import Executions
+from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
@@ -16,6 +18,7 @@ from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.experiments import ExperimentHandlers
 from tidemill.services.sagemaker.hosting import HostingHandlers
+from tidemill.services.sagemaker.pipelines import PipelineHandlers
 from tidemill.services.sagemaker.processing import ProcessingHandlers
 from tidemill.services.sagemaker.registry import RegistryHandlers
 from tidemill.services.sagemaker.search import SearchHandlers
@@ -44,6 +47,8 @@ class SageMakerService:
         records: Stores all resources, for searches.
         tags: The tags of all resources.
         keys: The KMS keys, to which those are added that requests name.
+        pipelines: The pipelines.
+        executions: Their executions.
     """
 
     def __init__(
@@ -59,6 +64,9 @@ class SageMakerService:
         records: RecordStore,
         tags: Tags,
         keys: KmsKeys,
+        *,
+        pipelines: Pipelines,
+        executions: Executions,
     ) -> None:
         handlers: dict[str, Handler] = {
             **TrainingHandlers(training).handlers,
@@ -69,8 +77,9 @@ class SageMakerService:
             **TuningHandlers(tuning, training).handlers,
             **ExperimentHandlers(experiments, components).handlers,
             **SearchHandlers(records, tags).handlers,
+            **PipelineHandlers(pipelines, executions).handlers,
             **TagHandlers(
-                tags, training, processing, hosting, transform, tuning, registry, experiments, components
+                tags, training, processing, hosting, transform, tuning, registry, experiments, components, pipelines
             ).handlers,
         }
         self._handlers = {name: _naming_keys(name, handler, keys) for name, handler in handlers.items()}

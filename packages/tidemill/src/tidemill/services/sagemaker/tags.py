@@ -6,12 +6,14 @@ from typing import Any
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
+from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.resources import (
     EXPERIMENT,
     MODEL_PACKAGE,
     MODEL_PACKAGE_GROUP,
+    PIPELINE,
     PROCESSING_JOB,
     TRAINING_JOB,
     TRANSFORM_JOB,
@@ -43,12 +45,14 @@ class TagHandlers:
         registry: Registry,
         experiments: Experiments,
         components: TrialComponents,
+        pipelines: Pipelines,
     ) -> None:
         self._tags = tags
         self._lookups: Mapping[str, Callable[[str], object]] = {
             TRAINING_JOB: training.record,
             PROCESSING_JOB: processing.record,
             TRANSFORM_JOB: transform.record,
+            PIPELINE: pipelines.record,
             MODEL_PACKAGE: registry.package,
             MODEL_PACKAGE_GROUP: registry.group,
             TUNING_JOB: tuning.record,

@@ -1,0 +1,1 @@
+"""Pipelines: definitions, executions, and the driver that runs their steps."""

@@ -1,0 +1,358 @@
+"""Drive each execution from its start to its end, with one task per execution.
+
+All state is in the store and in the jobs. Before a step's job is created, the request that creates it is committed with
+the job's name, which depends on the execution, the step and the attempt alone. After kill -9 the next service sends the
+same request unless the job exists, so that no step creates two jobs, and continues to watch the jobs that run.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from tidemill.control.pipelines.conditions import holds
+from tidemill.control.pipelines.definition import PipelineDefinition, StepDefinition
+from tidemill.control.pipelines.executions import Executions
+from tidemill.control.pipelines.expressions import Unresolved, resolved
+from tidemill.control.pipelines.pipelines import Pipelines
+from tidemill.control.pipelines.repetition import cache_key, failure_kind
+from tidemill.control.pipelines.requests import StepRequests
+from tidemill.control.pipelines.results import StepResults
+from tidemill.control.pipelines.step_types import JOBS, JobStep
+from tidemill.control.pipelines.values import StepValues
+from tidemill.control.work_queue import WorkQueue
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, StepRun, StepStatus
+from tidemill.errors import AwsError, ServiceUnavailable, ValidationException
+from tidemill.store.objects.store import ObjectStore
+from tidemill.store.records.base import RecordStore
+
+__all__ = ["PipelineDriver", "job_name"]
+
+_log = structlog.get_logger("tidemill.pipelines")
+_LOOK_S = 0.5
+_STEP_REASON_LIMIT = 1024
+_REASON_LIMIT = 1300
+_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
+
+
+def job_name(execution: PipelineExecution, step: str, *, attempt: int, longest: int, prefix: str = "") -> str:
+    """Return the name of a step's job: ``pipelines-EXECUTION-STEP-SUFFIX``, as on SageMaker, shortened if necessary.
+
+    Args:
+        execution: The execution.
+        step: Name of the step.
+        attempt: Number of the attempt.
+        longest: Maximum length of the name.
+        prefix: What the definition gives as name; it takes the place of ``pipelines``. Default: it gives none.
+    """
+    seed = f"{execution.arn} {step} {execution.retries} {attempt}"
+    digest = hashlib.sha256(seed.encode()).digest()
+    suffix = "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:10])
+    head = f"{prefix or 'pipelines'}-{execution.execution_id}"
+    room = longest - len(suffix) - 1
+    middle = f"{head}-{step.replace('_', '-')}"[:room].rstrip("-")
+    return f"{middle}-{suffix}"
+
+
+class PipelineDriver:
+    """Runs the executions that have not ended.
+
+    Args:
+        records: Stores pipelines, executions and results.
+        objects: Holds property files.
+        pipelines: The pipelines.
+        clock: Provides the current time.
+    """
+
+    def __init__(self, records: RecordStore, objects: ObjectStore, pipelines: Pipelines, *, clock: Clock) -> None:
+        self.executions = Executions(records, pipelines, clock=clock, wake=self.wake)
+        self._pipelines = pipelines
+        self._objects = objects
+        self._clock = clock
+        self._results = StepResults(records, clock=clock)
+        self._queue = WorkQueue("pipeline execution", self._drive)
+        self._requests: StepRequests | None = None
+
+    async def start(self, requests: StepRequests) -> None:
+        """Resume every execution that has not ended.
+
+        Args:
+            requests: Sends the requests of steps.
+        """
+        self._requests = requests
+        async for name in self.executions.unfinished():
+            self.wake(name)
+
+    def wake(self, name: str) -> None:
+        """Drive an execution that was started or changed.
+
+        Args:
+            name: Name of its record.
+        """
+        self._queue.wake(name)
+
+    async def close(self) -> None:
+        """Stop driving executions. The next service continues with them."""
+        await self._queue.close()
+
+    async def _drive(self, name: str) -> None:
+        try:
+            while await self._advanced(name):
+                await asyncio.sleep(0)
+        except ServiceUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the FailureReason
+            _log.exception("pipelines.driver_failed", name=name)
+            reason = f"InternalServerError: {type(error).__name__}: {error}"
+            await self._end(self.executions.get(name), ExecutionStatus.FAILED, reason)
+
+    async def _advanced(self, name: str) -> bool:
+        """Move an execution on by what is possible now, then wait for news. Return False when it has ended."""
+        execution = self.executions.get(name)
+        if execution.status.terminal:
+            return False
+        definition = self._pipelines.definition(execution.pipeline, execution.version)
+        for run in execution.steps:
+            if not run.status.terminal:
+                execution = await self._moved(execution, definition.steps[run.name], definition)
+        for step in _ready(execution, definition):
+            execution = await self._begun(execution, step, definition)
+        if any(not run.status.terminal for run in execution.steps):
+            await self._queue.wait(name, timeout_s=_LOOK_S)
+        elif not _ready(execution, definition):
+            await self._finish(execution)
+        return True
+
+    async def _begun(
+        self, execution: PipelineExecution, step: StepDefinition, definition: PipelineDefinition
+    ) -> PipelineExecution:
+        run = StepRun(name=step.name, status=StepStatus.STARTING, started_ms=self._clock.now_ms())
+        return await self._prepared(execution, step, run, definition)
+
+    async def _prepared(
+        self, execution: PipelineExecution, step: StepDefinition, run: StepRun, definition: PipelineDefinition
+    ) -> PipelineExecution:
+        """Evaluate the step's arguments; end it, or commit the request that creates its job, and create it."""
+        now_ms = self._clock.now_ms()
+        try:
+            if step.type in JOBS:
+                run = await self._with_arguments(execution, step, run, definition)
+            else:
+                values = self._values(execution, definition)
+                run = await _evaluated(step, run, values, now_ms=now_ms)
+        except Unresolved as error:
+            reason = f"ClientError: {error}"[:_STEP_REASON_LIMIT]
+            run = run.end(StepStatus.FAILED, at_ms=now_ms, reason=reason)
+        faults.point("control.pipelines.step.before")
+        execution = await self._store(execution, run)
+        faults.point("control.pipelines.step.committed")
+        if run.status is StepStatus.STARTING:
+            return await self._created(execution, step, run)
+        return execution
+
+    async def _with_arguments(
+        self, execution: PipelineExecution, step: StepDefinition, run: StepRun, definition: PipelineDefinition
+    ) -> StepRun:
+        """Return the step with the request that creates its job, or with the result of an earlier execution."""
+        job = JOBS[step.type]
+        prefix = "" if job.repeatable else step.arguments.get(job.name, "")
+        prefix = str(await resolved(prefix, self._values(execution, definition)))
+        name = job_name(execution, step.name, attempt=run.attempt, longest=job.longest_name, prefix=prefix)
+        arguments = await resolved(step.arguments, self._values(execution, definition, job=name))
+        key = cache_key(execution.pipeline_id, step.name, job, arguments) if step.caching else ""
+        if step.caching:
+            found = await self._results.find(key, step.caching, job, self._sender)
+            if found is not None:
+                run = replace(run, job=found.job, arn=found.arn, cached_from=found.execution)
+                return run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
+        if job.repeatable:
+            return replace(run, arguments={**arguments, job.repeatable: name})
+        tags = [*(arguments.get("Tags") or []), *_tags(execution, step)]
+        return replace(run, job=name, arguments={**arguments, job.name: name, "Tags": tags}, cache_key=key)
+
+    async def _created(self, execution: PipelineExecution, step: StepDefinition, run: StepRun) -> PipelineExecution:
+        """Create the job of a step unless it exists."""
+        job = JOBS[step.type]
+        try:
+            present = await self._described(job, run)
+            answer = present or await self._create(execution, job, run.arguments or {})
+        except ServiceUnavailable:
+            raise
+        except AwsError as error:
+            kind = failure_kind(error.code, status=error.status)
+            return await self._failed(execution, step, run, kind, f"ClientError: {error.code}: {error.message}")
+        faults.point("control.pipelines.job.created")
+        arn = answer[job.arn]
+        run = replace(run, status=StepStatus.EXECUTING, job=run.job or arn, arn=arn, arguments=None)
+        execution = await self._store(execution, run)
+        faults.point("control.pipelines.job.committed")
+        return execution if job.status else await self._succeeded(execution, run)
+
+    async def _create(
+        self, execution: PipelineExecution, job: JobStep, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Send the request of a step. As on SageMaker, a step that registers a model creates a missing group."""
+        group = arguments.get("ModelPackageGroupName") if job.repeatable else None
+        if group is not None:
+            members = {"ModelPackageGroupName": group}
+            try:
+                await self._sender.send(execution, "DescribeModelPackageGroup", members)
+            except ValidationException:
+                await self._sender.send(execution, "CreateModelPackageGroup", members)
+        return await self._sender.send(execution, job.create, arguments)
+
+    async def _moved(
+        self, execution: PipelineExecution, step: StepDefinition, definition: PipelineDefinition
+    ) -> PipelineExecution:
+        """Look at a step that has begun, and do what is next."""
+        run = execution.find(step.name)
+        if run is None or run.status.terminal:
+            return execution
+        if execution.status is ExecutionStatus.STOPPING and run.status is not StepStatus.STOPPING:
+            return await self._stopped(execution, step, run)
+        if run.due_ms is not None:
+            due = run.due_ms <= self._clock.now_ms()
+            return await self._prepared(execution, step, replace(run, due_ms=None), definition) if due else execution
+        if run.status is StepStatus.STARTING:
+            return await self._created(execution, step, run)
+        return await self._observed(execution, step, run)
+
+    async def _observed(self, execution: PipelineExecution, step: StepDefinition, run: StepRun) -> PipelineExecution:
+        """Look at the job of a step; end the step if the job has ended."""
+        job = JOBS[step.type]
+        description = await self._described(job, run)
+        if description is None:
+            return await self._failed(execution, step, run, "", f"ClientError: {run.job} was deleted while it ran")
+        status = description[job.status] if job.status else job.succeeded
+        if status == job.succeeded:
+            return await self._succeeded(execution, run)
+        if status == "Stopped" and execution.status is ExecutionStatus.STOPPING:
+            return await self._store(execution, run.end(StepStatus.STOPPED, at_ms=self._clock.now_ms()))
+        if status not in ("Failed", "Stopped"):
+            return execution
+        reason = description.get("FailureReason") or f"ClientError: {run.job} ended in status {status}"
+        kind = failure_kind("", status=200, reason=reason)
+        return await self._failed(execution, step, run, kind, reason)
+
+    async def _stopped(self, execution: PipelineExecution, step: StepDefinition, run: StepRun) -> PipelineExecution:
+        """Stop the job of a step, if it exists and can be stopped."""
+        job = JOBS[step.type]
+        description = await self._described(job, run)
+        if description is None:
+            return await self._store(execution, run.end(StepStatus.STOPPED, at_ms=self._clock.now_ms()))
+        if job.stop and description[job.status] not in (job.succeeded, "Failed", "Stopped"):
+            try:
+                await self._sender.send_own(job.stop, {job.name: run.job})
+            except ServiceUnavailable:
+                raise
+            except AwsError as error:
+                _log.info("pipelines.not_stopped", execution=execution.arn, job=run.job, reason=error.message)
+        run = replace(run, status=StepStatus.STOPPING, arn=description[job.arn], arguments=None, due_ms=None)
+        return await self._store(execution, run)
+
+    async def _described(self, job: JobStep, run: StepRun) -> Mapping[str, Any] | None:
+        """Return the description of a step's job, or None if there is none."""
+        if not run.job:
+            return None
+        try:
+            return await self._sender.send_own(job.describe, {job.name: run.job})
+        except ServiceUnavailable:
+            raise
+        except AwsError:
+            return None
+
+    async def _succeeded(self, execution: PipelineExecution, run: StepRun) -> PipelineExecution:
+        run = run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
+        return await self.executions.update(
+            execution.name, lambda now: now.with_step(run), also=self._results.keeping(execution, run)
+        )
+
+    async def _failed(
+        self, execution: PipelineExecution, step: StepDefinition, run: StepRun, kind: str, reason: str
+    ) -> PipelineExecution:
+        """End a step that failed, or commit when it is tried again."""
+        now_ms = self._clock.now_ms()
+        age_s = (now_ms - run.started_ms) / 1000
+        waits = [each.wait_s(attempts=run.attempt, age_s=age_s) for each in step.retries if kind in each.kinds]
+        wait_s = next((each for each in waits if each is not None), None)
+        if wait_s is None or execution.status is ExecutionStatus.STOPPING:
+            run = run.end(StepStatus.FAILED, at_ms=now_ms, reason=reason[:_STEP_REASON_LIMIT])
+        else:
+            _log.info("pipelines.retry", execution=execution.arn, step=step.name, wait_s=wait_s, reason=reason)
+            due_ms = now_ms + round(wait_s * 1000)
+            run = replace(run, status=StepStatus.STARTING, attempt=run.attempt + 1, due_ms=due_ms, job="", arn="")
+        return await self._store(execution, run)
+
+    async def _finish(self, execution: PipelineExecution) -> None:
+        failed = [run for run in execution.steps if run.status is StepStatus.FAILED]
+        if execution.status is ExecutionStatus.STOPPING:
+            await self._end(execution, ExecutionStatus.STOPPED, "")
+        elif failed:
+            reason = f"The step {failed[0].name!r} failed: {failed[0].failure_reason}"
+            await self._end(execution, ExecutionStatus.FAILED, reason)
+        else:
+            await self._end(execution, ExecutionStatus.SUCCEEDED, "")
+
+    async def _end(self, execution: PipelineExecution, status: ExecutionStatus, reason: str) -> None:
+        at_ms = self._clock.now_ms()
+        faults.point("control.pipelines.end.before")
+        ended = await self.executions.update(
+            execution.name, lambda now: now.end(status, at_ms=at_ms, reason=reason[:_REASON_LIMIT])
+        )
+        _log.info("pipelines.ended", execution=ended.arn, status=str(ended.status), reason=ended.failure_reason)
+        faults.point("control.pipelines.end.after")
+
+    async def _store(self, execution: PipelineExecution, run: StepRun) -> PipelineExecution:
+        return await self.executions.update(execution.name, lambda now: now.with_step(run))
+
+    @property
+    def _sender(self) -> StepRequests:
+        if self._requests is None:
+            raise ServiceUnavailable("the service has not started yet")
+        return self._requests
+
+    def _values(self, execution: PipelineExecution, definition: PipelineDefinition, *, job: str = "") -> StepValues:
+        return StepValues(execution, definition, self._sender, self._objects, job=job, now_ms=self._clock.now_ms())
+
+
+def _ready(execution: PipelineExecution, definition: PipelineDefinition) -> list[StepDefinition]:
+    """Return the steps that can begin now. None can once a step has failed or a stop was requested."""
+    active = sum(not run.status.terminal for run in execution.steps)
+    failed = any(run.status in (StepStatus.FAILED, StepStatus.STOPPED) for run in execution.steps)
+    if failed or execution.status is ExecutionStatus.STOPPING:
+        return []
+    room = len(definition.steps) if execution.max_parallel is None else execution.max_parallel - active
+    done = {run.name: run for run in execution.steps if run.status is StepStatus.SUCCEEDED}
+    ready = [
+        step
+        for step in definition.steps.values()
+        if execution.find(step.name) is None
+        and (not execution.selected or step.name in execution.selected)
+        and step.after <= done.keys()
+        and (not step.condition or done[step.condition].outcome == step.branch)
+    ]
+    return ready[: max(0, room)]
+
+
+async def _evaluated(step: StepDefinition, run: StepRun, values: StepValues, *, now_ms: int) -> StepRun:
+    """Return the ended run of a Condition or Fail step."""
+    if step.type == "Fail":
+        message = str(await resolved(step.arguments.get("ErrorMessage", ""), values))
+        return replace(run.end(StepStatus.FAILED, at_ms=now_ms, reason=message[:_STEP_REASON_LIMIT]), message=message)
+    outcomes = [await holds(each, values) for each in step.arguments["Conditions"]]
+    return replace(run.end(StepStatus.SUCCEEDED, at_ms=now_ms), outcome=str(all(outcomes)))
+
+
+def _tags(execution: PipelineExecution, step: StepDefinition) -> list[dict[str, str]]:
+    """Return the tags that SageMaker adds to what a step creates."""
+    values = {
+        "sagemaker:pipeline-execution-arn": execution.arn,
+        "sagemaker:pipeline-name": execution.pipeline,
+        "sagemaker:pipeline-step-name": step.name,
+    }
+    return [{"Key": key, "Value": value} for key, value in values.items()]

@@ -1,0 +1,304 @@
+"""Executions of pipelines: start, look up, list, change, stop, retry. `tidemill.control.pipelines.driver` runs them."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidemill.control.pipelines.definition import PipelineDefinition
+from tidemill.control.pipelines.expressions import resolved
+from tidemill.control.pipelines.parameters import parameter_values
+from tidemill.control.pipelines.pipelines import Pipelines, missing_pipeline, pipeline_record, version_name
+from tidemill.control.pipelines.selection import reused_steps
+from tidemill.control.pipelines.values import ExecutionValues
+from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, page_of
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.names import role_name
+from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, PipelineResource, StepStatus
+from tidemill.errors import ResourceNotFound, ValidationException
+from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
+
+__all__ = ["Executions"]
+
+_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ID_LENGTH = 12
+_PAGE_ROWS = 100
+
+Also = Callable[[Transaction], None]
+"""Makes further changes in the commit that changes an execution."""
+
+
+class Executions:
+    """The executions of all pipelines.
+
+    Args:
+        records: Stores executions.
+        pipelines: The pipelines.
+        clock: Provides the current time.
+        wake: Called with the name of a new or changed execution.
+    """
+
+    def __init__(
+        self, records: RecordStore, pipelines: Pipelines, *, clock: Clock, wake: Callable[[str], None]
+    ) -> None:
+        self._records = records
+        self._pipelines = pipelines
+        self._clock = clock
+        self._wake = wake
+
+    async def start(self, request: Mapping[str, Any], *, key_id: str, starter: str) -> PipelineExecution:
+        """Accept an execution. After this returns, it survives kill -9.
+
+        Args:
+            request: The members of StartPipelineExecution.
+            key_id: Access key id of the caller.
+            starter: ARN of the caller.
+
+        Returns:
+            The execution; the one that an earlier request with the same ClientRequestToken started.
+
+        Raises:
+            ResourceNotFound: There is no such pipeline or version.
+            ValidationException: A parameter or a selected step is not allowed.
+        """
+        pipeline = self._pipelines.get(request["PipelineName"])
+        version = request.get("PipelineVersionId", pipeline.version)
+        definition = self._pipelines.definition(pipeline.name, version)
+        new = PipelineExecution(
+            execution_id=_execution_id(pipeline.pipeline_id, request["ClientRequestToken"]),
+            pipeline=pipeline.name,
+            pipeline_arn=pipeline.arn,
+            pipeline_id=pipeline.pipeline_id,
+            version=version,
+            role=role_name(request.get("RoleArn", pipeline.role)),
+            key_id=key_id,
+            starter=starter,
+            parameters=parameter_values(definition.parameters, request.get("PipelineParameters", ())),
+            created_ms=self._clock.now_ms(),
+            token=request["ClientRequestToken"],
+            max_parallel=pipeline.max_parallel,
+            **_described(request),
+        )
+        new = self._selected(new, request.get("SelectiveExecutionConfig"), definition)
+        values = ExecutionValues(new, job="", now_ms=new.created_ms)
+        new = replace(new, experiment=tuple(await resolved(list(definition.experiment), values)))
+        execution = await self._records.change(lambda transaction: _start(transaction, new), grows=True)
+        faults.point("control.pipelines.started")
+        self._wake(execution.name)
+        return execution
+
+    def record(self, arn: str) -> Record:
+        """Return the record of an execution.
+
+        Args:
+            arn: Its ARN.
+
+        Raises:
+            ResourceNotFound: There is no such execution.
+        """
+        record = self._records.get(PIPELINE_EXECUTION, arn.rpartition(":")[2])
+        if record is None:
+            raise ResourceNotFound(
+                f"Pipeline execution {arn!r} does not exist; ListPipelineExecutions shows those that do"
+            )
+        return record
+
+    def get(self, arn: str) -> PipelineExecution:
+        """Return an execution; raises the errors of `record`.
+
+        Args:
+            arn: Its ARN, or the name of its record.
+
+        Raises:
+            ResourceNotFound: There is no such execution.
+        """
+        return PipelineExecution.from_document(self.record(arn).document)
+
+    async def list(self, pipeline: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
+        """Return one page of the executions of a pipeline and the token of the next page.
+
+        Args:
+            pipeline: Name of the pipeline.
+            query: Order, size and position of the page.
+
+        Raises:
+            ValidationException: The token was not issued for this query.
+        """
+        query = replace(query, name_contains=f"pipeline/{pipeline}/execution/")
+        return await page_of(self._records, PIPELINE_EXECUTION, query)
+
+    async def unfinished(self) -> AsyncIterator[str]:
+        """Yield the names of the executions that have not ended, the oldest first."""
+        for status in (ExecutionStatus.EXECUTING, ExecutionStatus.STOPPING):
+            query = Query(statuses=(str(status),), descending=False, limit=_PAGE_ROWS)
+            while True:
+                page = await self._records.summaries(PIPELINE_EXECUTION, query)
+                for each in page.records:
+                    yield each.name
+                if page.next_token is None:
+                    break
+                query = replace(query, after=page.next_token)
+
+    async def update_described(self, request: Mapping[str, Any]) -> PipelineExecution:
+        """Change the name, description or parallelism of an execution.
+
+        Args:
+            request: The members of UpdatePipelineExecution.
+
+        Raises:
+            ResourceNotFound: There is no such execution.
+        """
+        execution = self.get(request["PipelineExecutionArn"])
+        execution = await self.update(execution.name, lambda now: replace(now, **_described(request)))
+        self._wake(execution.name)
+        return execution
+
+    async def stop(self, arn: str) -> PipelineExecution:
+        """Ask an execution to stop: no further step begins, and running jobs are stopped.
+
+        Args:
+            arn: Its ARN.
+
+        Raises:
+            ResourceNotFound: There is no such execution.
+            ValidationException: It has ended.
+        """
+
+        def stopping(now: PipelineExecution) -> PipelineExecution:
+            if now.status.terminal:
+                raise ValidationException(
+                    f"The pipeline execution {arn!r} cannot be stopped: it is {now.status}; only one that is Executing"
+                    " can be stopped"
+                )
+            return replace(now, status=ExecutionStatus.STOPPING)
+
+        execution = await self.update(self.get(arn).name, stopping)
+        faults.point("control.pipelines.stopping")
+        self._wake(execution.name)
+        return execution
+
+    async def retry(self, request: Mapping[str, Any]) -> PipelineExecution:
+        """Execute again the steps of an execution that have not succeeded.
+
+        Args:
+            request: The members of RetryPipelineExecution.
+
+        Raises:
+            ResourceNotFound: There is no such execution.
+            ValidationException: It has not failed, and was not stopped.
+        """
+        arn, token = request["PipelineExecutionArn"], request["ClientRequestToken"]
+
+        def retried(now: PipelineExecution) -> PipelineExecution:
+            if now.retry_token == token:
+                return now
+            if now.status not in (ExecutionStatus.FAILED, ExecutionStatus.STOPPED):
+                raise ValidationException(
+                    f"The pipeline execution {arn!r} cannot be retried: it is {now.status}; only one that is Failed or"
+                    " Stopped can be retried"
+                )
+            kept = (run for run in now.steps if run.status is StepStatus.SUCCEEDED)
+            again = replace(now.with_steps(kept), status=ExecutionStatus.EXECUTING, ended_ms=None, failure_reason="")
+            return replace(again, retry_token=token, retries=now.retries + 1, **_described(request))
+
+        execution = await self.update(self.get(arn).name, retried)
+        faults.point("control.pipelines.retried")
+        self._wake(execution.name)
+        return execution
+
+    async def update(
+        self, name: str, change: Callable[[PipelineExecution], PipelineExecution], *, also: Also = lambda _: None
+    ) -> PipelineExecution:
+        """Change an execution and related records in one commit; return the stored execution.
+
+        Args:
+            name: Name of its record.
+            change: Returns the changed execution, or the same object if nothing changes.
+            also: Makes further changes in the same commit. Default: none.
+
+        Raises:
+            ResourceNotFound: There is no such execution.
+        """
+
+        def change_record(record: Record) -> Record | None:
+            now = PipelineExecution.from_document(record.document)
+            new = change(now)
+            return None if new is now else _execution_record(new)
+
+        def work(transaction: Transaction) -> Record | None:
+            also(transaction)
+            return transaction.update(PIPELINE_EXECUTION, name, change_record)
+
+        record = await self._records.change(work)
+        if record is None:
+            raise ResourceNotFound(f"Pipeline execution {name!r} does not exist; it was deleted with its pipeline")
+        return PipelineExecution.from_document(record.document)
+
+    def _selected(
+        self, execution: PipelineExecution, config: Mapping[str, Any] | None, definition: PipelineDefinition
+    ) -> PipelineExecution:
+        """Return a new execution with the results of the steps that are not selected."""
+        if config is None:
+            return execution
+        names = tuple(each["StepName"] for each in config["SelectedSteps"])
+        arn = config.get("SourcePipelineExecutionArn", "")
+        source = self.get(arn) if arn else None
+        if source is not None and source.pipeline_id != execution.pipeline_id:
+            raise ValidationException(
+                f"Value {arn!r} at 'selectiveExecutionConfig.sourcePipelineExecutionArn' is not allowed: it is an"
+                f" execution of another pipeline than {execution.pipeline!r}"
+            )
+        reused = reused_steps(definition, names, source)
+        return replace(execution.with_steps(reused), selected=names, source=arn)
+
+
+def _start(transaction: Transaction, new: PipelineExecution) -> PipelineExecution:
+    """Store a new execution, or return the one that was started with the same token."""
+    record = transaction.get(PIPELINE, new.pipeline)
+    pipeline = None if record is None else PipelineResource.from_document(record.document)
+    if pipeline is None or pipeline.pipeline_id != new.pipeline_id:
+        raise missing_pipeline(new.pipeline)
+    present = transaction.get(PIPELINE_EXECUTION, new.name)
+    if present is not None:
+        return PipelineExecution.from_document(present.document)
+    started = replace(pipeline, last_run_ms=new.created_ms)
+    transaction.insert(_execution_record(new))
+    transaction.update(PIPELINE, new.pipeline, lambda _: pipeline_record(started))
+    transaction.update(
+        PIPELINE_VERSION,
+        version_name(new.pipeline, new.version),
+        lambda old: replace(old, summary={**old.summary, "execution": new.arn}),
+    )
+    return new
+
+
+def _execution_record(execution: PipelineExecution) -> Record:
+    return Record(
+        kind=PIPELINE_EXECUTION,
+        name=execution.name,
+        status=str(execution.status),
+        created_ms=execution.created_ms,
+        modified_ms=execution.created_ms,
+        summary=execution.to_summary(),
+        document=execution.to_document(),
+    )
+
+
+def _execution_id(pipeline_id: str, token: str) -> str:
+    """Return the id of the execution that a request starts; the same for the same token."""
+    number = int.from_bytes(hashlib.sha256(f"{pipeline_id} {token}".encode()).digest(), "big")
+    letters = []
+    for _ in range(_ID_LENGTH):
+        number, digit = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[digit])
+    return "".join(letters)
+
+
+def _described(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an execution that a request gives."""
+    members = {"display_name": "PipelineExecutionDisplayName", "description": "PipelineExecutionDescription"}
+    found = {field: request[member] for field, member in members.items() if member in request}
+    if "ParallelismConfiguration" in request:
+        found["max_parallel"] = request["ParallelismConfiguration"]["MaxParallelExecutionSteps"]
+    return found

@@ -1,0 +1,112 @@
+"""The types of steps that exist, and what each asks of SageMaker's API; and why the others are refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["JOBS", "REFUSED_TYPES", "STEP_TYPES", "JobStep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStep:
+    """A type of steps that create a job or another resource.
+
+    Attributes:
+        create: Operation that creates it.
+        describe: Operation whose answer has the step's properties.
+        name: Member of both that names it; of the description alone if there is a ``repeatable``.
+        arn: Member of their answers with the ARN.
+        metadata: Member of the step's Metadata.
+        status: Member of the description with the status; empty for what is ready when it is created.
+        succeeded: Status of success.
+        stop: Operation that stops it; empty if nothing can be stopped.
+        repeatable: Member whose repetition returns what was created before, for a resource that gets its name from the
+            service; empty for one that is named by the request.
+        longest_name: Maximum length of its name.
+        cached: Whether CacheConfig is allowed.
+        ignored: Members that make no difference for CacheConfig.
+    """
+
+    create: str
+    describe: str
+    name: str
+    arn: str
+    metadata: str
+    status: str = ""
+    succeeded: str = "Completed"
+    stop: str = ""
+    repeatable: str = ""
+    longest_name: int = 63
+    cached: bool = True
+    ignored: tuple[str, ...] = ("Tags", "ExperimentConfig")
+
+
+JOBS: Mapping[str, JobStep] = {
+    "Training": JobStep(
+        create="CreateTrainingJob",
+        describe="DescribeTrainingJob",
+        name="TrainingJobName",
+        arn="TrainingJobArn",
+        metadata="TrainingJob",
+        status="TrainingJobStatus",
+        stop="StopTrainingJob",
+        # AWS's SDK v2 puts the time into the profiler's rules.
+        ignored=("Tags", "ExperimentConfig", "ProfilerConfig", "ProfilerRuleConfigurations", "DebugRuleConfigurations"),
+    ),
+    "Processing": JobStep(
+        create="CreateProcessingJob",
+        describe="DescribeProcessingJob",
+        name="ProcessingJobName",
+        arn="ProcessingJobArn",
+        metadata="ProcessingJob",
+        status="ProcessingJobStatus",
+        stop="StopProcessingJob",
+    ),
+    "Transform": JobStep(
+        create="CreateTransformJob",
+        describe="DescribeTransformJob",
+        name="TransformJobName",
+        arn="TransformJobArn",
+        metadata="TransformJob",
+        status="TransformJobStatus",
+        stop="StopTransformJob",
+    ),
+    "Model": JobStep(
+        create="CreateModel",
+        describe="DescribeModel",
+        name="ModelName",
+        arn="ModelArn",
+        metadata="Model",
+        cached=False,
+    ),
+    "RegisterModel": JobStep(
+        create="CreateModelPackage",
+        describe="DescribeModelPackage",
+        name="ModelPackageName",
+        repeatable="ClientToken",
+        arn="ModelPackageArn",
+        metadata="RegisterModel",
+        cached=False,
+    ),
+}
+"""By the step's Type."""
+
+STEP_TYPES = (*JOBS, "Condition", "Fail")
+"""All types of steps that can be executed."""
+
+_SCRIPT = "run the code as a Processing step, or call it between two executions"
+REFUSED_TYPES: Mapping[str, str] = {
+    "Lambda": f"there is no AWS Lambda here; {_SCRIPT}",
+    "Callback": f"there is no queue of SQS to send the token to; {_SCRIPT}",
+    "EMR": f"there is no Amazon EMR here; {_SCRIPT}",
+    "EMRServerless": f"there is no Amazon EMR here; {_SCRIPT}",
+    "Athena": f"there is no Amazon Athena here; {_SCRIPT}",
+    "QualityCheck": "there is no Model Monitor here; compute the statistics in a script, and compare in a Condition",
+    "ClarifyCheck": "there is no SageMaker Clarify here; compute the metrics in a script, and compare in a Condition",
+    "AutoML": "there is no Autopilot here; use a Training step",
+    "InferenceComponent": "there are no inference components; create an endpoint after the execution",
+    "Endpoint": "an execution ends with a model; create the endpoint from it afterwards",
+    "EndpointConfig": "an execution ends with a model; create the configuration from it afterwards",
+    "Lineage": "there is no lineage tracking here; leave the step out",
+    "Tuning": "this version has no tuning jobs; use Training steps",
+}
+"""Why a type of SageMaker does not exist here and what to do instead."""

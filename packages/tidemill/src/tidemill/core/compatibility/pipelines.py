@@ -1,0 +1,106 @@
+"""Rows of pipelines and their executions."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
+
+__all__ = ["OPERATIONS"]
+
+_TOKEN = Honored("a repeated request has the effect of the first")
+_ALIASES = Refused("versions have numbers only; give PipelineVersionId where a request has it")
+_PIPELINE: Rows = {"PipelineName": Honored("a name or an ARN")}
+_EXECUTION: Rows = {"PipelineExecutionArn": Honored()}
+_PARALLELISM: Rows = {
+    "ParallelismConfiguration": Honored(),
+    "ParallelismConfiguration.MaxParallelExecutionSteps": Honored("the most steps of an execution whose jobs run"),
+}
+_LIST: Rows = {
+    name: Honored() for name in ("CreatedAfter", "CreatedBefore", "SortBy", "SortOrder", "NextToken", "MaxResults")
+}
+_DEFINITION: Rows = {
+    "PipelineName": Honored(),
+    "PipelineDisplayName": Honored(),
+    "PipelineDefinition": Honored(
+        "schema version 2020-12-01; the types of steps, expressions and conditions that `how-to/pipelines.md` lists."
+        " Everything else is refused by name"
+    ),
+    "PipelineDefinitionS3Location": Honored("in the service's own S3; it is read once, by this request"),
+    "PipelineDefinitionS3Location.Bucket": Honored(),
+    "PipelineDefinitionS3Location.ObjectKey": Honored(),
+    "PipelineDefinitionS3Location.VersionId": Refused("objects have no versions; leave it out"),
+    "PipelineDescription": Honored(),
+    "RoleArn": Honored(
+        "if the setting `roles` names the role, its policy limits the requests of the steps; otherwise they have the"
+        " rights of the key that started the execution"
+    ),
+    **_PARALLELISM,
+    "PipelineVersionAliases": _ALIASES,
+}
+_START: Rows = {
+    **_PIPELINE,
+    "PipelineExecutionDisplayName": Honored(),
+    "PipelineParameters": Honored(),
+    "PipelineParameters[].Name": Honored(),
+    "PipelineParameters[].Value": Honored("read by the parameter's type; compared with its EnumValues"),
+    "PipelineExecutionDescription": Honored(),
+    "ClientRequestToken": _TOKEN,
+    **_PARALLELISM,
+    "SelectiveExecutionConfig": Honored(
+        "the other steps have the results of the source; a step that needs one which the source does not have is"
+        " refused"
+    ),
+    "SelectiveExecutionConfig.SourcePipelineExecutionArn": Honored("an execution of this pipeline that has ended"),
+    "SelectiveExecutionConfig.SelectedSteps": Honored(),
+    "SelectiveExecutionConfig.SelectedSteps[].StepName": Honored(),
+    "PipelineVersionId": Honored("the newest if it is not given"),
+    "MlflowExperimentName": Refused("there is no MLflow here; leave it out"),
+    "PipelineVersionAlias": _ALIASES,
+    "RoleArn": Honored("as for CreatePipeline; takes the place of the pipeline's"),
+}
+
+OPERATIONS: Mapping[str, Rows] = {
+    "CreatePipeline": {
+        **_DEFINITION,
+        "ClientRequestToken": _TOKEN,
+        "Tags": Honored(),
+        "Tags[].Key": Honored(),
+        "Tags[].Value": Honored(),
+    },
+    "UpdatePipeline": _DEFINITION,
+    "DescribePipeline": {
+        **_PIPELINE,
+        "PipelineVersionId": Honored("the newest if it is not given"),
+        "PipelineVersionAlias": _ALIASES,
+    },
+    "DeletePipeline": {
+        "PipelineName": Honored(
+            "refused while an execution runs; deletes versions and executions, but no job or model"
+        ),
+        "ClientRequestToken": Recorded("a pipeline that is deleted does not exist for a repeated request"),
+    },
+    "ListPipelines": {**_LIST, "PipelineNamePrefix": Honored(), "ManagedBy": Honored("none is managed by AWS")},
+    "ListPipelineVersions": {
+        **_PIPELINE,
+        **{name: row for name, row in _LIST.items() if name != "SortBy"},
+    },
+    "StartPipelineExecution": _START,
+    "DescribePipelineExecution": _EXECUTION,
+    "DescribePipelineDefinitionForExecution": _EXECUTION,
+    "ListPipelineExecutions": {**_PIPELINE, **_LIST, "PipelineVersionAlias": _ALIASES},
+    "ListPipelineExecutionSteps": {
+        **_EXECUTION,
+        "NextToken": Honored(),
+        "MaxResults": Honored(),
+        "SortOrder": Honored("by the begin of the steps; the newest first if it is not given"),
+    },
+    "ListPipelineParametersForExecution": {**_EXECUTION, "NextToken": Honored(), "MaxResults": Honored()},
+    "UpdatePipelineExecution": {
+        **_EXECUTION,
+        "PipelineExecutionDescription": Honored(),
+        "PipelineExecutionDisplayName": Honored(),
+        **_PARALLELISM,
+    },
+    "StopPipelineExecution": {**_EXECUTION, "ClientRequestToken": _TOKEN},
+    "RetryPipelineExecution": {**_EXECUTION, "ClientRequestToken": _TOKEN, **_PARALLELISM},
+}
+"""Rows by operation."""

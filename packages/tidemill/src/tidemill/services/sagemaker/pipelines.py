@@ -1,0 +1,273 @@
+"""Pipelines and their executions on the wire."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidemill.control.pipelines.executions import Executions
+from tidemill.control.pipelines.parameters import parameter_text
+from tidemill.control.pipelines.pipelines import Pipelines
+from tidemill.control.pipelines.step_types import JOBS
+from tidemill.core.pipelines import PipelineExecution, PipelineResource, StepRun
+from tidemill.errors import ValidationException
+from tidemill.services.sagemaker.listing import arn_of, status_of
+from tidemill.services.times import milliseconds, when
+from tidemill.store.records.base import Query, Summary
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["PipelineHandlers"]
+
+_STEPS_PAGE = 20
+
+
+class PipelineHandlers:
+    """Handlers for pipelines and their executions."""
+
+    def __init__(self, pipelines: Pipelines, executions: Executions) -> None:
+        self._pipelines = pipelines
+        self._executions = executions
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "CreatePipeline": self.create,
+            "UpdatePipeline": self.update,
+            "DescribePipeline": self.describe,
+            "DeletePipeline": self.delete,
+            "ListPipelines": self.list,
+            "ListPipelineVersions": self.list_versions,
+            "StartPipelineExecution": self.start,
+            "DescribePipelineExecution": self.describe_execution,
+            "DescribePipelineDefinitionForExecution": self.describe_definition,
+            "ListPipelineExecutions": self.list_executions,
+            "ListPipelineExecutionSteps": self.list_steps,
+            "ListPipelineParametersForExecution": self.list_parameters,
+            "UpdatePipelineExecution": self.update_execution,
+            "StopPipelineExecution": self.stop,
+            "RetryPipelineExecution": self.retry,
+        }
+
+    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        tags = request.pop("Tags", [])
+        pipeline = await self._pipelines.create(request, creator=context.caller.arn, tags=tags)
+        return {"PipelineArn": pipeline.arn}
+
+    async def update(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        pipeline = await self._pipelines.update(request, modifier=context.caller.arn)
+        return {"PipelineArn": pipeline.arn, "PipelineVersionId": pipeline.version}
+
+    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        record = self._pipelines.record(request["PipelineName"])
+        pipeline = PipelineResource.from_document(record.document)
+        version = self._pipelines.version(pipeline.name, request.get("PipelineVersionId", pipeline.version))
+        return {
+            "PipelineArn": pipeline.arn,
+            "PipelineName": pipeline.name,
+            "PipelineDisplayName": pipeline.display_name or pipeline.name,
+            "PipelineDefinition": version.document["definition"],
+            "PipelineDescription": pipeline.description,
+            "RoleArn": pipeline.role,
+            "PipelineStatus": "Active",
+            "CreationTime": when(pipeline.created_ms),
+            "LastModifiedTime": when(record.modified_ms),
+            "CreatedBy": _user(pipeline.creator),
+            "LastModifiedBy": _user(pipeline.modifier),
+            **({"LastRunTime": when(pipeline.last_run_ms)} if pipeline.last_run_ms else {}),
+            **_parallelism(pipeline.max_parallel),
+        }
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"PipelineArn": (await self._pipelines.delete(request["PipelineName"])).arn}
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        if request.get("ManagedBy") == "AWS":
+            return {"PipelineSummaries": []}
+        found, token = await self._pipelines.list(_query(request), prefix=request.get("PipelineNamePrefix", ""))
+        return _page("PipelineSummaries", [_pipeline_summary(each) for each in found], token)
+
+    async def list_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        pipeline = self._pipelines.get(request["PipelineName"])
+        found, token = await self._pipelines.versions(pipeline.name, _query(request))
+        return _page("PipelineVersionSummaries", [_version_summary(each) for each in found], token)
+
+    async def start(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        caller = context.caller
+        execution = await self._executions.start(request, key_id=caller.access_key_id, starter=caller.arn)
+        return {"PipelineExecutionArn": execution.arn}
+
+    async def describe_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        record = self._executions.record(request["PipelineExecutionArn"])
+        execution = PipelineExecution.from_document(record.document)
+        optional = {
+            "PipelineExecutionDescription": execution.description,
+            "PipelineExperimentConfig": _experiment(execution),
+            "FailureReason": execution.failure_reason,
+            "SelectiveExecutionConfig": _selection(execution),
+        }
+        return {
+            "PipelineArn": execution.pipeline_arn,
+            "PipelineExecutionArn": execution.arn,
+            "PipelineExecutionDisplayName": _display_name(execution.display_name, execution.created_ms),
+            "PipelineExecutionStatus": str(execution.status),
+            "CreationTime": when(execution.created_ms),
+            "LastModifiedTime": when(record.modified_ms),
+            "CreatedBy": _user(execution.starter),
+            "LastModifiedBy": _user(execution.starter),
+            "PipelineVersionId": execution.version,
+            **_parallelism(execution.max_parallel),
+            **{name: value for name, value in optional.items() if value},
+        }
+
+    async def describe_definition(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        execution = self._executions.get(request["PipelineExecutionArn"])
+        version = self._pipelines.version(execution.pipeline, execution.version)
+        return {"PipelineDefinition": version.document["definition"], "CreationTime": when(version.created_ms)}
+
+    async def list_executions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        pipeline = self._pipelines.get(request["PipelineName"])
+        found, token = await self._executions.list(pipeline.name, _query(request))
+        return _page("PipelineExecutionSummaries", [_execution_summary(each) for each in found], token)
+
+    async def list_steps(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        if "PipelineExecutionArn" not in request:
+            raise ValidationException("PipelineExecutionArn is missing; give the ARN of an execution")
+        execution = self._executions.get(request["PipelineExecutionArn"])
+        definition = self._pipelines.definition(execution.pipeline, execution.version)
+        runs = list(execution.steps)
+        if request.get("SortOrder", "Descending") == "Descending":
+            runs.reverse()
+        page, token = _slice(runs, request)
+        return _page("PipelineExecutionSteps", [_step(run, definition.steps[run.name]) for run in page], token)
+
+    async def list_parameters(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        parameters = self._executions.get(request["PipelineExecutionArn"]).parameters
+        page, token = _slice(sorted(parameters.items()), request)
+        return _page(
+            "PipelineParameters", [{"Name": name, "Value": parameter_text(value)} for name, value in page], token
+        )
+
+    async def update_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"PipelineExecutionArn": (await self._executions.update_described(request)).arn}
+
+    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"PipelineExecutionArn": (await self._executions.stop(request["PipelineExecutionArn"])).arn}
+
+    async def retry(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {"PipelineExecutionArn": (await self._executions.retry(request)).arn}
+
+
+def _query(request: Mapping[str, Any]) -> Query:
+    return Query(
+        sort_by="created" if request.get("SortBy", "CreationTime") == "CreationTime" else "name",
+        descending=request.get("SortOrder", "Descending") == "Descending",
+        created_after_ms=milliseconds(request.get("CreatedAfter")),
+        created_before_ms=milliseconds(request.get("CreatedBefore")),
+        limit=request.get("MaxResults", 10),
+        after=request.get("NextToken"),
+    )
+
+
+def _slice(rows: Sequence[Any], request: Mapping[str, Any]) -> tuple[Sequence[Any], str | None]:
+    """Return one page of rows in memory, and the token of the next page: the number of its first row."""
+    text = request.get("NextToken", "0")
+    if not text.isdecimal():
+        raise ValidationException(f"Value {text!r} at 'nextToken' is not valid: it was not issued for this list")
+    first = int(text)
+    end = first + request.get("MaxResults", _STEPS_PAGE)
+    return rows[first:end], str(end) if end < len(rows) else None
+
+
+def _page(member: str, rows: Sequence[Mapping[str, Any]], token: str | None) -> dict[str, Any]:
+    return {member: rows} | ({"NextToken": token} if token else {})
+
+
+def _user(arn: str) -> dict[str, Any]:
+    return {"IamIdentity": {"Arn": arn}}
+
+
+def _parallelism(most: int | None) -> dict[str, Any]:
+    return {} if most is None else {"ParallelismConfiguration": {"MaxParallelExecutionSteps": most}}
+
+
+def _experiment(execution: PipelineExecution) -> dict[str, str]:
+    return dict(zip(("ExperimentName", "TrialName"), execution.experiment, strict=False))
+
+
+def _selection(execution: PipelineExecution) -> dict[str, Any]:
+    if not execution.selected:
+        return {}
+    source = {"SourcePipelineExecutionArn": execution.source} if execution.source else {}
+    return {**source, "SelectedSteps": [{"StepName": name} for name in execution.selected]}
+
+
+def _display_name(given: str, created_ms: int) -> str:
+    """Return the name to show; SageMaker, too, makes one of the time."""
+    return given or f"execution-{created_ms}"
+
+
+def _pipeline_summary(pipeline: Summary) -> dict[str, Any]:
+    shown = pipeline.summary
+    times = {"CreationTime": when(pipeline.created_ms), "LastModifiedTime": when(pipeline.modified_ms)}
+    if pipeline.is_damaged:
+        return {"PipelineArn": arn_of(pipeline), "PipelineName": pipeline.name, **times}
+    return {
+        "PipelineArn": arn_of(pipeline),
+        "PipelineName": pipeline.name,
+        "PipelineDisplayName": shown["display_name"] or pipeline.name,
+        "PipelineDescription": shown["description"],
+        "RoleArn": shown["role"],
+        **times,
+        **({"LastExecutionTime": when(shown["last_run_ms"])} if shown["last_run_ms"] else {}),
+    }
+
+
+def _version_summary(version: Summary) -> dict[str, Any]:
+    summary = {"PipelineArn": arn_of(version), "CreationTime": when(version.created_ms)}
+    if version.is_damaged:
+        return summary
+    summary["PipelineVersionId"] = version.summary["version"]
+    last = version.summary["execution"]
+    return summary | ({"LastExecutionPipelineExecutionArn": last} if last else {})
+
+
+def _execution_summary(execution: Summary) -> dict[str, Any]:
+    shown = execution.summary
+    summary = {
+        "PipelineExecutionArn": arn_of(execution),
+        "StartTime": when(execution.created_ms),
+        "PipelineExecutionStatus": status_of(execution),
+    }
+    if execution.is_damaged:
+        return summary
+    optional = {
+        "PipelineExecutionDescription": shown["description"],
+        "PipelineExecutionDisplayName": _display_name(shown["display_name"], execution.created_ms),
+        "PipelineExecutionFailureReason": shown["failure_reason"],
+    }
+    return summary | {name: value for name, value in optional.items() if value}
+
+
+def _step(run: StepRun, step: Any) -> dict[str, Any]:
+    optional = {
+        "StepDisplayName": step.display_name,
+        "StepDescription": step.description,
+        "FailureReason": run.failure_reason,
+        "Metadata": _metadata(run, step.type),
+        "CacheHitResult": {"SourcePipelineExecutionArn": run.cached_from} if run.cached_from else {},
+        "SelectiveExecutionResult": {"SourcePipelineExecutionArn": run.selected_from} if run.selected_from else {},
+    }
+    return {
+        "StepName": run.name,
+        "StartTime": when(run.started_ms),
+        "StepStatus": str(run.status),
+        "AttemptCount": run.attempt,
+        **({"EndTime": when(run.ended_ms)} if run.ended_ms else {}),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _metadata(run: StepRun, kind: str) -> dict[str, Any]:
+    if kind == "Condition":
+        return {"Condition": {"Outcome": run.outcome}} if run.outcome else {}
+    if kind == "Fail":
+        return {"Fail": {"ErrorMessage": run.message}}
+    return {JOBS[kind].metadata: {"Arn": run.arn}} if run.arn else {}
