@@ -3,16 +3,16 @@
     .venv/bin/python requirements/compile_locks.py             # all
     .venv/bin/python requirements/compile_locks.py tf-2.15 tf-2.21-gpu dev   # these
 
-The lock of an environment holds the packages of `tf-VERSION.in` and the TensorFlow release of the list, with hashes,
-for every Python of the list and every platform. That of an environment for GPUs has TensorFlow's CUDA wheels, too. All
-others hold what the file with their name lists, e.g. `dev.in`.
+The lock of an environment holds the packages of `tf-VERSION.in` or `sklearn-VERSION.in` and the release of the list,
+with hashes, for every Python of the list and every platform. That of an environment for GPUs has TensorFlow's CUDA
+wheels, too. All others hold what the file with their name lists, e.g. `dev.in`.
 """
 
 import subprocess
 import sys
 from pathlib import Path
 
-from tidemill.core.frameworks import ENVIRONMENTS, Framework
+from tidemill.core.frameworks import ENVIRONMENTS, SCIKIT_LEARN, Framework
 from tidemill.environments.uv_command import find_uv
 
 HERE = Path(__file__).resolve().parent
@@ -51,6 +51,7 @@ def compile_environment(name: str) -> None:
         subprocess.CalledProcessError: uv found no solution.
     """
     framework = ENVIRONMENTS[name]
+    own = [] if framework is SCIKIT_LEARN else tensorflow(framework, gpu=name != framework.environment)
     subprocess.run(
         [
             *(find_uv(), *COMPILE),
@@ -58,7 +59,7 @@ def compile_environment(name: str) -> None:
             *(f"requirements/{framework.environment}.in", "-"),
             *("-o", str((LOCKS / f"{name}.txt").relative_to(HERE.parent))),
         ],
-        input="\n".join(tensorflow(framework, gpu=name != framework.environment)),
+        input="\n".join(own or [f"scikit-learn=={framework.release}"]),
         cwd=HERE.parent,
         text=True,
         check=True,

@@ -187,7 +187,7 @@ def jobs_of() -> type[Jobs]:
 
 @pytest.fixture(scope="session")
 def build_environment() -> Callable[..., JobEnvironment]:
-    """Return a function that builds the environment of a TensorFlow version, on its newest Python unless told.
+    """Return a function that builds the environment of a TensorFlow version, or of a name, on its newest Python.
 
     A test calls it before it creates a job, because the build takes longer than the test waits for the job. If the
     version's Python is not on this machine, the test is skipped.
@@ -196,7 +196,8 @@ def build_environment() -> Callable[..., JobEnvironment]:
 
     def build(version: str, *, python: str | None = None) -> JobEnvironment:
         try:
-            return environments.ensure(FRAMEWORKS[version].environment, python=python, log=print)
+            name = FRAMEWORKS[version].environment if version in FRAMEWORKS else version
+            return environments.ensure(name, python=python, log=print)
         except MissingInterpreterError as error:
             pytest.skip(str(error))
 

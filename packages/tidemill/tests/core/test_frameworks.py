@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from tidemill.core.frameworks import (
     ENVIRONMENTS,
     FRAMEWORKS,
+    SCIKIT_LEARN,
     Framework,
     Frameworks,
     MappedImage,
+    ProcessingFrameworks,
     environment_of,
     select,
 )
@@ -212,7 +214,8 @@ def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_othe
     assert {path.stem for path in locks.iterdir()} == {*ENVIRONMENTS, "aws-cli"}
     for name, framework in ENVIRONMENTS.items():
         lines = (locks / f"{name}.txt").read_text().splitlines()
-        pinned = [line.split()[0] for line in lines if line.startswith(("tensorflow==", "tensorflow-cpu=="))]
+        packages = ("scikit-learn==",) if framework is SCIKIT_LEARN else ("tensorflow==", "tensorflow-cpu==")
+        pinned = [line.split()[0] for line in lines if line.startswith(packages)]
         assert pinned
         assert {pin.partition("==")[2] for pin in pinned} == {framework.release}
         assert any(line.startswith("nvidia-cudnn") for line in lines) == (name != framework.environment)
@@ -222,3 +225,29 @@ def test_a_framework_has_its_names():
     framework = Framework("2.15.1", ("3.9",))
     assert (framework.version, framework.environment, framework.number) == ("2.15", "tf-2.15", (2, 15))
     assert not framework.has_model_parallelism
+
+
+@pytest.mark.parametrize(
+    ("image", "notices"),
+    [
+        ("sagemaker-scikit-learn:1.2-1-cpu-py3", (f"{SCIKIT_LEARN.release}; scikit-learn 1.2 was asked for",)),
+        (f"sagemaker-scikit-learn:{SCIKIT_LEARN.version}-1-cpu-py3", ()),
+        ("acme.example/sklearn", (f"{SCIKIT_LEARN.release}; the image names no version",)),
+    ],
+)
+def test_processing_jobs_with_an_image_of_scikit_learn_run_on_the_newest(image: str, notices: tuple[str, ...]) -> None:
+    found = ProcessingFrameworks().of_training(training(image))
+    assert found.framework is SCIKIT_LEARN
+    assert found.notices == tuple(f"tidemill: running on scikit-learn {notice}" for notice in notices)
+    with pytest.raises(ValueError, match="image of scikit-learn"):
+        Frameworks().of_training(training(image))
+
+
+def test_processing_jobs_refuse_images_of_which_nothing_is_known_unless_they_are_mapped() -> None:
+    for image, why in (("acme.example/prepare:1", "what it holds is unknown"), ("x/xgboost:1", "image of XGBoost")):
+        with pytest.raises(ValueError, match=rf"{why}.* TensorFlow \(2\.21, .* and of scikit-learn"):
+            ProcessingFrameworks().of_training(training(image))
+    mapped = ProcessingFrameworks({"prepare*": MappedImage("tf-2.15"), "*scikit*": MappedImage("tf-2.12")})
+    assert mapped.of_training(training("acme.example/prepare:1")).framework.version == "2.15"
+    assert mapped.of_training(training("sagemaker-scikit-learn:1.2-1-cpu-py3")).framework.version == "2.12"
+    assert mapped.of_training(training("tensorflow-training:2.19.0-cpu-py310")).framework.version == "2.19"

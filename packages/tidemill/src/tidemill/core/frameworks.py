@@ -1,6 +1,6 @@
 """TensorFlow versions: which have an environment, for which Pythons, and which version a job runs on.
 
-`FRAMEWORKS` is the only list of versions in the project: it determines which locks are compiled
+`FRAMEWORKS` and `SCIKIT_LEARN` are the only lists of versions in the project: they determine which locks are compiled
 (`requirements/compile_locks.py`), which environments are built and which requests are accepted.
 """
 
@@ -17,9 +17,11 @@ __all__ = [
     "FRAMEWORKS",
     "MODEL_PARALLEL_SINCE",
     "MPI_SINCE",
+    "SCIKIT_LEARN",
     "Framework",
     "Frameworks",
     "MappedImage",
+    "ProcessingFrameworks",
     "Selection",
     "environment_of",
     "select",
@@ -32,13 +34,15 @@ MPI_SINCE = (2, 12)
 """The oldest version whose environment has mpirun and `mpi4py`."""
 
 _GPU = "-gpu"
+_TENSORFLOW = "tf"
+_UNMAPPED = "the setting images can select another environment"
 _VERSION = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.\d+)*", re.ASCII)
 _PYTHON = re.compile(r"py([23])(\d*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A TensorFlow version that has an environment.
+    """A version of TensorFlow, or of scikit-learn, that has an environment.
 
     Attributes:
         release: The release in the environment, e.g. ``2.15.1``.
@@ -46,12 +50,16 @@ class Framework:
         older_pythons: Pythons that this TensorFlow supports but the environment does not; a job that requests one gets
             the oldest of ``pythons``.
         has_gpu_build: Whether it also has an environment with CUDA.
+        title: Name of the framework, for messages.
+        family: First part of the name of its environment.
     """
 
     release: str
     pythons: tuple[str, ...]
     older_pythons: tuple[str, ...] = ()
     has_gpu_build: bool = False
+    title: str = "TensorFlow"
+    family: str = _TENSORFLOW
 
     @property
     def version(self) -> str:
@@ -61,7 +69,7 @@ class Framework:
     @property
     def environment(self) -> str:
         """Name of the environment and of its lock, e.g. ``tf-2.15``."""
-        return f"tf-{self.version}"
+        return environment_of(self.version, gpu=False, family=self.family)
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -77,7 +85,7 @@ class Framework:
     @property
     def has_model_parallelism(self) -> bool:
         """Whether its environment has `smdistributed` and `horovod`."""
-        return self.number >= MODEL_PARALLEL_SINCE
+        return self.family == _TENSORFLOW and self.number >= MODEL_PARALLEL_SINCE
 
 
 FRAMEWORKS = {
@@ -99,21 +107,25 @@ FRAMEWORKS = {
 """By ``major.minor``, newest first."""
 
 
-ENVIRONMENTS = {name: framework for framework in FRAMEWORKS.values() for name in framework.environments}
-"""The version of each environment, by its name."""
-
-
-def environment_of(version: str, *, gpu: bool) -> str:
+def environment_of(version: str, *, gpu: bool, family: str = _TENSORFLOW) -> str:
     """Return the name of the environment of ``major.minor``, for GPUs or for CPUs.
 
     Args:
         version: For example ``2.21``.
         gpu: Whether the job has GPUs.
+        family: See `Framework.family`. Default: that of TensorFlow.
 
     Returns:
         For example ``tf-2.21-gpu``.
     """
-    return f"tf-{version}{_GPU if gpu else ''}"
+    return f"{family}-{version}{_GPU if gpu else ''}"
+
+
+SCIKIT_LEARN = Framework("1.9.1", ("3.11", "3.12", "3.13"), title="scikit-learn", family="sklearn")
+"""The version on which processing jobs with images of scikit-learn run, whatever version they name."""
+
+ENVIRONMENTS = {name: each for each in (*FRAMEWORKS.values(), SCIKIT_LEARN) for name in each.environments}
+"""The framework of each environment, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +161,9 @@ class MappedImage:
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # a misspelt member of the settings is an error
 
     def __post_init__(self) -> None:
-        if self.environment not in ENVIRONMENTS:
-            raise ValueError(f"there is no environment {self.environment!r}; expected one of {', '.join(ENVIRONMENTS)}")
+        known = [name for name, each in ENVIRONMENTS.items() if each.family == _TENSORFLOW]
+        if self.environment not in known:
+            raise ValueError(f"there is no environment {self.environment!r}; expected one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +225,44 @@ class Frameworks:
         version = image.framework_version
         if version is not None and image.tensorflow_version is None and not _is_tensorflows(version):
             image = replace(image, framework_version=None)  # the image's own version
-        return image, "the setting images can select another environment"
+        return image, _UNMAPPED
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingFrameworks(Frameworks):
+    """Selects the environment of a processing job: images of scikit-learn have one, too, and unknown ones have none."""
+
+    def of_training(self, request: Mapping[str, Any], *, gpus: int = 0) -> Selection:
+        """Return the environment for the request of a processing job, by the member names of CreateTrainingJob.
+
+        Args:
+            request: The request.
+            gpus: How many GPUs its instances would get.
+
+        Raises:
+            ValueError: See `select`; or the image is neither of TensorFlow nor of scikit-learn.
+        """
+        uri = request["AlgorithmSpecification"]["TrainingImage"]
+        image, line = self._image(uri)
+        if image.other == SCIKIT_LEARN.title:
+            return _scikit_learn(parse_image(uri))
+        exists = f"processing jobs run on images of TensorFlow ({', '.join(FRAMEWORKS)}) and of scikit-learn"
+        if image.other:
+            raise ValueError(f"it is an image of {image.other}, and images are not run here: {exists}")
+        if not image.is_of_aws and line == _UNMAPPED:
+            raise ValueError(
+                f"what it holds is unknown, and images are not run here: {exists}. Name one of those, or map the name"
+                " of yours to an environment by the setting images"
+            )
+        return Frameworks.of_training(self, request, gpus=gpus)
+
+
+def _scikit_learn(image: Image) -> Selection:
+    found, asked = Selection(SCIKIT_LEARN, None), image.framework_version
+    if asked is not None and _number(asked) == SCIKIT_LEARN.number:
+        return found
+    named = f"scikit-learn {asked} was asked for" if asked else "the image names no version"
+    return replace(found, notices=(f"tidemill: running on scikit-learn {SCIKIT_LEARN.release}; {named}",))
 
 
 def _introduced(found: Selection, line: str) -> Selection:

@@ -125,7 +125,7 @@ class Environments:
             MissingInterpreterError: This machine has no Python that the environment runs on.
         """
         framework = self._framework(name)
-        interpreter = find_interpreter(_pythons(framework, python), purpose=f"TensorFlow {framework.version}")
+        interpreter = find_interpreter(_pythons(framework, python), purpose=f"{framework.title} {framework.version}")
         payload = self._payload_of(framework)
         lock_sha256 = _sha256(self._lock(name))
         parts = (lock_sha256, *_identity(interpreter))

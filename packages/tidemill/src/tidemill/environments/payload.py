@@ -86,9 +86,9 @@ class RuntimeSource:
         names = set(_EVERYWHERE)
         if framework.has_model_parallelism:
             names.update(_WITH_MODEL_PARALLELISM)
-        if framework.number >= (2, 6):
+        if framework.family == "tf" and framework.number >= (2, 6):
             names.update(_FROM_2_6)
-        if framework.version == DEFAULT_TENSORFLOW:
+        if framework.environment == f"tf-{DEFAULT_TENSORFLOW}":
             names.update(_OF_ENDPOINTS)
         wheels = tuple(wheel for wheel in self.wheels if wheel.name.partition("-")[0].replace("_", "-") in names)
         omitted = set(DISTRIBUTIONS) - names

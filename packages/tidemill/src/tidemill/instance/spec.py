@@ -159,7 +159,8 @@ class InstanceSpec:
         addresses: IP addresses of the machines of ``hosts``, if they are on different machines; else empty.
         peer_secret: Secret with which the instances of this attempt authenticate each other on the network,
             hexadecimal; empty if they run on one machine.
-        framework_version: TensorFlow ``major.minor`` of the environment, e.g. ``2.21``.
+        framework_version: ``major.minor`` of the environment's TensorFlow, e.g. ``2.21``; or of its scikit-learn.
+        family: First part of the environment's name: ``tf``, or ``sklearn``.
         python: Minor version of its Python, e.g. ``3.11``; None uses one that is installed on the machine.
         serves: Kind of the endpoint: ``tensorflow-serving``, or ``python`` with the script of ``code``.
         notices: First lines of the job's log, e.g. that the framework version was replaced.
@@ -198,6 +199,7 @@ class InstanceSpec:
     log: StreamName
     addresses: tuple[str, ...] = ()
     peer_secret: str = field(default="", repr=False)
+    family: str = "tf"
     python: str | None = None
     serves: str = "tensorflow-serving"
     notices: tuple[str, ...] = ()
@@ -232,4 +234,4 @@ class InstanceSpec:
     @property
     def environment(self) -> str:
         """Name of the environment of the instance, e.g. ``tf-2.21``."""
-        return environment_of(self.framework_version, gpu=self.gpus > 0)
+        return environment_of(self.framework_version, gpu=self.gpus > 0, family=self.family)

@@ -19,7 +19,7 @@ from tidemill.control.training.plan import TrainingPlanner
 from tidemill.control.training.publish import Publisher
 from tidemill.control.transform.driver import TransformDriver
 from tidemill.control.transform.runs import TransformRuns
-from tidemill.core.frameworks import Frameworks
+from tidemill.core.frameworks import Frameworks, ProcessingFrameworks
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
 from tidemill.executors.base import Executor
@@ -57,7 +57,6 @@ async def open_drivers(
     archive = JobArchive(state.jobs)
     publisher = Publisher(objects, executor, archive=archive, logs=state.logs, rules=access.rules)
     slots = Slots(lambda: executor.capacity().instances, gpus=lambda: executor.capacity().gpus)
-    planner = _training_planner(settings, stores, executors, frameworks)
 
     def driver(kind: JobKind[S], planner: JobPlanner[S]) -> TrainingDriver[S]:
         return TrainingDriver(
@@ -72,7 +71,9 @@ async def open_drivers(
             clock=clock,
         )
 
-    training, processing = driver(TRAINING, planner), driver(PROCESSING, ProcessingPlanner(planner))
+    training = driver(TRAINING, _training_planner(settings, stores, executors, frameworks))
+    of_processing = _training_planner(settings, stores, executors, ProcessingFrameworks(frameworks.images))
+    processing = driver(PROCESSING, ProcessingPlanner(of_processing))
     servers = ServerPlanner(
         objects,
         region=settings.region,

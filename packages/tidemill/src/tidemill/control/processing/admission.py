@@ -12,6 +12,7 @@ from tidemill.control.admission import (
     check_target,
     refusal,
 )
+from tidemill.core.frameworks import ProcessingFrameworks
 from tidemill.core.processing import PROCESSING_DIRECTORY, run_request_of, where_below_ml
 
 __all__ = ["check_processing_request"]
@@ -36,7 +37,8 @@ def check_processing_request(
         ValidationException: Names the member, the value and the allowed values.
         ResourceLimitExceeded: The job could never start on this machine.
     """
-    capabilities, cluster = capabilities or Capabilities(), request["ProcessingResources"]["ClusterConfig"]
+    capabilities = capabilities or Capabilities(frameworks=ProcessingFrameworks())
+    cluster = request["ProcessingResources"]["ClusterConfig"]
     if "RoleArn" not in request:
         raise refusal("roleArn", None, "the job's keys have the rights of a role: name one")
     if "InstanceType" not in cluster:

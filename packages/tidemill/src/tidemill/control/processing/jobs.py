@@ -1,6 +1,7 @@
 """Processing jobs: create, look up, list, stop, delete. `tidemill.control.training.driver` runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import Capabilities
@@ -9,6 +10,7 @@ from tidemill.control.processing.admission import check_processing_request
 from tidemill.control.tags import check_tags
 from tidemill.control.training.jobs import ScriptJobs
 from tidemill.core.clock import Clock
+from tidemill.core.frameworks import ProcessingFrameworks
 from tidemill.core.processing import ProcessingJob
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
@@ -32,6 +34,8 @@ class Processing(ScriptJobs[ProcessingJob]):
         super().__init__(
             records, objects, kind=PROCESSING, region=region, clock=clock, wake=wake, capabilities=capabilities
         )
+        images = self._capabilities.frameworks.images
+        self._capabilities = replace(self._capabilities, frameworks=ProcessingFrameworks(images))
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> ProcessingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.

@@ -57,6 +57,7 @@ def _as_processing(spec: InstanceSpec, job: ProcessingJob) -> InstanceSpec:
     return replace(
         spec,
         kind=PROCESSING,
+        warm=False,  # only submitted scripts can be forked
         variables={name: value for name, value in spec.variables.items() if name not in own},
         config={
             "processingjobconfig": {"ProcessingJobArn": job.arn, **request},

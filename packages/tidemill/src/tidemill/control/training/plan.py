@@ -158,6 +158,7 @@ class TrainingPlanner:
             job_name=job.name,
             hosts=job.hosts,
             framework_version=selection.framework.version,
+            family=selection.framework.family,
             python=selection.python,
             log=StreamName(job.log_group, job.log_streams[0]),
             notices=(

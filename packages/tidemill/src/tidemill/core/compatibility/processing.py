@@ -74,7 +74,8 @@ _CREATE: Rows = {
     "StoppingCondition.MaxRuntimeInSeconds": Honored("one day if it is not given; the job is then Stopped"),
     "AppSpecification": Honored(),
     "AppSpecification.ImageUri": Honored(
-        "selects the environment, as for training jobs; images of other frameworks are refused"
+        "selects the environment, as for training jobs; images of scikit-learn run on the newest scikit-learn and"
+        " pandas. All other images are refused, unless the setting `images` maps them"
     ),
     "AppSpecification.ContainerEntrypoint": Honored("required: images are not run, so their own are unknown"),
     "AppSpecification.ContainerArguments": Honored(),
