@@ -26,6 +26,7 @@ from tidemill._shared.http.exchange import Exchange
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
+from tidemill.control.custom_metrics import CustomMetrics
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
@@ -193,7 +194,12 @@ class Stage:
             "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
             "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
             "logs": LogsService(LogStreams(self.logs), region=REGION),
-            "cloudwatch": CloudWatchService(TrainingMetrics(self.records, logs=self.logs), clock=self.clock),
+            "cloudwatch": CloudWatchService(
+                TrainingMetrics(self.records, logs=self.logs),
+                CustomMetrics(self.records, clock=self.clock),
+                region=REGION,
+                clock=self.clock,
+            ),
             "sts": StsService(credentials.others),
             "kms": KmsService(keys),
             "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),

@@ -229,8 +229,3 @@ def test_keys_of_jobs_need_a_policy_for_metrics(restricted: Any, refusal: Any) -
     status, code, message = refusal(restricted("cloudwatch").list_metrics)
     assert (status, code) == (403, "AccessDenied")
     assert "cloudwatch:ListMetrics" in message
-
-
-def test_an_operation_that_writes_metrics_is_unknown(cloudwatch: Any, refusal: Any) -> None:
-    entry = {"MetricName": "loss", "Value": 1.0}
-    assert refusal(cloudwatch.put_metric_data, Namespace="Mine", MetricData=[entry])[1] == "UnknownOperationException"

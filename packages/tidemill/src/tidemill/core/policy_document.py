@@ -59,7 +59,10 @@ _PIPELINES = (
     *("StartPipelineExecution", "StopPipelineExecution", "UpdatePipelineExecution"),
 )
 _LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
-_CLOUDWATCH = ("GetMetricData", "GetMetricStatistics", "ListMetrics")
+_CLOUDWATCH = (
+    *("DeleteAlarms", "DescribeAlarms", "GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricAlarm"),
+    "PutMetricData",
+)
 _IAM = (
     *("CreateAccessKey", "CreateUser", "DeleteAccessKey", "DeleteUser", "DeleteUserPolicy", "GetRole", "GetUser"),
     *("GetUserPolicy", "ListAccessKeys", "ListUserPolicies", "ListUsers", "PassRole", "PutUserPolicy"),

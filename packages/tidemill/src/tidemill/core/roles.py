@@ -39,13 +39,14 @@ BUILT_IN = IamPolicy(
             ("arn:aws:logs:*:*:${job.log}*",),
         ),
         _allow(("kms:DescribeKey", "kms:ListAliases"), ("*",)),
+        _allow(("cloudwatch:PutMetricData", "cloudwatch:GetMetric*", "cloudwatch:ListMetrics"), ("*",)),
     ),
     keeps_published=True,
 )
 """Policy of roles that the settings do not name: what AWS's usual execution role gives a script in S3.
 
 Read all buckets; write in buckets whose names contain ``sagemaker`` and below the prefixes of the job's own request,
-without replacing what other jobs published; describe the job and read its log; describe KMS keys.
+without replacing what other jobs published; describe the job and read its log; describe KMS keys; put and read metrics.
 """
 
 

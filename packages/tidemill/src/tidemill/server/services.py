@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill import __version__
+from tidemill.control.custom_metrics import CustomMetrics
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.training.metrics import TrainingMetrics
@@ -51,7 +52,12 @@ async def open_gateway(
     services: dict[str, Service] = {
         **sagemaker,
         "logs": LogsService(LogStreams(state.logs), region=settings.region),
-        "cloudwatch": CloudWatchService(TrainingMetrics(records, logs=state.logs), clock=clock),
+        "cloudwatch": CloudWatchService(
+            TrainingMetrics(records, logs=state.logs),
+            CustomMetrics(records, clock=clock),
+            region=settings.region,
+            clock=clock,
+        ),
         "sts": StsService(access.credentials),
         "iam": IamService(UserKeys(records, clock=clock), owner=access.owner.access_key_id),
         "kms": KmsService(access.kms),

@@ -24,7 +24,7 @@ from tidemill._shared.http.listener import Listener
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, PayloadMismatch, ServiceUnavailable, StateCorrupt, UnknownOperation
-from tidemill.wire.bodies.body import BodyStream, open_body, read_body
+from tidemill.wire.bodies.body import BodyStream, inflated, open_body, read_body
 from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
@@ -262,7 +262,7 @@ class Gateway:
     async def _answer_plain(self, state: "_RequestState", claim: Claim) -> HttpReply:
         """Answer for a service with small bodies: read the body, then verify the signature over its hash."""
         request, found = state.request, state.match
-        self._check_encoding(request, found)
+        compressed = self._is_compressed(request, found)
         body = await self._read(state, self._plain_limit(found))
         digest = hashlib.sha256(body).hexdigest()
         claimed = request.headers.get("x-amz-content-sha256")
@@ -270,6 +270,8 @@ class Gateway:
             raise PayloadMismatch
         self._verifier.verify(claim, request, payload=digest, is_s3=False)
         state.exchange.prove()
+        if compressed:
+            body = inflated(body, limit_bytes=self._plain_limit(found))
         fields, name = found.path, found.operation
         if found.form == "query":
             fields = parse_form(body)
@@ -404,15 +406,19 @@ class Gateway:
             raise
 
     @staticmethod
-    def _check_encoding(request: Request, found: Match) -> None:
+    def _is_compressed(request: Request, found: Match) -> bool:
+        """Return whether the body is compressed by gzip, as boto3 does it for PutMetricData."""
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("", "identity") and found.service != "sagemaker-runtime":
-            raise AwsError(
-                f"Request bodies must not be compressed here; received Content-Encoding {encoding[:64]!r}. Turn request"
-                " compression off in the client.",
-                code="UnsupportedMediaTypeException",
-                status=415,
-            )
+        if encoding in ("", "identity") or found.service == "sagemaker-runtime":
+            return False
+        if encoding == "gzip" and found.service == "cloudwatch":
+            return True
+        raise AwsError(
+            f"Request bodies must not be compressed here; received Content-Encoding {encoding[:64]!r}. Turn request"
+            " compression off in the client.",
+            code="UnsupportedMediaTypeException",
+            status=415,
+        )
 
 
 class _RequestState:

@@ -509,7 +509,10 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ),
     ("cloudwatch", "GetMetricData", {}, [("cloudwatch:GetMetricData", "*")]),
     ("cloudwatch", "GetMetricStatistics", {}, [("cloudwatch:GetMetricStatistics", "*")]),
-    ("cloudwatch", "ListMetrics", {}, [("cloudwatch:ListMetrics", "*")]),
+    *(
+        ("cloudwatch", name, {}, [(f"cloudwatch:{name}", "*")])
+        for name in ("ListMetrics", "PutMetricData", "PutMetricAlarm", "DescribeAlarms", "DeleteAlarms")
+    ),
     ("iam", "GetRole", {"RoleName": "R"}, [("iam:GetRole", ROLE)]),
     ("iam", "CreateAccessKey", {"UserName": "ann"}, [("iam:CreateAccessKey", f"{USERS}ann")]),
     ("iam", "DeleteAccessKey", {"UserName": "ann", "AccessKeyId": "A"}, [("iam:DeleteAccessKey", f"{USERS}ann")]),

@@ -6,12 +6,20 @@ from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 
 __all__ = ["OPERATIONS"]
 
-_NAMESPACE = Honored("`/aws/sagemaker/TrainingJobs` has metrics; any other namespace has none")
-_DIMENSIONS = Honored("`TrainingJobName` alone names metrics; no others have points")
+_NAMESPACE = Honored("`/aws/sagemaker/TrainingJobs` has the metrics of training jobs")
+_DIMENSIONS = Honored("all dimensions of the metric; `TrainingJobName` alone for those of training jobs")
 _PERIOD = Honored("1, 5, 10, 20, 30 or a multiple of 60 seconds")
-_UNIT = Honored("the unit of every metric is `None`; there are no points of another one")
+_UNIT = Honored("the unit of the metrics of training jobs is `None`")
+_NOT_EVALUATED = Recorded("alarms are kept and shown, never evaluated: the state is INSUFFICIENT_DATA")
 _ONE_ACCOUNT = "there is one account; leave it out"
 _STATISTICS = "SampleCount, Average, Sum, Minimum, Maximum and percentiles such as p99.9"
+_OF_ALARMS = (
+    *("AlarmName", "AlarmDescription", "ActionsEnabled", "OKActions", "AlarmActions"),
+    *("InsufficientDataActions", "MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Dimensions"),
+    *("Period", "Unit", "EvaluationPeriods", "DatapointsToAlarm", "Threshold", "ComparisonOperator"),
+    *("TreatMissingData", "EvaluateLowSampleCountPercentile", "Metrics", "Tags", "ThresholdMetricId"),
+    *("EvaluationWindow", "WarmUpConfiguration", "EvaluationCriteria", "EvaluationInterval", "ActionConfiguration"),
+)
 
 OPERATIONS: Mapping[str, Rows] = {
     "GetMetricStatistics": {
@@ -55,12 +63,42 @@ OPERATIONS: Mapping[str, Rows] = {
     "ListMetrics": {
         "Namespace": _NAMESPACE,
         "MetricName": Honored(),
-        "Dimensions": _DIMENSIONS,
+        "Dimensions": Honored(),
         "Dimensions[].Name": Honored(),
         "Dimensions[].Value": Honored(),
         "NextToken": Honored(),
-        "RecentlyActive": Honored("metrics of jobs that run, or ended within three hours"),
+        "RecentlyActive": Honored("metrics that got points, or whose jobs ran, within three hours"),
         "IncludeLinkedAccounts": Refused(_ONE_ACCOUNT),
         "OwningAccount": Refused(_ONE_ACCOUNT),
     },
+    "PutMetricData": {
+        "Namespace": Honored("names that begin with `AWS/` are refused"),
+        "MetricData": Honored("points are kept for 455 days, in the resolution in which they are put"),
+        "MetricData[].MetricName": Honored(),
+        "MetricData[].Dimensions": Honored(),
+        "MetricData[].Dimensions[].Name": Honored(),
+        "MetricData[].Dimensions[].Value": Honored(),
+        "MetricData[].Timestamp": Honored("at most two weeks before and two hours after now; default: now"),
+        "MetricData[].Value": Honored(),
+        "MetricData[].StatisticValues": Refused("only values are kept; put Value, or Values with Counts"),
+        "MetricData[].Values": Honored(),
+        "MetricData[].Counts": Honored("whole numbers, together at most 10,000"),
+        "MetricData[].Unit": Honored(),
+        "MetricData[].StorageResolution": Recorded("points are kept in the resolution in which they are put"),
+        "EntityMetricData": Refused("there are no entities; put the points as MetricData"),
+        "StrictEntityValidation": Recorded("there are no entities"),
+    },
+    "PutMetricAlarm": dict.fromkeys(_OF_ALARMS, _NOT_EVALUATED),
+    "DescribeAlarms": {
+        "AlarmNames": Honored(),
+        "AlarmNamePrefix": Honored(),
+        "AlarmTypes": Honored("there are no composite alarms"),
+        "ChildrenOfAlarmName": Refused("there are no composite alarms"),
+        "ParentsOfAlarmName": Refused("there are no composite alarms"),
+        "StateValue": Honored("every alarm is INSUFFICIENT_DATA"),
+        "ActionPrefix": Refused("name the alarms, or a prefix of their names"),
+        "MaxRecords": Honored(),
+        "NextToken": Honored(),
+    },
+    "DeleteAlarms": {"AlarmNames": Honored()},
 }

@@ -32,7 +32,11 @@ def _on_user(operation: str) -> Rule:
 
 # IAM has no resources for CloudWatch's operations: a policy allows all metrics or none.
 CLOUDWATCH: Mapping[str, Rule] = {
-    operation: _on_everything(operation) for operation in ("GetMetricData", "GetMetricStatistics", "ListMetrics")
+    operation: _on_everything(operation)
+    for operation in (
+        *("GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricData"),
+        *("PutMetricAlarm", "DescribeAlarms", "DeleteAlarms"),
+    )
 }
 
 IAM: Mapping[str, Rule] = {

@@ -2,15 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from tidemill.control.training.metrics import Points, TrainingMetrics
 from tidemill.errors import AwsError
-from tidemill.services.cloudwatch.dimensions import points_of
+from tidemill.services.cloudwatch.dimensions import Metrics
 from tidemill.services.cloudwatch.statistics import Statistic, Window, combination, invalid, statistic
 from tidemill.services.times import when
 
@@ -40,7 +39,7 @@ class _Result:
     values: Sequence[float] = field(default_factory=list)
 
 
-async def metric_data(metrics: TrainingMetrics, request: Mapping[str, Any]) -> dict[str, Any]:
+async def metric_data(metrics: Metrics, request: Mapping[str, Any]) -> dict[str, Any]:
     """Answer GetMetricData.
 
     Raises:
@@ -50,7 +49,7 @@ async def metric_data(metrics: TrainingMetrics, request: Mapping[str, Any]) -> d
     descending = request.get("ScanBy", "TimestampDescending") == "TimestampDescending"
     results = [
         await asyncio.to_thread(
-            _result, each, await points_of(metrics, each.metric, unit=each.unit), descending=descending
+            _result, each, await metrics.points(each.metric, each.window, unit=each.unit), descending=descending
         )
         for each in wanted
     ]
@@ -89,8 +88,8 @@ def _checked(request: Mapping[str, Any]) -> list[_Wanted]:
     return wanted
 
 
-def _result(wanted: _Wanted, points: Sequence[Points], *, descending: bool) -> _Result:
-    groups = wanted.window.grouped(chain.from_iterable(points))
+def _result(wanted: _Wanted, points: Mapping[str, Iterable[tuple[int, float]]], *, descending: bool) -> _Result:
+    groups = wanted.window.grouped(chain.from_iterable(points.values()))
     if descending:
         groups.reverse()
     return _Result(wanted, [when(at_ms) for at_ms, _ in groups], [wanted.statistic(values) for _, values in groups])

@@ -1,29 +1,64 @@
-"""Determines the metric in a request: SageMaker's namespace of training jobs, and its one dimension."""
+"""Determines the metric in a request: SageMaker's metrics of training jobs, and those that clients have put."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from tidemill.control.training.metrics import Points, TrainingMetrics
+from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
+from tidemill.control.training.metrics import TrainingMetrics
+from tidemill.services.cloudwatch.statistics import Window
 
-__all__ = ["DIMENSION", "NAMESPACE", "points_of"]
+__all__ = ["DIMENSION", "NAMESPACE", "NO_UNIT", "Metrics", "metric_of"]
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 DIMENSION = "TrainingJobName"
 
-_UNIT = "None"
-"""The unit of every metric, since a log contains no units."""
+NO_UNIT = "None"
+"""The unit of every metric of a training job, since a log contains no units."""
 
 
-async def points_of(metrics: TrainingMetrics, request: Mapping[str, Any], *, unit: str | None) -> Sequence[Points]:
-    """Return the points of the metric in a request; none if there is no such metric, as CloudWatch does.
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """All metrics.
+
+    Attributes:
+        training: Those in the logs of training jobs.
+        custom: Those that clients have put.
+    """
+
+    training: TrainingMetrics
+    custom: CustomMetrics
+
+    async def points(
+        self, request: Mapping[str, Any], window: Window, *, unit: str | None
+    ) -> dict[str, Iterable[tuple[int, float]]]:
+        """Return the points of the metric in a request by unit; none if there is no such metric, as CloudWatch does.
+
+        Args:
+            request: Contains ``Namespace``, ``MetricName`` and ``Dimensions``.
+            window: Points outside need not be returned.
+            unit: Return points of this unit only; None returns all.
+        """
+        metric = metric_of(request)
+        found: dict[str, list[tuple[int, float]]] = {}
+        for at_ms, value, its in self.custom.points(metric, start_ms=window.start_ms, end_ms=window.end_ms):
+            found.setdefault(its, []).append((at_ms, value))
+        by_unit: dict[str, Iterable[tuple[int, float]]] = {**found}
+        if metric.namespace == NAMESPACE and [name for name, _ in metric.dimensions] == [DIMENSION]:
+            logged = await self.training.points(metric.dimensions[0][1], metric.name)
+            if logged:
+                by_unit[NO_UNIT] = chain(chain.from_iterable(logged), found.get(NO_UNIT, ()))
+        return by_unit if unit is None else {its: points for its, points in by_unit.items() if its == unit}
+
+
+def metric_of(request: Mapping[str, Any], **members: Any) -> CustomMetric:
+    """Return the metric that a request names.
 
     Args:
-        metrics: The metrics of training jobs.
-        request: Contains ``Namespace``, ``MetricName`` and ``Dimensions``.
-        unit: Return points of this unit only; None returns all.
+        request: Contains ``MetricName``, ``Namespace`` and ``Dimensions``.
+        **members: Members that stand elsewhere in the request.
     """
-    dimensions = [(each["Name"], each["Value"]) for each in request.get("Dimensions", ())]
-    named = request.get("Namespace") == NAMESPACE and [name for name, _ in dimensions] == [DIMENSION]
-    if not named or unit not in (None, _UNIT):
-        return ()
-    return await metrics.points(dimensions[0][1], request.get("MetricName", ""))
+    named = {**request, **members}
+    dimensions = sorted((each["Name"], each["Value"]) for each in named.get("Dimensions") or ())
+    return CustomMetric(named.get("Namespace", ""), named.get("MetricName", ""), tuple(dimensions))

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import re
+import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -24,7 +25,7 @@ from tidemill.wire.bodies.chunked import ChunkedDecoder, ChunkSigner
 from tidemill.wire.request import Request
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim
 
-__all__ = ["BodyStream", "Receive", "check_size", "open_body", "read_body", "too_large"]
+__all__ = ["BodyStream", "Receive", "check_size", "inflated", "open_body", "read_body", "too_large"]
 
 Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
 """Returns the next bytes of a body and whether more follow; raises `ClientLeft` if the client disconnects before."""
@@ -189,6 +190,24 @@ async def read_body(receive: Receive, request: Request, *, limit_bytes: int) -> 
             raise too_large(limit_bytes)
         pieces.append(data)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def inflated(body: bytes, *, limit_bytes: int) -> bytes:
+    """Return the content of a body that is compressed by gzip.
+
+    Raises:
+        AwsError: RequestEntityTooLarge (413), the content is above the limit; SerializationException, it is no gzip.
+    """
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        content = reader.decompress(body, limit_bytes + 1)
+    except zlib.error as error:
+        raise AwsError(f"The body is not compressed by gzip: {error}", code="SerializationException") from error
+    if len(content) > limit_bytes:
+        raise too_large(limit_bytes)
+    if not reader.eof:
+        raise AwsError("The body is not compressed by gzip: it ends early", code="SerializationException")
+    return content
 
 
 def check_size(request: Request, *, limit_bytes: int) -> None:
