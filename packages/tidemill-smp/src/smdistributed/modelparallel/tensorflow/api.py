@@ -39,7 +39,7 @@ from smdistributed.modelparallel.tensorflow.post_partition import register_post_
 from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec, local_variables
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.step import step
-from smdistributed.modelparallel.tensorflow.world.groups import (
+from smdistributed.modelparallel.tensorflow.world.group_names import (
     DP_GROUP,
     MP_GROUP,
     PP_GROUP,

@@ -7,8 +7,8 @@ from typing import Any, SupportsIndex
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import session
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
-from smdistributed.modelparallel.tensorflow.world.groups import CommGroup, RankType
+from smdistributed.modelparallel.tensorflow.world.group import Group
+from smdistributed.modelparallel.tensorflow.world.group_names import CommGroup, RankType
 
 __all__ = ["allgather", "barrier", "broadcast", "dp_barrier", "group_of", "mp_barrier", "recv_from", "send"]
 

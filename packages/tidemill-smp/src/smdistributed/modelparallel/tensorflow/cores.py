@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 
 import tensorflow as tf
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.group import Group
 
 __all__ = ["cores_of", "take_cores"]
 

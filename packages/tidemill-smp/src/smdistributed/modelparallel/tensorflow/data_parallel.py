@@ -21,7 +21,7 @@ from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data
 from smdistributed.modelparallel.tensorflow.graph_names import AVERAGING, mark
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.group import Group
 
 __all__ = ["all_gather", "average_gradients", "average_owned", "make_equal", "marked_as_means"]
 

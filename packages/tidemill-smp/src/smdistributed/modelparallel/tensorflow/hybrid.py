@@ -26,7 +26,7 @@ from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.group import Group
 
 __all__ = ["HorovodGroup", "add_shared_rows", "pass_over_remote", "require_horovod", "start_horovod"]
 

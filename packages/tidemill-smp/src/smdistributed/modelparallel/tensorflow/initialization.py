@@ -32,7 +32,7 @@ from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.choice import choose_transport
 from smdistributed.modelparallel.tensorflow.transport.errors import as_library_error
 from smdistributed.modelparallel.tensorflow.variables import tensorflow_variable
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.group import Group
 from smdistributed.modelparallel.tensorflow.world.mesh import connect_all
 from smdistributed.modelparallel.tensorflow.world.objects import Objects
 from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous, rank_errors

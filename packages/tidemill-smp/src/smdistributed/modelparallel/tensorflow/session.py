@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.tensorflow.config import Config
     from smdistributed.modelparallel.tensorflow.placement import RankPlacement
     from smdistributed.modelparallel.tensorflow.transport.base import Transport
-    from smdistributed.modelparallel.tensorflow.world.communicator import Group
+    from smdistributed.modelparallel.tensorflow.world.group import Group
     from smdistributed.modelparallel.tensorflow.world.objects import Objects
     from smdistributed.modelparallel.tensorflow.world.world import World
 

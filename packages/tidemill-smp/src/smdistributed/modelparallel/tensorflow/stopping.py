@@ -14,7 +14,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Logs
 from smdistributed.modelparallel.tensorflow.session import RankSession, current
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.group import Group
 
 __all__ = ["stopping_together"]
 

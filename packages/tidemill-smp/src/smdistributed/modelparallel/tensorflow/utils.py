@@ -14,7 +14,7 @@ from typing import BinaryIO
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow import session
 from smdistributed.modelparallel.tensorflow.communication import recv_from, send
-from smdistributed.modelparallel.tensorflow.world.groups import RankType
+from smdistributed.modelparallel.tensorflow.world.group_names import RankType
 
 __all__ = ["receive_checkpoint_files", "send_checkpoint_files"]
 

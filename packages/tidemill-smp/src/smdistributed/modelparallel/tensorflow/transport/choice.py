@@ -12,7 +12,7 @@ from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.library import load_native_library
 from smdistributed.modelparallel.tensorflow.transport.native import NativeTransport
 from smdistributed.modelparallel.tensorflow.transport.python import PythonTransport
-from smdistributed.modelparallel.tensorflow.world.communicator import Group
+from smdistributed.modelparallel.tensorflow.world.group import Group
 
 __all__ = ["TRANSPORT_VARIABLE", "choose_transport"]
 

@@ -265,10 +265,11 @@ class World:
             doing = next((word for word in words if word), "").encode()[:500]
             for link in self._links.values():
                 # A send in progress, e.g. to a peer that accepts no data, must not delay heartbeats to the others.
-                if link.sending.acquire(blocking=False):
-                    with suppress(OSError):
-                        self._beat_once(link, doing)
-                    link.sending.release()
+                if not link.sending.acquire(blocking=False):
+                    continue
+                with suppress(OSError):
+                    self._beat_once(link, doing)
+                link.sending.release()
 
     def _beat_once(self, link: _Link, doing: bytes) -> None:
         whole = wire.pack_frame(Kind.HEARTBEAT, 0, doing)
