@@ -20,12 +20,11 @@ def descendants(root: int) -> list[int]:
         root: Process id; not in the result.
     """
     children: dict[int, list[tuple[int, int]]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - called often
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - called often
-                fields = file.read().rpartition(b")")[2].split()
-                if fields[0] not in (b"Z", b"X"):
-                    children.setdefault(int(fields[1]), []).append((int(fields[19]), int(name)))
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - called often
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - called often
+            fields = file.read().rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X"):
+                children.setdefault(int(fields[1]), []).append((int(fields[19]), int(name)))
     found: list[int] = []
     level = [root]
     while level:

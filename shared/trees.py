@@ -177,17 +177,28 @@ def _below(
             continue
         if not (is_directory and contents_first):
             yield entry
-        if is_directory:
-            try:
-                levels.append(_Level(opened(name, level.fd), name, path_bytes + 1))
-            except OSError as error:
-                on_error(error)
-                if contents_first:
-                    yield entry
-                continue
-            if len(levels) > _OPEN_LEVELS:
-                os.close(level.fd)
-                level.fd = -1
+        if is_directory and not _enter(levels, name, path_bytes + 1, on_error, opened) and contents_first:
+            yield entry
+
+
+def _enter(
+    levels: list[_Level],
+    name: str,
+    path_bytes: int,
+    on_error: Callable[[OSError], None],
+    opened: Callable[[str, int | None], int],
+) -> bool:
+    """Go down into a directory of the last level, and return whether it could be read."""
+    level = levels[-1]
+    try:
+        levels.append(_Level(opened(name, level.fd), name, path_bytes))
+    except OSError as error:
+        on_error(error)
+        return False
+    if len(levels) > _OPEN_LEVELS:
+        os.close(level.fd)
+        level.fd = -1
+    return True
 
 
 def _leave(levels: list[_Level], on_error: Callable[[OSError], None]) -> str | None:

@@ -180,19 +180,14 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
     """
     tail = Tail()
     with selectors.DefaultSelector() as selector:
-        selector.register(signals_fd, selectors.EVENT_READ)
-        selector.register(stderr_fd, selectors.EVENT_READ)
-        for fd in (control_fd, child.fileno()):
-            if fd is not None and fd >= 0:
-                selector.register(fd, selectors.EVENT_READ)
+        selector.register(signals_fd, selectors.EVENT_READ, lambda: _forward(os.read(signals_fd, 4096), child))
+        selector.register(stderr_fd, selectors.EVENT_READ, lambda: _forward_output(stderr_fd, tail))
+        if control_fd is not None:
+            selector.register(control_fd, selectors.EVENT_READ, lambda: _handle_message(os.read(control_fd, 64), child))
+        if child.fileno() >= 0:
+            selector.register(child.fileno(), selectors.EVENT_READ, lambda: True)  # wakes the loop
         while child.exit_code() is None:
-            for key, _ in selector.select():
-                if key.fd == signals_fd:
-                    _forward(os.read(signals_fd, 4096), child)
-                elif key.fd == stderr_fd and not _forward_output(stderr_fd, tail):
-                    selector.unregister(stderr_fd)
-                elif key.fd == control_fd and not _handle_message(os.read(key.fd, 64), child):
-                    selector.unregister(key.fd)
+            _handle_events(selector)
     exit_code = child.exit_code()
     kill_descendants()
     os.set_blocking(stderr_fd, False)
@@ -288,12 +283,21 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """Do nothing. Python writes to the wakeup descriptor only for signals that have a handler."""
 
 
-def _forward(numbers: bytes, child: Child) -> None:
+def _handle_events(selector: selectors.BaseSelector) -> None:
+    """Wait for descriptors, and call the function of each one, which returns whether to go on watching it."""
+    for key, _ in selector.select():
+        if not key.data():
+            selector.unregister(key.fd)
+
+
+def _forward(numbers: bytes, child: Child) -> bool:
+    """Pass signals on to the script, and reap orphans; return True."""
     for number in numbers:
         if number in FORWARDED:
             child.signal_group(number)
     if signal.SIGCHLD in numbers:
         _reap_others({child.pid, *child.helper_pids})
+    return True
 
 
 def _reap_others(own_pids: set[int]) -> None:

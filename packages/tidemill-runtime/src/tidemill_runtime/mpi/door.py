@@ -175,17 +175,17 @@ class Door:
         self, connection: SupervisorConnection, selector: selectors.BaseSelector, supervisor: socket.socket
     ) -> None:
         while True:
-            ready = {key.fileobj: key.data for key, _ in selector.select()}
-            for fd, stream in ready.items():
-                if stream is not None:
-                    data = _read(int(fd))  # type: ignore[arg-type]
-                    if data == b"":
-                        selector.unregister(fd)
-                    elif data:
-                        connection.send({"stream": stream, "text": data.decode("latin-1")})
-            if connection.raw in ready:
+            ready = {key.fd: key.data for key, _ in selector.select()}
+            streams = {fd: stream for fd, stream in ready.items() if stream is not None}
+            for fd, stream in streams.items():
+                data = _read(fd)
+                if data == b"":
+                    selector.unregister(fd)
+                elif data:
+                    connection.send({"stream": stream, "text": data.decode("latin-1")})
+            if connection.raw.fileno() in ready:
                 return  # mpirun has ended, and its daemon notices that
-            if supervisor in ready and not any(stream is not None for stream in ready.values()):
+            if supervisor.fileno() in ready and not streams:
                 ended = channel.receive(supervisor)
                 connection.send({"status": ended.content["status"] if ended else 1})
                 return

@@ -189,12 +189,12 @@ class NetworkPeers:
             return 1
 
     def close(self) -> None:
-        if self._door is not None:
-            for stream in (self._door.stdin, self._door.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):  # the door has ended before it read everything
-                        stream.close()
-            self._door.wait()
+        if self._door is None:
+            return
+        for stream in filter(None, (self._door.stdin, self._door.stdout)):
+            with contextlib.suppress(OSError):  # the door has ended before it read everything
+                stream.close()
+        self._door.wait()
 
 
 def call(addresses: Addresses, host: str) -> SupervisorConnection | None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["Background", "first_compilation", "on_one_core", "xla_threads"]
+__all__ = ["Background", "awaited", "beside_training", "first_compilation", "xla_threads"]
 
 NICE = 3
-"""Niceness of XLA's own threads. The thread that runs Python keeps its priority: training waits for the interpreter
-lock while that thread has it, and a machine full of other work would rarely let it go on."""
+"""What is added to the niceness of XLA's own threads in the first compilation for which no step waits. The thread that
+runs Python keeps its priority: training waits for the interpreter lock while that thread has it, and a machine full of
+other work would rarely let it go on."""
 
 _NAME = "tidemill-xla"
 """Name that threads without a name of their own inherit if XLA starts them in the first compilation."""
@@ -86,14 +87,42 @@ def first_compilation(compile: Callable[[], object]) -> None:
             own.write_text(name)
 
 
+class _Waiting:
+    """Steps that wait for the background thread now.
+
+    Attributes:
+        steps: Their number.
+        lock: Held while the number or the cores of XLA's threads change.
+    """
+
+    steps = 0
+    lock = threading.Lock()
+
+
 @contextlib.contextmanager
-def on_one_core() -> Generator[None]:
-    """Let XLA generate code on one core only, at low priority."""
-    threads, cores = xla_threads(), os.sched_getaffinity(0)
-    for thread in threads:
-        with contextlib.suppress(OSError):  # the thread has ended
-            os.setpriority(os.PRIO_PROCESS, thread, NICE)
-    _pin(threads, {max(cores)})
+def awaited() -> Generator[None]:
+    """Let XLA generate code on all cores: a step of the script waits for that, so that it does not train meanwhile."""
+    with _Waiting.lock:
+        _Waiting.steps += 1
+        _pin(xla_threads(), os.sched_getaffinity(0))
+    try:
+        yield
+    finally:
+        with _Waiting.lock:
+            _Waiting.steps -= 1
+
+
+@contextlib.contextmanager
+def beside_training() -> Generator[None]:
+    """Let XLA generate code on one core only, at low priority, until a step waits for that."""
+    cores = os.sched_getaffinity(0)
+    niceness = os.getpriority(os.PRIO_PROCESS, 0) + NICE
+    with _Waiting.lock:
+        threads = [] if _Waiting.steps else xla_threads()
+        for thread in threads:
+            with contextlib.suppress(OSError):  # the thread has ended
+                os.setpriority(os.PRIO_PROCESS, thread, niceness)
+        _pin(threads, {max(cores)})
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function
 
 from tidemill_tensorflow.compiler.graphs import loops
 from tidemill_tensorflow.compiler.variants import jit
+from tidemill_tensorflow.compiler.variants.traced import StepCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +59,7 @@ def install(
             # A gradient tape around the call needs the original function, which has a gradient.
             step.reason = step.reason or "it is called under a gradient tape of the script"
             return original(self, tensor_inputs, captured_inputs)
-        return step.run(original, self, tensor_inputs, captured_inputs)
+        return step.run(StepCall(original, self, tensor_inputs, captured_inputs))
 
     concrete_function.ConcreteFunction._call_flat = call_flat
     jit.watch_keras()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.python.framework import config
 
 from tidemill_tensorflow.compiler import report
-from tidemill_tensorflow.compiler.background import Background
+from tidemill_tensorflow.compiler.background import Background, awaited
 from tidemill_tensorflow.compiler.graphs.nodes import communicates, is_training_step, nodes_of
 from tidemill_tensorflow.compiler.several import job
 from tidemill_tensorflow.compiler.several.agreement import Agreement
@@ -211,7 +211,8 @@ class Session:
 
     def wait_for_background(self) -> None:
         """Wait until the background thread has finished all work submitted so far."""
-        self._background.submit(lambda: None).wait()
+        with awaited():
+            self._background.submit(lambda: None).wait()
 
     def end(self) -> None:
         """Write the report and the summary line, and drop what still compiles. Later calls have no effect."""
@@ -244,7 +245,7 @@ class Session:
             self._waiting += 1
         done = self._background.submit(run)
         if wait or self.is_deterministic:
-            with _without_garbage_collection():
+            with awaited(), _without_garbage_collection():
                 done.wait()
 
     def _tell_later_jobs(self) -> None:

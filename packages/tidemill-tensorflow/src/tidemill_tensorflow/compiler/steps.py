@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
+    from tidemill_tensorflow.compiler.variants.traced import StepCall
 
 
 __all__ = ["Step", "StepCoordinator"]
@@ -87,40 +88,27 @@ class Step(TracedStep):
         self._xla_failure: str | None = None
         self._functions: dict[str, TensorFunction | None] = {}
 
-    def run(
-        self,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def run(self, call: StepCall) -> object:
         """Run one step, and return the function's results."""
         count = self._session.runs_wanted(self.grouping) if self.is_of_fit else 1
         if self.key is None and self.reason is None:
-            self._begin(concrete)
+            self._begin(call.concrete)
         elif not self._is_split and self.reason is None and self.account.may_begin():
-            self._split(concrete, wait=False)
+            self._split(call.concrete, wait=False)
         begin = self._clock()
-        result = self._run(count, original, concrete, inputs, captured)
+        result = self._run(call, count)
         self.account.train(self._clock() - begin, count)
         return result
 
-    def _run(
-        self,
-        count: int,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def _run(self, call: StepCall, count: int) -> object:
         if self._parts is not None and self.runs & (self.runs - 1) == 0:
             self._follow_first()
         if self._parts is not None and self.grouping.can_run(count):
-            slots = self.grouping.run(self._parts, [*inputs, *captured])
+            slots = self.grouping.run(self._parts, call.slots())
             return self._results(self._parts, slots)
         for _ in range(count - 1):
-            self._run_once(original, concrete, inputs, captured)
-        return self._run_once(original, concrete, inputs, captured)
+            self._run_once(call)
+        return self._run_once(call)
 
     @property
     def has_begun(self) -> bool:
@@ -139,22 +127,16 @@ class Step(TracedStep):
         """Run work for this step in the background thread."""
         self._session.run_in_background(self, work)
 
-    def _run_once(
-        self,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def _run_once(self, call: StepCall) -> object:
         # Where a stateful random op continues is only known to the parts, also if their variants have failed.
         parts = self._parts if self.reason is None or self._draws_by_state() else None
         if parts is not None and not self._runs_whole(parts):
-            return self._run_parts(parts, [*inputs, *captured])
+            return self._run_parts(parts, call.slots())
         begin = time.perf_counter()
         if self._whole is not None and self._unsplit is not None:
-            result = self._run_counted(self._whole, self._unsplit, [*inputs, *captured])
+            result = self._run_counted(self._whole, self._unsplit, call.slots())
         else:
-            result = original(concrete, inputs, captured)
+            result = call.run_as_traced()
         self.runs += 1
         if self._stays_whole and self.is_of_fit and self.at_once is None:
             self._note_duration(time.perf_counter() - begin)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
-from tidemill_tensorflow.compiler.background import on_one_core
+from tidemill_tensorflow.compiler.background import beside_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -235,7 +235,7 @@ def warm_up(function: Callable[..., object], arguments: Sequence[tf.Tensor], kep
     The caller passes the variables in `kept` so that they outlive the run.
     """
     begin = time.perf_counter()
-    with on_one_core():
+    with beside_training():
         function(*arguments)
     assert kept is not None
     return time.perf_counter() - begin

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
+    from tidemill_tensorflow.compiler.variants.traced import StepCall
 
 __all__ = ["PipelineStep"]
 
@@ -69,14 +70,12 @@ class PipelineStep(SharedStep[Pipeline]):
         # Other ranks use the machine during a step, and the CPU time of one rank says little about the step.
         return Trial(self._agreement.variants)
 
-    def _run_fast(
-        self, variant: str, parts: Pipeline, slots: list[tf.Tensor], run_plain: Callable[[], object]
-    ) -> object:
+    def _run_fast(self, variant: str, parts: Pipeline, call: StepCall) -> object:
         shape = self._shape
         assert shape is not None
         function = shape.functions.get(variant)
         if function is None:
-            return run_plain()
+            return self._run_plain(call)
         shape.calls += 1
         shape.count(variant)
-        return self._pack(function(*slots))
+        return self._pack(function(*call.slots()))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
     from tidemill_tensorflow.compiler.several.agreement import Agreement, Ballot
-    from tidemill_tensorflow.compiler.variants.traced import Coordinator
+    from tidemill_tensorflow.compiler.variants.traced import Coordinator, StepCall
 
 __all__ = ["ReducingStep", "SharedStep"]
 
@@ -58,49 +58,34 @@ class SharedStep(TracedStep, Generic[_Split]):
         if self._ballot is None:
             self._give_up(LATE)
 
-    def run(
-        self,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def run(self, call: StepCall) -> object:
         """Run one step, and return the function's results."""
         self._agreement.advance()
         begin = self._clock()
-        result = self._run(original, concrete, inputs, captured)
+        result = self._run(call)
         self.account.train(self._clock() - begin)
         return result
 
-    def _run(
-        self,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def _run(self, call: StepCall) -> object:
         self.runs += 1
         ballot = self._ballot
         if ballot is None:
-            return original(concrete, inputs, captured)
+            return call.run_as_traced()
         if ballot.decision is not None and not self._has_adopted:
             self._adopt(ballot.decision)
-        if not self._is_prepared and self._may_prepare(concrete, ballot):
+        if not self._is_prepared and self._may_prepare(call.concrete, ballot):
             self._is_prepared = True
-            self._session.run_in_background(self, lambda: self._prepare(concrete))
+            self._session.run_in_background(self, lambda: self._prepare(call.concrete))
         parts = self._parts
         if self.reason is not None or parts is None or ballot.decision == PLAIN or not ballot.all_prepared:
-            return self._run_plain(original, concrete, inputs, captured)
+            return self._run_plain(call)
         if self._shape is None:
-            return self._run_first(parts, [*inputs, *captured])
+            return self._run_first(parts, call.slots())
         if not ballot.all_compiled or self._shape.reason is not None:
-            return self._run_plain(original, concrete, inputs, captured)
-
-        def run_plain() -> object:
-            return self._run_plain(original, concrete, inputs, captured)
+            return self._run_plain(call)
 
         def run_variant(variant: str) -> object:
-            return run_plain() if variant == PLAIN else self._run_fast(variant, parts, [*inputs, *captured], run_plain)
+            return self._run_plain(call) if variant == PLAIN else self._run_fast(variant, parts, call)
 
         return run_variant(ballot.decision) if ballot.decision is not None else self._run_trial(run_variant)
 
@@ -153,7 +138,7 @@ class SharedStep(TracedStep, Generic[_Split]):
         """Run one step plain, and start the compilation for its shapes."""
 
     @abstractmethod
-    def _run_fast(self, variant: str, parts: _Split, slots: list[tf.Tensor], run_plain: Callable[[], object]) -> object:
+    def _run_fast(self, variant: str, parts: _Split, call: StepCall) -> object:
         """Run one step in a variant other than plain."""
 
     def _ask(
@@ -211,17 +196,11 @@ class SharedStep(TracedStep, Generic[_Split]):
             self._ballot.choice, self._ballot.lost = trial.decision, trial.lost
         return result
 
-    def _run_plain(
-        self,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def _run_plain(self, call: StepCall) -> object:
         if self._shape is not None:
             self._shape.calls += 1
             self._shape.count(PLAIN)
-        return original(concrete, inputs, captured)
+        return call.run_as_traced()
 
     def _adopt(self, decision: str) -> None:
         """Run the variant that all processes agreed on from now on."""
@@ -266,8 +245,8 @@ class ReducingStep(SharedStep[Parts]):
 
         return self._run_parts(parts, slots, run_step)
 
-    def _run_fast(self, variant: str, parts: Parts, slots: list[tf.Tensor], run_plain: Callable[[], object]) -> object:
-        return self._run_parts(parts, slots, self._run_compiled)
+    def _run_fast(self, variant: str, parts: Parts, call: StepCall) -> object:
+        return self._run_parts(parts, call.slots(), self._run_compiled)
 
     def _run_parts(
         self, parts: Parts, slots: list[tf.Tensor], run_step: Callable[[Parts, list[tf.Tensor]], list[tf.Tensor]]

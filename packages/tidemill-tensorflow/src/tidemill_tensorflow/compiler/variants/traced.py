@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tidemill_tensorflow.compiler.variants.payback import Account
@@ -17,9 +18,34 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.trials import Trial
 
-__all__ = ["NOT_STORED", "Coordinator", "TracedStep", "first_lines"]
+__all__ = ["NOT_STORED", "Coordinator", "StepCall", "TracedStep", "first_lines"]
 
 NOT_STORED = "no decision is stored, and deterministic runs decide nothing by time"
+
+
+@dataclass(frozen=True)
+class StepCall:
+    """Call of a traced function by the script.
+
+    Attributes:
+        original: TensorFlow's method that runs a function as it was traced.
+        concrete: The function.
+        inputs: The arguments of the script.
+        captured: The tensors and the handles of variables that the function captured.
+    """
+
+    original: Callable[[ConcreteFunction, Sequence[tf.Tensor], Sequence[tf.Tensor]], object]
+    concrete: ConcreteFunction
+    inputs: Sequence[tf.Tensor]
+    captured: Sequence[tf.Tensor]
+
+    def slots(self) -> list[tf.Tensor]:
+        """Return a new list of all tensors that the function takes, to which its parts add their results."""
+        return [*self.inputs, *self.captured]
+
+    def run_as_traced(self) -> object:
+        """Run the script's function, and return its results."""
+        return self.original(self.concrete, self.inputs, self.captured)
 
 
 class Coordinator(Protocol):
@@ -91,13 +117,7 @@ class TracedStep(ABC):
         """Whether work on the function has begun, or an earlier job has shown that it need not."""
 
     @abstractmethod
-    def run(
-        self,
-        original: Callable[..., object],
-        concrete: ConcreteFunction,
-        inputs: Sequence[tf.Tensor],
-        captured: Sequence[tf.Tensor],
-    ) -> object:
+    def run(self, call: StepCall) -> object:
         """Run one step, and return the function's results."""
 
     def main_shape(self) -> Shape | None:
