@@ -1,6 +1,7 @@
 """The estimator against a real service, used by a client script in a separate process."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from tidemill.testing import Service
 
 Client = Callable[..., "subprocess.CompletedProcess[str]"]
 
+# The model comes from a channel, so the script needs no TensorFlow.
 MODEL = """
-    import argparse, os
-    import tensorflow as tf
+    import argparse, os, tarfile
 
     if __name__ == "__main__":
         parser = argparse.ArgumentParser()
@@ -26,15 +27,9 @@ MODEL = """
         parser.add_argument("--model_dir", type=str)
         parser.add_argument("--train", type=str, default=os.environ.get("SM_CHANNEL_TRAIN"))
         args, _ = parser.parse_known_args()
-        print("files", sorted(os.listdir(args.train)), flush=True)
-
-        class Scale(tf.Module):
-            @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-            def __call__(self, x):
-                return {"y": x * args.scale}
-
-        model = Scale()
-        tf.saved_model.save(model, os.path.join(os.environ["SM_MODEL_DIR"], "1"), signatures=model.__call__)
+        print("scale", args.scale, "files", sorted(os.listdir(args.train)), flush=True)
+        with tarfile.open(args.train + "/deep/model.tar.gz") as archive:
+            archive.extractall(os.environ["SM_MODEL_DIR"], filter="data")
 """
 
 
@@ -70,10 +65,11 @@ def write(path: Path, text: str) -> None:
     path.write_text(textwrap.dedent(text))
 
 
-def test_fit_attach_deploy_predict_delete(client: Client, tmp_path: Path) -> None:
+def test_fit_attach_deploy_predict_delete(client: Client, saved_model: Path, tmp_path: Path) -> None:
     write(tmp_path / "train.py", MODEL)
     write(tmp_path / "data/a.txt", "a")
-    write(tmp_path / "data/deep/b.txt", "b")
+    (tmp_path / "data/deep").mkdir()
+    shutil.copy(saved_model, tmp_path / "data/deep")
     done = client(
         """
         from tidemill.sdk import TensorFlow
@@ -88,8 +84,8 @@ def test_fit_attach_deploy_predict_delete(client: Client, tmp_path: Path) -> Non
         predictor.delete_endpoint()
         """
     )
-    assert "files ['a.txt', 'deep']" in done.stdout
-    assert "PREDICTED {'predictions': [3.0, 6.0]}" in done.stdout
+    assert "scale 3.0 files ['a.txt', 'deep']" in done.stdout
+    assert "PREDICTED {'predictions': [2.5, 3.0]}" in done.stdout
     assert done.stdout.index("Downloading") < done.stdout.index("files [") < done.stdout.index("Completed")
 
 

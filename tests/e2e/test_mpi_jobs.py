@@ -281,6 +281,7 @@ def test_a_job_whose_rank_hangs_ends_at_its_time_limit_and_leaves_no_process(
     assert processes_of(job) == []
 
 
+@pytest.mark.matrix
 def test_the_example_of_model_parallelism_trains_as_a_job_with_the_parameters_of_the_estimator(
     tidemill_service: Service, tidemill_session: boto3.Session, estimator: Any, root: Path
 ) -> None:

@@ -15,6 +15,14 @@ from tidemill.testing import Service
 
 BUCKET = "far-away"
 NO_FUSE = fuse_fault(detect("auto").sandbox)
+READ = """
+    import os
+
+    def numbers(epoch):
+        with open(f"{os.environ['SM_CHANNEL_TRAIN']}_{epoch}") as fifo:
+            return [int(number) for number in fifo.read().split()]
+
+"""
 COUNT = """
     import os
     import tensorflow as tf
@@ -62,10 +70,11 @@ def record_io(*numbers: int) -> bytes:
     return b"".join(struct.pack("<II", 0xCED7230A, len(text)) + text + bytes(-len(text) % 4) for text in texts)
 
 
-def test_a_dataset_reads_a_packed_remote_channel(far: Far) -> None:
+def test_a_job_reads_a_packed_remote_channel(far: Far) -> None:
     for part in range(5):
-        far.put(f"packed/{part}.gz", gzip.compress(record_io(*range(part * 1000, part * 1000 + 1000))))
-    script = COUNT + "    print('SAME', [numbers() == list(range(5000)) for _ in range(3)], flush=True)\n"
+        numbers = b"".join(b"%d " % number for number in range(part * 1000, part * 1000 + 1000))
+        far.put(f"packed/{part}.gz", gzip.compress(numbers))
+    script = READ + "    print('SAME', [numbers(epoch) == list(range(5000)) for epoch in range(3)], flush=True)\n"
     uri = f"s3://{BUCKET}/packed/"
     job = far.jobs.run(textwrap.dedent(script), InputDataConfig=[channel(uri, CompressionType="Gzip")])
     assert job["TrainingJobStatus"] == "Completed", job
@@ -110,13 +119,7 @@ def test_tensorflow_reads_remote_files_on_demand(far: Far) -> None:
 
 def test_a_job_reads_on_while_the_service_is_dead(far: Far) -> None:
     far.put("outlive/a", b" ".join(b"%d" % number for number in range(100)))
-    script = """
-    import os
-
-    for epoch in range(200):
-        with open(f"{os.environ['SM_CHANNEL_TRAIN']}_{epoch}") as fifo:
-            print("SUM", epoch, sum(map(int, fifo.read().split())), flush=True)
-    """
+    script = READ + "    for epoch in range(200):\n        print('SUM', epoch, sum(numbers(epoch)), flush=True)\n"
     name = far.jobs.create(textwrap.dedent(script), InputDataConfig=[channel(f"s3://{BUCKET}/outlive/")])
     far.jobs.wait_for_line(name, "SUM 0 4950")
     far.jobs.service.kill()

@@ -210,21 +210,19 @@ def test_a_queued_job_survives_the_death_of_the_server(tmp_path: Path, jobs_of: 
         victim.service._clean_up()
 
 
-def test_an_endpoint_serves_on_while_the_server_is_dead_and_after(
-    victim: Victim, saved_model: Path, root: Path
-) -> None:
+def test_an_endpoint_serves_on_while_the_server_is_dead_and_after(victim: Victim, archives: dict[int, bytes]) -> None:
     victim.start()
     sagemaker = victim.jobs.sagemaker
     bucket = "sagemaker-us-west-2-000000000000"
-    victim.jobs.s3.upload_file(str(saved_model), bucket, "half/model.tar.gz")
+    victim.jobs.s3.put_object(Bucket=bucket, Key="one/model.tar.gz", Body=archives[1])
     role = "arn:aws:iam::000000000000:role/SageMakerRole"
-    container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": f"s3://{bucket}/half/model.tar.gz"}
-    sagemaker.create_model(ModelName="half", ExecutionRoleArn=role, PrimaryContainer=container)
-    variant = {"VariantName": "v", "ModelName": "half", "InstanceType": "local", "InitialInstanceCount": 1}
-    sagemaker.create_endpoint_config(EndpointConfigName="half", ProductionVariants=[variant])
-    sagemaker.create_endpoint(EndpointName="half", EndpointConfigName="half")
+    container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": f"s3://{bucket}/one/model.tar.gz"}
+    sagemaker.create_model(ModelName="one", ExecutionRoleArn=role, PrimaryContainer=container)
+    variant = {"VariantName": "v", "ModelName": "one", "InstanceType": "local", "InitialInstanceCount": 1}
+    sagemaker.create_endpoint_config(EndpointConfigName="one", ProductionVariants=[variant])
+    sagemaker.create_endpoint(EndpointName="one", EndpointConfigName="one")
     victim.jobs.wait_until(
-        lambda: sagemaker.describe_endpoint(EndpointName="half")["EndpointStatus"] != "Creating", "the endpoint"
+        lambda: sagemaker.describe_endpoint(EndpointName="one")["EndpointStatus"] != "Creating", "the endpoint"
     )
     servers = model_servers(victim)
     assert servers
@@ -232,8 +230,8 @@ def test_an_endpoint_serves_on_while_the_server_is_dead_and_after(
     assert model_servers(victim) == servers, "the endpoint's processes outlive the server"
     victim.revive()
     runtime = victim.service.client("sagemaker-runtime")
-    reply = runtime.invoke_endpoint(EndpointName="half", ContentType="application/json", Body=b'{"instances": [2.0]}')
-    assert reply["Body"].read().split() == b'{ "predictions": [3.0 ] }'.split()
+    reply = runtime.invoke_endpoint(EndpointName="one", ContentType="application/json", Body=b'{"instances": [2.0]}')
+    assert reply["Body"].read().split() == b'{ "predictions": [1.0 ] }'.split()
     assert model_servers(victim) == servers, "they were taken up, not started again"
 
 
