@@ -11,8 +11,6 @@ from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
-from tidemill.control.pipelines.driver import PipelineDriver
-from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.processing.jobs import Processing
 from tidemill.control.registry.packages import Registry
 from tidemill.control.tags import Tags
@@ -25,6 +23,7 @@ from tidemill.server.access import Access
 from tidemill.server.drivers import open_drivers
 from tidemill.server.executors import open_executors
 from tidemill.server.keys import Keys
+from tidemill.server.pipelines import open_pipelines
 from tidemill.server.services import open_gateway
 from tidemill.server.startup import Startup
 from tidemill.server.state import StateDirectory
@@ -115,9 +114,8 @@ class Application:
         experiments = Experiments(records, region=region, clock=clock)
         components = TrialComponents(records, region=region, clock=clock)
         tags = Tags(records, clock=clock)
-        tuning = await open_tuning(start, stores, drivers, training, tags)
-        pipelines = Pipelines(records, objects, region=region, clock=clock)
-        pipeline_driver = PipelineDriver(records, objects, pipelines, clock=clock)
+        pipelines, pipeline_driver = open_pipelines(start, stores, drivers)
+        tuning = await open_tuning(start, stores, drivers, training, tags, when_ended=pipeline_driver.job_ended)
         services = {
             "sagemaker": SageMakerService(
                 training,

@@ -77,7 +77,6 @@ async def open_gateway(
     authorizer = Authorization(access.roles, access.denials, rules=access.rules)
     refuses_encryption = settings.encryption == "refuse"
     perform = Performer(services, authorizer, region=settings.region, refuses_encryption=refuses_encryption)
-    start.stack.push_async_callback(pipelines.close)
     await pipelines.start(StepRequests(perform, access.credentials, access.roles))
     return Gateway(
         services,

@@ -27,6 +27,10 @@ from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, StepRun, StepStatus
+from tidemill.core.processing import ProcessingJob
+from tidemill.core.training import TrainingJob
+from tidemill.core.transform import TransformJob
+from tidemill.core.tuning import TuningJob
 from tidemill.errors import AwsError, ServiceUnavailable, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
@@ -34,7 +38,7 @@ from tidemill.store.records.base import RecordStore
 __all__ = ["PipelineDriver", "job_name"]
 
 _log = structlog.get_logger("tidemill.pipelines")
-_LOOK_S = 0.5
+_LOOK_S = 5.0
 _STEP_REASON_LIMIT = 1024
 _REASON_LIMIT = 1300
 _LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
@@ -77,6 +81,7 @@ class PipelineDriver:
         self._results = StepResults(records, clock=clock)
         self._queue = WorkQueue("pipeline execution", self._drive)
         self._requests: StepRequests | None = None
+        self._watched: dict[str, str] = {}
 
     async def start(self, requests: StepRequests) -> None:
         """Resume every execution that has not ended.
@@ -95,6 +100,15 @@ class PipelineDriver:
             name: Name of its record.
         """
         self._queue.wake(name)
+
+    def job_ended(self, job: TrainingJob | ProcessingJob | TransformJob | TuningJob) -> None:
+        """Look at the execution of a job that has ended, if a step created it.
+
+        Args:
+            job: The job.
+        """
+        if job.name in self._watched:
+            self.wake(self._watched[job.name])
 
     async def close(self) -> None:
         """Stop driving executions. The next service continues with them."""
@@ -123,10 +137,16 @@ class PipelineDriver:
         for step in _ready(execution, definition):
             execution = await self._begun(execution, step, definition)
         if any(not run.status.terminal for run in execution.steps):
-            await self._queue.wait(name, timeout_s=_LOOK_S)
+            await self._queue.wait(name, timeout_s=self._pause_s(execution))
         elif not _ready(execution, definition):
             await self._finish(execution)
         return True
+
+    def _pause_s(self, execution: PipelineExecution) -> float:
+        """Return how long to wait for news: until the next attempt of a step, and no longer than `_LOOK_S`."""
+        now_ms = self._clock.now_ms()
+        due = (max(0, run.due_ms - now_ms) / 1000 for run in execution.steps if run.due_ms is not None)
+        return min((_LOOK_S, *due))
 
     async def _begun(
         self, execution: PipelineExecution, step: StepDefinition, definition: PipelineDefinition
@@ -213,6 +233,7 @@ class PipelineDriver:
         run = execution.find(step.name)
         if run is None or run.status.terminal:
             return execution
+        self._watched[run.job] = execution.name
         if execution.status is ExecutionStatus.STOPPING and run.status is not StepStatus.STOPPING:
             return await self._stopped(execution, step, run)
         if run.due_ms is not None:
@@ -268,6 +289,7 @@ class PipelineDriver:
 
     async def _succeeded(self, execution: PipelineExecution, run: StepRun) -> PipelineExecution:
         run = run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
+        self._watched.pop(run.job, None)
         return await self.executions.update(
             execution.name, lambda now: now.with_step(run), also=self._results.keeping(execution, run)
         )
@@ -308,6 +330,8 @@ class PipelineDriver:
         faults.point("control.pipelines.end.after")
 
     async def _store(self, execution: PipelineExecution, run: StepRun) -> PipelineExecution:
+        if run.status.terminal:
+            self._watched.pop(run.job, None)
         return await self.executions.update(execution.name, lambda now: now.with_step(run))
 
     @property

@@ -21,6 +21,8 @@ class JobStep:
         stop: Operation that stops it; empty if nothing can be stopped.
         repeatable: Member whose repetition returns what was created before, for a resource that gets its name from the
             service; empty for one that is named by the request.
+        children: Operation that lists what the job created, whose answer is also a part of the properties; empty for
+            none.
         longest_name: Maximum length of its name.
         cached: Whether CacheConfig is allowed.
         ignored: Members that make no difference for CacheConfig.
@@ -35,6 +37,7 @@ class JobStep:
     succeeded: str = "Completed"
     stop: str = ""
     repeatable: str = ""
+    children: str = ""
     longest_name: int = 63
     cached: bool = True
     ignored: tuple[str, ...] = ("Tags", "ExperimentConfig")
@@ -60,6 +63,17 @@ JOBS: Mapping[str, JobStep] = {
         metadata="ProcessingJob",
         status="ProcessingJobStatus",
         stop="StopProcessingJob",
+    ),
+    "Tuning": JobStep(
+        create="CreateHyperParameterTuningJob",
+        describe="DescribeHyperParameterTuningJob",
+        name="HyperParameterTuningJobName",
+        arn="HyperParameterTuningJobArn",
+        metadata="TuningJob",
+        status="HyperParameterTuningJobStatus",
+        stop="StopHyperParameterTuningJob",
+        children="ListTrainingJobsForHyperParameterTuningJob",
+        longest_name=32,
     ),
     "Transform": JobStep(
         create="CreateTransformJob",
@@ -107,6 +121,5 @@ REFUSED_TYPES: Mapping[str, str] = {
     "Endpoint": "an execution ends with a model; create the endpoint from it afterwards",
     "EndpointConfig": "an execution ends with a model; create the configuration from it afterwards",
     "Lineage": "there is no lineage tracking here; leave the step out",
-    "Tuning": "this version has no tuning jobs; use Training steps",
 }
 """Why a type of SageMaker does not exist here and what to do instead."""

@@ -16,6 +16,8 @@ from tidemill.store.objects.store import ObjectStore
 
 __all__ = ["ExecutionValues", "StepValues", "properties_of"]
 
+_CHILDREN = 50
+"""As many of the best trainings as steps can read on SageMaker."""
 _MAX_FILE_BYTES = 10 * 1024 * 1024
 
 
@@ -171,11 +173,23 @@ async def properties_of(run: StepRun, kind: str, requests: StepRequests) -> Mapp
         return {"Outcome": run.outcome} if run.outcome else {}
     job = JOBS[kind]
     try:
-        return await requests.send_own(job.describe, {job.name: run.job})
+        description = await requests.send_own(job.describe, {job.name: run.job})
+        if not job.children:
+            return description
+        order = "Descending" if _maximizes(description) else "Ascending"
+        best_first = {"SortBy": "FinalObjectiveMetricValue", "SortOrder": order, "MaxResults": _CHILDREN}
+        return {**description, **await requests.send_own(job.children, {job.name: run.job, **best_first})}
     except ServiceUnavailable:
         raise
     except AwsError as error:
         raise Unresolved(f"{run.job}, which the step {run.name!r} created: {error.code}: {error.message}") from error
+
+
+def _maximizes(tuning: Mapping[str, Any]) -> bool:
+    """Return whether the first of the best trainings of a tuning job is the one with the largest value."""
+    [definition, *_] = tuning.get("TrainingJobDefinitions") or [{}]
+    config = tuning["HyperParameterTuningJobConfig"].get("HyperParameterTuningJobObjective")
+    return bool((config or definition.get("TuningObjective") or {}).get("Type") == "Maximize")
 
 
 def _time(at_ms: int) -> str:

@@ -227,6 +227,7 @@ class TransformDriver(JobDriver[TransformJob]):
 
             faults.point("control.transform.end.before")
             job = await self._update(job.name, lambda now: now.end(at_ms=at_ms), also=end_rights)
+            self._announce(job)
             _log.info("transform.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         faults.point("control.transform.end.after")
         await asyncio.to_thread(self.clean_up, job)
