@@ -13,6 +13,7 @@ from tidemill.core.compatibility import (
     ARGUMENTS,
     COMMON,
     DISTRIBUTIONS,
+    EMPTY_LISTS,
     HYPERPARAMETERS,
     OPERATIONS,
     Argument,
@@ -90,7 +91,11 @@ def _services() -> Iterator[str]:
         if service in COMMON:
             yield "Members with the same meaning in all operations:\n"
             yield from _table("member", COMMON[service])
+        if service == "sagemaker":
+            yield f"Lists of what cannot exist here are empty: {', '.join(f'`{each}`' for each in EMPTY_LISTS)}.\n"
         for operation, rows in operations.items():
+            if service == "sagemaker" and operation in EMPTY_LISTS:
+                continue
             others = " Further members are in the first table." if service in COMMON else ""
             if rows and any(_is_remarkable(row) for row in rows.values()):
                 yield f"**{operation}**\n"

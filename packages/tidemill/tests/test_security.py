@@ -138,7 +138,8 @@ PROMISES = {
     ],
     "With the built-in policy, a job's keys may read every bucket, write and delete in buckets whose names contain"
     " `sagemaker` and below the output, `model_dir` and checkpoint prefixes of the job's request, create such buckets,"
-    " describe the job and read its log, and nothing else.": [
+    " describe the job, read its log and track runs of experiments, and nothing else.": [
+        "tests/contract/test_experiments.py::test_runs_and_the_registry",
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others",
         "tests/contract/test_roles.py::test_a_path_is_compared_literally_even_if_it_looks_relative",
         f"{STACK}/core/test_roles.py::test_a_job_writes_below_its_own_prefixes_and_nowhere_else",

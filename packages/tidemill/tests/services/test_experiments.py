@@ -1,6 +1,7 @@
 """Experiments, trials, trial components and their metrics by boto3."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.resources import TRIAL_COMPONENT
 from tidemill.core.experiments import MetricPoint
+from tidemill.core.training import FinalMetric, SecondaryStatus
 
 ARN = "arn:aws:sagemaker:us-west-2:000000000000"
+IMAGE = "tensorflow-training:2.21.0-cpu-py312"
 CREATED = datetime.fromtimestamp(1_700_000_000, tz=UTC)
 CREATOR = {"IamIdentity": {"Arn": "arn:aws:sts::000000000000:assumed-role/SageMakerRole/user", "PrincipalId": "user"}}
 
@@ -304,3 +307,146 @@ def test_metrics_of_a_component_that_does_not_exist_are_refused(sagemaker, metri
     data = [{"MetricName": "loss", "Timestamp": CREATED, "Value": 1.0}]
     _, code, message = refusal(metrics.batch_put_metrics, TrialComponentName="other", MetricData=data)
     assert (code, message) == ("ResourceNotFound", "TrialComponent 'other' does not exist.")
+
+
+# Jobs
+
+
+def train(sagemaker: Any, name: str, **config: str) -> None:
+    sagemaker.create_training_job(
+        TrainingJobName=name,
+        RoleArn="arn:aws:iam::000000000000:role/SageMakerRole",
+        AlgorithmSpecification={"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+        HyperParameters={
+            "sagemaker_program": "train.py",
+            "sagemaker_submit_directory": "s3://data/code.tar.gz",
+            "epochs": "3",
+            "kind": '"lstm"',
+            "limit": "nan",
+        },
+        InputDataConfig=[
+            {
+                "ChannelName": "train",
+                "ContentType": "text/csv",
+                "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/train"}},
+            }
+        ],
+        OutputDataConfig={"S3OutputPath": "s3://data/out"},
+        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 10},
+        StoppingCondition={"MaxRuntimeInSeconds": 60},
+        ExperimentConfig=config,
+    )
+
+
+def test_a_job_with_an_experiment_has_a_component_that_its_end_completes(sagemaker, stage, trial):
+    component(sagemaker, "run", "deep")
+    train(
+        sagemaker,
+        "job",
+        ExperimentName="tides",
+        TrialName="deep",
+        TrialComponentDisplayName="Training",
+        RunName="run",
+    )
+    arn = f"{ARN}:training-job/job"
+    described = sagemaker.describe_trial_component(TrialComponentName="job-aws-training-job")
+    assert described["Source"] == {"SourceArn": arn, "SourceType": "SageMakerTrainingJob"}
+    assert described["Status"] == {"PrimaryStatus": "InProgress"} and "EndTime" not in described
+    assert sorted(listed(sagemaker, TrialName="deep")) == ["job-aws-training-job", "run"]
+    assert listed(sagemaker, SourceArn=arn.lower()) == ["job-aws-training-job"]
+    assert sagemaker.describe_trial_component(TrialComponentName="run")["Sources"] == [{"SourceArn": arn}]
+    stage.clock.ms += 60_000
+    found = (FinalMetric("loss", 0.25, stage.clock.ms),)
+    asyncio.run(
+        stage.training.update(
+            "job",
+            lambda job: replace(
+                job.enter(SecondaryStatus.COMPLETED, at_ms=stage.clock.ms, message="done"),
+                final_metrics=found,
+                model_artifacts="s3://data/out/job/output/model.tar.gz",
+            ),
+        )
+    )
+    described = sagemaker.describe_trial_component(TrialComponentName="job-aws-training-job")
+    assert (described["DisplayName"], described["Status"]) == ("Training", {"PrimaryStatus": "Completed"})
+    assert (described["StartTime"], described["EndTime"]) == (CREATED, CREATED + timedelta(minutes=1))
+    parameters = described["Parameters"]
+    assert parameters["epochs"] == {"NumberValue": 3.0} and parameters["kind"] == {"StringValue": '"lstm"'}
+    assert parameters["limit"] == {"StringValue": "nan"}
+    assert parameters["SageMaker.InstanceType"] == {"StringValue": "ml.m5.large"}
+    assert parameters["SageMaker.VolumeSizeInGB"] == {"NumberValue": 10.0}
+    assert described["InputArtifacts"] == {
+        "train": {"Value": "s3://data/train", "MediaType": "text/csv"},
+        "SageMaker.ImageUri": {"Value": IMAGE},
+    }
+    model = {"Value": "s3://data/out/job/output/model.tar.gz"}
+    assert described["OutputArtifacts"] == {"SageMaker.ModelArtifact": model}
+    assert described["Metrics"] == [
+        {"MetricName": "loss", "SourceArn": arn, "TimeStamp": CREATED + timedelta(minutes=1), "Last": 0.25}
+    ]
+    sagemaker.delete_training_job(TrainingJobName="job")
+    assert listed(sagemaker, SourceArn=arn) == ["job-aws-training-job"]  # it outlives the job
+    train(sagemaker, "job", TrialName="deep")
+    described = sagemaker.describe_trial_component(TrialComponentName="job-aws-training-job")
+    assert described["Status"] == {"PrimaryStatus": "InProgress"} and "Metrics" not in described
+
+
+def test_a_job_of_an_experiment_alone_gets_a_trial_and_unknown_names_are_refused(sagemaker, trial, refusal):
+    train(sagemaker, "job", ExperimentName="tides")
+    assert listed(sagemaker, ExperimentName="tides") == ["job-aws-training-job"]
+    names = [each["TrialName"] for each in sagemaker.list_trials(ExperimentName="tides")["TrialSummaries"]]
+    assert sorted(names) == ["deep", "job-aws-trial"]
+    sagemaker.create_experiment(ExperimentName="winds")
+    for config, named in (
+        ({"ExperimentName": "x"}, "Experiment 'x' does not exist"),
+        ({"TrialName": "x"}, "Trial 'x' does not exist"),
+        ({"TrialName": "deep", "ExperimentName": "winds"}, "it belongs to 'tides'"),
+        ({"TrialName": "deep", "RunName": "x"}, "TrialComponent 'x' does not exist"),
+    ):
+        _, code, message = refusal(train, sagemaker=sagemaker, name="other", **config)
+        assert code == "ResourceNotFound" and named in message
+    assert sagemaker.list_training_jobs(NameContains="other")["TrainingJobSummaries"] == []
+    assert listed(sagemaker, TrialName="deep") == []
+
+
+def test_processing_and_transform_jobs_have_components_too(sagemaker, trial):
+    config = {"TrialName": "deep"}
+    sagemaker.create_processing_job(
+        ProcessingJobName="prepare",
+        RoleArn="arn:aws:iam::000000000000:role/SageMakerRole",
+        AppSpecification={
+            "ImageUri": IMAGE,
+            "ContainerEntrypoint": ["python3", "/opt/ml/processing/input/code/prepare.py"],
+            "ContainerArguments": ["--rows", "3"],
+        },
+        ProcessingResources={"ClusterConfig": {"InstanceType": "local", "InstanceCount": 1, "VolumeSizeInGB": 1}},
+        ProcessingInputs=[
+            {
+                "InputName": "code",
+                "S3Input": {
+                    "S3Uri": "s3://data/code",
+                    "LocalPath": "/opt/ml/processing/input/code",
+                    "S3DataType": "S3Prefix",
+                    "S3InputMode": "File",
+                },
+            }
+        ],
+        ExperimentConfig=config,
+    )
+    container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
+    sagemaker.create_model(ModelName="m", PrimaryContainer=container)
+    sagemaker.create_transform_job(
+        TransformJobName="predict",
+        ModelName="m",
+        TransformInput={"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/in"}}},
+        TransformOutput={"S3OutputPath": "s3://data/out"},
+        TransformResources={"InstanceType": "ml.c5.large", "InstanceCount": 1},
+        ExperimentConfig=config,
+    )
+    names = listed(sagemaker, TrialName="deep", SortBy="Name", SortOrder="Ascending")
+    assert names == ["predict-aws-transform-job", "prepare-aws-processing-job"]
+    predict, prepare = (sagemaker.describe_trial_component(TrialComponentName=name) for name in names)
+    assert prepare["Parameters"]["SageMaker.Arguments"] == {"StringValue": "--rows 3"}
+    assert prepare["InputArtifacts"]["code"] == {"Value": "s3://data/code"}
+    assert predict["InputArtifacts"]["SageMaker.ModelName"] == {"Value": "m"}
+    assert predict["OutputArtifacts"] == {"SageMaker.TransformOutput": {"Value": "s3://data/out"}}

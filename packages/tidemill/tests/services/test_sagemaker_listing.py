@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore import xform_name
 
 from tidemill.control.hosting import ENDPOINT_CONFIG, MODEL
 from tidemill.control.jobs import job_record, transform_record
 from tidemill.control.resources import endpoint_record, resource_record
+from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.core.transform import TransformJob, TransformStatus
@@ -179,3 +181,32 @@ def test_items_are_chosen_and_sorted_by_their_status(listing):
     assert listing.all(StatusEquals="Failed", PaginationConfig={"PageSize": 2}) == failed[::-1]
     by_status = listing.all(SortBy="Status", SortOrder="Ascending", PaginationConfig={"PageSize": 3})
     assert by_status == failed + [name for name in listing.names if name not in failed]
+
+
+def test_lists_of_what_cannot_exist_are_empty_with_any_filter(sagemaker):
+    for operation, member in EMPTY_LISTS.items():
+        call = getattr(sagemaker, xform_name(operation))
+        assert call()[member] == []
+    assert sagemaker.list_notebook_instances(NameContains="x", MaxResults=5)["NotebookInstances"] == []
+
+
+def test_what_is_not_offered_says_what_to_use_instead(sagemaker, refusal):
+    _, code, message = refusal(
+        sagemaker.create_inference_component,
+        InferenceComponentName="c",
+        EndpointName="e",
+        Specification={"ModelName": "m"},
+    )
+    assert (code, "instead, a production variant" in message) == ("UnknownOperationException", True)
+    _, code, message = refusal(
+        sagemaker.create_compilation_job,
+        CompilationJobName="c",
+        RoleArn="arn:aws:iam::000000000000:role/SageMakerRole",
+        OutputConfig={"S3OutputLocation": "s3://data/out", "TargetDevice": "ml_c5"},
+        StoppingCondition={"MaxRuntimeInSeconds": 60},
+    )
+    assert (code, "CreateCompilationJob" in message, "TrainingCompilerConfig" in message) == (
+        "UnknownOperationException",
+        True,
+        True,
+    )

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from tidemill.control.experiments.job_components import begin_component, end_component
 from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
 from tidemill.control.tags import insert_tags
 from tidemill.core.processing import ProcessingJob
@@ -185,7 +186,7 @@ class Jobs(Generic[J]):
                 query = replace(query, after=page.next_token)
 
     async def insert(self, make: Callable[[Transaction], J], *, tags: Mapping[str, str]) -> J:
-        """Store a new job and its tags in one commit.
+        """Store a new job, its tags and its trial component in one commit.
 
         Args:
             make: Returns the job; may read other records in the transaction.
@@ -193,6 +194,7 @@ class Jobs(Generic[J]):
 
         Raises:
             ResourceInUse: The name is taken.
+            ResourceNotFound: Its ExperimentConfig names an experiment, trial or run that does not exist.
         """
 
         def work(transaction: Transaction) -> J:
@@ -205,6 +207,8 @@ class Jobs(Generic[J]):
                     f" {job.name!r} ({job.arn}); choose another name"
                 ) from error
             insert_tags(transaction, job.arn, tags, at_ms=job.created_ms)
+            if job.request.get("ExperimentConfig"):
+                begin_component(transaction, job)
             return job
 
         return await self._records.change(work, grows=True)
@@ -223,14 +227,21 @@ class Jobs(Generic[J]):
             ValidationException: There is no job of that name.
         """
 
-        def change_record(record: Record) -> Record | None:
-            now = self.kind.read(record.document)
-            new = change(now)
-            return None if new is now else self.kind.write(new)
-
         def work(transaction: Transaction) -> Record | None:
             also(transaction)
-            return transaction.update(self.kind.kind, name, change_record)
+            ended: list[J] = []
+
+            def change_record(record: Record) -> Record | None:
+                now = self.kind.read(record.document)
+                new = change(now)
+                if new.status.terminal and not now.status.terminal and new.request.get("ExperimentConfig"):
+                    ended.append(new)
+                return None if new is now else self.kind.write(new)
+
+            record = transaction.update(self.kind.kind, name, change_record)
+            for job in ended:
+                end_component(transaction, job)
+            return record
 
         record = await self._records.change(work)
         if record is None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.core.job_scope import PLACEHOLDERS
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 
@@ -81,7 +82,7 @@ ACTIONS = frozenset(
         ("kms", _KMS),
         ("logs", _LOGS),
         ("s3", _S3),
-        ("sagemaker", (*_SAGEMAKER, *_TRACKING, *_PIPELINES)),
+        ("sagemaker", (*_SAGEMAKER, *_TRACKING, *_PIPELINES, *EMPTY_LISTS)),
         ("sts", _STS),
     )
     for name in names

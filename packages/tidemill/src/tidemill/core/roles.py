@@ -12,6 +12,9 @@ _NAME = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
 _OBJECTS = "arn:aws:s3:::"
 _WRITABLE = ("${sagemaker.bucket}", "${job.output_path}", *(f"${{job.{name}}}" for name in OWN_PREFIXES))
 _SAGEMAKER = "sagemaker"
+_TRACKED = ("experiment", "experiment-trial", "experiment-trial-component")
+_RUNS = ("Experiment", "Trial", "TrialComponent")
+"""What a script of a job may create, change and describe, so that it can track its own runs."""
 
 
 def _allow(actions: tuple[str, ...], resources: tuple[str, ...]) -> Statement:
@@ -38,6 +41,15 @@ BUILT_IN = IamPolicy(
             ("logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"),
             ("arn:aws:logs:*:*:${job.log}*",),
         ),
+        _allow(
+            (
+                *(f"sagemaker:{verb}{what}" for verb in ("Create", "Describe", "Update") for what in _RUNS),
+                *("sagemaker:List*Trial*", "sagemaker:ListExperiments", "sagemaker:BatchPutMetrics"),
+                *("sagemaker:AssociateTrialComponent", "sagemaker:AddTags", "sagemaker:ListTags"),
+            ),
+            tuple(f"arn:aws:sagemaker:*:*:{kind}/*" for kind in _TRACKED),
+        ),
+        _allow(("sagemaker:Search",), ("*",)),  # finds what the policy allows to describe
         _allow(("kms:DescribeKey", "kms:ListAliases"), ("*",)),
         _allow(("cloudwatch:PutMetricData", "cloudwatch:GetMetric*", "cloudwatch:ListMetrics"), ("*",)),
     ),
@@ -46,7 +58,8 @@ BUILT_IN = IamPolicy(
 """Policy of roles that the settings do not name: what AWS's usual execution role gives a script in S3.
 
 Read all buckets; write in buckets whose names contain ``sagemaker`` and below the prefixes of the job's own request,
-without replacing what other jobs published; describe the job and read its log; describe KMS keys; put and read metrics.
+without replacing what other jobs published; describe the job and read its log; track runs; describe KMS keys; put and
+read metrics.
 """
 
 

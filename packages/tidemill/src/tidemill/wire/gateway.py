@@ -22,6 +22,7 @@ from tidemill._shared.http.exchange import ClientLeft, Exchange
 from tidemill._shared.http.limits import Headers, Limits, Refusal, Traffic
 from tidemill._shared.http.listener import Listener
 from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.compatibility import INSTEAD
 from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, PayloadMismatch, ServiceUnavailable, StateCorrupt, UnknownOperation
 from tidemill.wire.bodies.body import BodyStream, inflated, open_body, read_body
@@ -376,14 +377,16 @@ class Gateway:
     def _operation(self, found: Match, name: str, request: Request) -> tuple[Handler, Operation]:
         handler = self._handlers.get(found.service, {}).get(name)
         if handler is None:
-            raise self._unknown(found, request, f"{found.service} operation {name[:128]!r}")
+            raise self._unknown(found, request, f"{found.service} operation {name[:128]!r}", name=name)
         return handler, operation(
             found.service, name, found.form, found.json_version, refuses_encryption=self._refuses_encryption
         )
 
-    def _unknown(self, found: Match, request: Request, what: str) -> AwsError:
+    def _unknown(self, found: Match, request: Request, what: str, *, name: str = "") -> AwsError:
         if found.service != "s3":
-            return UnknownOperation(f"This service does not implement the {what}.")
+            instead = INSTEAD.get(name) if found.service == "sagemaker" else None
+            message = f"This service does not implement the {what}"
+            return UnknownOperation(f"{message}; instead, {instead}" if instead else f"{message}.")
         if not self._routers.of("s3").knows(request.method):
             return AwsError(
                 f"The method {request.method} is not allowed against this resource.",

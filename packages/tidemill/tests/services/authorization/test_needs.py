@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.job_scope import JobScope
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 from tidemill.core.policy_document import ACTIONS
@@ -280,7 +281,10 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         )
         for operation in ("AssociateTrialComponent", "DisassociateTrialComponent")
     ),
-    *(("sagemaker", name, {}, [(f"sagemaker:{name}", "*")]) for name in ("Search", "GetSearchSuggestions")),
+    *(
+        ("sagemaker", name, {}, [(f"sagemaker:{name}", "*")])
+        for name in ("Search", "GetSearchSuggestions", *EMPTY_LISTS)
+    ),
     (
         "sagemaker-metrics",
         "BatchPutMetrics",

@@ -30,6 +30,7 @@ from tidemill.core.compatibility.hyperparameters import (
     REFUSED_HYPERPARAMETERS,
     hyperparameter_refusal,
 )
+from tidemill.core.compatibility.nothing import EMPTY_LISTS, FILTERS_NOTHING, INSTEAD
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Sent, Unencrypted
 from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
 
@@ -37,7 +38,9 @@ __all__ = [
     "ARGUMENTS",
     "COMMON",
     "DISTRIBUTIONS",
+    "EMPTY_LISTS",
     "HYPERPARAMETERS",
+    "INSTEAD",
     "LEGACY_MODE",
     "OPERATIONS",
     "REFUSED_HYPERPARAMETERS",
@@ -67,6 +70,7 @@ OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
         **experiments.OPERATIONS,
         **search.OPERATIONS,
         **pipelines.OPERATIONS,
+        **{operation: {} for operation in EMPTY_LISTS},
     },
     "sagemaker-metrics": experiments.METRICS_OPERATIONS,
     "sagemaker-runtime": hosting.RUNTIME_OPERATIONS,
@@ -94,6 +98,8 @@ def row_of(service: str, operation: str, member: str) -> Row | None:
     rows = OPERATIONS.get(service, {}).get(operation)
     if rows is None:
         return None
+    if service == "sagemaker" and operation in EMPTY_LISTS:
+        return FILTERS_NOTHING
     return rows.get(member) or COMMON.get(service, {}).get(member)
 
 

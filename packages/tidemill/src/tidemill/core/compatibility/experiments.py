@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Rows
 
-__all__ = ["METRICS_OPERATIONS", "OPERATIONS"]
+__all__ = ["EXPERIMENT_CONFIG", "METRICS_OPERATIONS", "OPERATIONS"]
 
 _SHOWN = Recorded("described as it was given")
 _TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
@@ -39,6 +39,15 @@ _MEMBERS: Rows = {
     **_artifacts("InputArtifacts"),
     **_artifacts("OutputArtifacts"),
 }
+
+EXPERIMENT_CONFIG: Rows = {
+    "ExperimentConfig": Honored("makes a trial component of the job, which has its parameters, artifacts and metrics"),
+    "ExperimentConfig.ExperimentName": Honored("must exist; without a TrialName, a trial is made for the job"),
+    "ExperimentConfig.TrialName": Honored("must exist"),
+    "ExperimentConfig.TrialComponentDisplayName": Honored(),
+    "ExperimentConfig.RunName": Honored("name of the run's trial component, which gets the job as a source"),
+}
+"""Of requests that create jobs."""
 
 OPERATIONS: Mapping[str, Rows] = {
     "CreateExperiment": {**_EXPERIMENT, **_DISPLAY, "Description": Honored(), **_TAGS},

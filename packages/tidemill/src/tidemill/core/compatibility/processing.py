@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 __all__ = ["OPERATIONS"]
@@ -90,7 +91,7 @@ _CREATE: Rows = {
     "Tags": Honored(),
     "Tags[].Key": Honored(),
     "Tags[].Value": Honored(),
-    "ExperimentConfig": Recorded("shown by DescribeProcessingJob"),
+    **EXPERIMENT_CONFIG,
 }
 
 _LIST: Rows = {

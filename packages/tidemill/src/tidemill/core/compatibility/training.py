@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 __all__ = ["OPERATIONS"]
@@ -127,7 +128,7 @@ _OBSERVERS: Rows = {
         "`/opt/ml/output/tensorboard` by default; a directory below `/opt/ml`, but not in `input` or `code`"
     ),
     "TensorBoardOutputConfig.S3OutputPath": Honored("its bucket must exist in the service's own S3"),
-    "ExperimentConfig": Recorded("there is no list of experiments"),
+    **EXPERIMENT_CONFIG,
     "ProfilerConfig": Recorded(
         f"there is no profiler; {_AS_FILE.format('profilerconfig')}, unless it is disabled; SDK v2 sends it by default"
     ),

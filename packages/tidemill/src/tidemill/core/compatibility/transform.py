@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 __all__ = ["OPERATIONS"]
@@ -67,7 +68,7 @@ _CREATE: Rows = {
     "Tags": Honored(),
     "Tags[].Key": Honored(),
     "Tags[].Value": Honored(),
-    "ExperimentConfig": Recorded("there is no list of experiments"),
+    **EXPERIMENT_CONFIG,
 }
 
 _LIST: Rows = {

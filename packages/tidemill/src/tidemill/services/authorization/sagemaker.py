@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.core.registry import package_key
@@ -111,6 +112,7 @@ def _anything(operation: str) -> Rule:
 SAGEMAKER: Mapping[str, Rule] = {
     # Results are limited to what the caller may describe.
     "Search": _anything("Search"),
+    **{operation: _anything(operation) for operation in EMPTY_LISTS},
     "GetSearchSuggestions": _anything("GetSearchSuggestions"),
     "AssociateTrialComponent": _named("AssociateTrialComponent", "Trial", "TrialComponent"),
     "DisassociateTrialComponent": _named("DisassociateTrialComponent", "Trial", "TrialComponent"),

@@ -166,7 +166,7 @@ def component_description(record: Record) -> dict[str, Any]:
         "DisplayName": component.members.get("DisplayName", component.name),
         "TrialComponentArn": component.arn,
         "CreationTime": when(component.created_ms),
-        "CreatedBy": user_of(component.created_by),
+        **_created(component.created_by),
         **_modified(record.modified_ms, component.modified_by),
         **({"Source": component.source} if component.source else {}),
         **({"Sources": sources} if sources else {}),
@@ -213,7 +213,7 @@ def _description(title: str, record: Record) -> dict[str, Any]:
         "DisplayName": tracked.members.get("DisplayName", tracked.name),
         f"{title}Arn": tracked.arn,
         "CreationTime": when(tracked.created_ms),
-        "CreatedBy": user_of(tracked.created_by),
+        **_created(tracked.created_by),
         **_modified(record.modified_ms, tracked.modified_by),
     }
 
@@ -242,7 +242,7 @@ def component_summary(component: Summary) -> dict[str, Any]:
         "TrialComponentArn": arn_of(component),
         "DisplayName": summary.get("shown", {}).get("DisplayName", component.name),
         "CreationTime": when(component.created_ms),
-        "CreatedBy": user_of(summary.get("created_by", "")),
+        **_created(summary.get("created_by", "")),
         **_modified(component.modified_ms, summary.get("modified_by", "")),
         "Parents": _parents(summary.get("parents", ())),
         **({"TrialComponentSource": source, "Source": source} if source else {}),
@@ -266,6 +266,11 @@ def _metric(name: str, values: Mapping[str, float], component: TrialComponent) -
         "Avg": values["mean"],
         "StdDev": (values["m2"] / values["count"]) ** 0.5,
     }
+
+
+def _created(by: str) -> dict[str, Any]:
+    """Return the creator; the service itself, which makes the components of jobs, is not shown."""
+    return {"CreatedBy": user_of(by)} if by else {}
 
 
 def _modified(modified_ms: int, by: str) -> dict[str, Any]:

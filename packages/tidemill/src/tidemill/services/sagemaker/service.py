@@ -18,6 +18,7 @@ from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.experiments import ExperimentHandlers
 from tidemill.services.sagemaker.hosting import HostingHandlers
+from tidemill.services.sagemaker.nothing import EMPTY_HANDLERS
 from tidemill.services.sagemaker.pipelines import PipelineHandlers
 from tidemill.services.sagemaker.processing import ProcessingHandlers
 from tidemill.services.sagemaker.registry import RegistryHandlers
@@ -78,6 +79,7 @@ class SageMakerService:
             **ExperimentHandlers(experiments, components).handlers,
             **SearchHandlers(records, tags).handlers,
             **PipelineHandlers(pipelines, executions).handlers,
+            **EMPTY_HANDLERS,
             **TagHandlers(
                 tags, training, processing, hosting, transform, tuning, registry, experiments, components, pipelines
             ).handlers,
