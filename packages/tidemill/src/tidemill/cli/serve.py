@@ -161,7 +161,7 @@ def _lay_out(session: "InstanceSession", environment: "JobEnvironment", model: M
 
 def _unpack(session: "InstanceSession", environment: "JobEnvironment", archive: Path) -> None:
     from tidemill.instance.spec import ObjectFile
-    from tidemill.shim.endpoint import extract
+    from tidemill.shim.archives import extract
 
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -172,7 +172,7 @@ def _unpack(session: "InstanceSession", environment: "JobEnvironment", archive: 
 
 
 def _export(session: "InstanceSession", environment: "JobEnvironment", file: Path) -> None:
-    from tidemill.shim.endpoint import run_once
+    from tidemill.shim.archives import run_once
 
     argv = [str(environment.python), "-m", "tidemill_serving.keras_export"]
     view = session.view(environment)

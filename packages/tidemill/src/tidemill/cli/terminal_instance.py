@@ -6,7 +6,6 @@ The shim's code runs it in this process, with the same environment, sandbox, pac
 import contextlib
 import os
 import re
-import select
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -20,10 +19,9 @@ from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.records import Site, SpecRecord
 from tidemill.instance.spec import InstanceSpec
-from tidemill.instance.status import StopReason
 from tidemill.shim.report import Reporter
 from tidemill.shim.session import InstanceSession
-from tidemill.shim.stopping import Stopped
+from tidemill.shim.stopping import StopRequest
 
 if TYPE_CHECKING:
     from tidemill.sdk.console import Console
@@ -73,49 +71,16 @@ class TerminalLog:
                 self._ready(ready[1], self._models)
 
 
-class TerminalStop:
+class TerminalStop(StopRequest):
     """Records a request to stop by Ctrl-C or SIGTERM; the second one raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self._requested = False
-        self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        for number in _SIGNALS:
-            signal.signal(number, self._on_signal)
-
-    def fileno(self) -> int:
-        return self._read_fd
-
-    @property
-    def reason(self) -> StopReason | None:
-        """Reason to stop, or None before a request."""
-        return StopReason.STOPPED if self._requested else None
-
-    def check(self) -> None:
-        """Raise if a stop was requested.
-
-        Raises:
-            Stopped: A stop was requested.
-        """
-        if self._requested:
-            raise Stopped(StopReason.STOPPED)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for a request to stop; return whether there is one.
-
-        Args:
-            timeout_s: Longest wait in seconds.
-        """
-        if not self._requested:
-            waiting = select.poll()
-            waiting.register(self._read_fd, select.POLLIN)
-            waiting.poll(timeout_s * 1000)
-        return self._requested
+        super().__init__(*_SIGNALS)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._requested:
             raise KeyboardInterrupt
-        self._requested = True
-        os.write(self._write_fd, b"T")
+        super()._on_signal(number, frame)
 
 
 @contextlib.contextmanager

@@ -8,44 +8,34 @@ adopted in place, and endpoints listen on unix sockets.
 
 import contextlib
 import os
-import secrets
-import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import structlog
 
-from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
-from tidemill.core.files import read_json, sync_directory, write_json
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.core.remotes import RemoteS3
-from tidemill.core.segments import create_stream
 from tidemill.core.state_directories import register_state_directory
-from tidemill.environments.builder import Environments
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Capacity, KnownInstance
 from tidemill.executors.gpus import GpuPool, find_gpus
 from tidemill.executors.local_objects import LocalObjects
+from tidemill.executors.local_specs import LocalSpecs
 from tidemill.executors.networks import JobNetworks
-from tidemill.executors.shim_process import await_end, send_signal
+from tidemill.executors.remains import Remains
 from tidemill.executors.shim_watch import ShimWatch
-from tidemill.executors.warm import WarmProcesses
 from tidemill.instance.directory import InstanceDirectory
-from tidemill.instance.process_tree import kill_marked
-from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, Site, SpecRecord
+from tidemill.instance.records import FAST_FILE_CACHE_MAX_BYTES, Site
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect, fuse_fault
-from tidemill.shim.failures import InstanceFailure
 from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["LocalExecutor"]
 
 _log = structlog.get_logger("tidemill.executor")
-_WITHDRAWN = ".withdrawn"
 
 
 class LocalExecutor:
@@ -97,30 +87,37 @@ class LocalExecutor:
         fast_file_cache_max_bytes: int = FAST_FILE_CACHE_MAX_BYTES,
     ) -> None:
         self._state_dir = state_dir.resolve()
-        self._environments_dir = environments_dir.resolve()
+        environments_dir = environments_dir.resolve()
         (self._state_dir / "jobs").mkdir(parents=True, mode=0o700, exist_ok=True)
         self._detection = detect(isolation)
         devices = tuple(gpu.uuid for gpu in find_gpus()) if gpus is None else gpus
         self._gpus = GpuPool(devices, shared=share_gpus)
         self._capacity = _capacity(instances, gpus=len(devices), shares_gpus=share_gpus)
         self._urls: dict[InstanceRef, str] = {}
-        self._logs = logs
-        self._hidden = hidden
-        self._private, self._readable = private, readable
         try:
-            register_state_directory(hidden or self._state_dir, environments_dir=self._environments_dir)
+            register_state_directory(hidden or self._state_dir, environments_dir=environments_dir)
         except OSError as error:
-            _log.warning("state_directory.unregistered", directory=str(self._environments_dir), reason=str(error))
-        self._fast_file_cache_max_bytes = fast_file_cache_max_bytes
-        self._agent = agent
+            _log.warning("state_directory.unregistered", directory=str(environments_dir), reason=str(error))
         self._networks = JobNetworks(self._state_dir, service_url)
-        self._warm = WarmProcesses(self._state_dir, Environments(self._environments_dir))
         self._watch = ShimWatch(self._state_dir)
         self._links = LinkDirectories(self._state_dir)
+        self._remains = Remains(self._state_dir, kill=self.kill)
         # In isolation plain a job could write through links that others use.
         shared = None if self._detection.sandbox.isolation is Isolation.PLAIN else self._links
         self._objects = LocalObjects(content_file, remotes or {}, links=shared)
-        self._unremoved: set[str] = set()
+        site = Site(
+            state_dir=self._state_dir,
+            environments_dir=environments_dir,
+            backend=self._detection.sandbox.name,
+            hidden=hidden,
+            private=private,
+            readable=readable,
+            agent=agent,
+            fast_file_cache_max_bytes=fast_file_cache_max_bytes,
+        )
+        self._specs = LocalSpecs(
+            site, self._detection, logs=logs, networks=self._networks, gpus=self._gpus, objects=self._objects
+        )
 
     @property
     def isolation(self) -> Isolation:
@@ -165,7 +162,7 @@ class LocalExecutor:
         if not directory.spec_file.exists() or directory.read_exit() or self._newest_attempt(ref) > ref.attempt:
             return
         if directory.read_run() is None:
-            self._ensure_network(directory)
+            self._specs.ensure_network(directory)
         self._watch.start(directory)
         self._watch.take_up(directory)
 
@@ -194,22 +191,10 @@ class LocalExecutor:
         )
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
-        directory = self._directory(ref)
-        if not directory.spec_file.exists() or directory.read_exit():
-            return
-        if directory.read_stop() is None:
-            directory.write_stop(reason)
-        shim = directory.read_run()
-        if shim:
-            send_signal(shim, signal.SIGTERM)
+        self._watch.ask_to_stop(self._directory(ref), reason=reason)
 
     def kill(self, ref: InstanceRef) -> None:
-        shim = self._directory(ref).read_run()
-        if shim:
-            send_signal(shim, signal.SIGKILL)
-            await_end(shim)
-        self._watch.kill_child(ref)
-        kill_marked(ref.mark)
+        self._watch.kill(self._directory(ref))
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         return await self._watch.changed(timeout_s=timeout_s)
@@ -228,15 +213,7 @@ class LocalExecutor:
         return self._urls[ref]
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
-        directory = self._directory(ref).archives
-        target = directory / name
-        try:
-            directory.mkdir(mode=0o700, exist_ok=True)
-            target.unlink(missing_ok=True)
-            self._objects.copy(archive, target, place=str(directory))
-        except (OSError, InstanceFailure) as error:
-            target.unlink(missing_ok=True)
-            raise LaunchError(f"the archive {archive.uri} cannot be brought to its server: {error}") from error
+        self._objects.deliver(archive, self._directory(ref).archives, name=name)
 
     def publication(self, ref: InstanceRef, name: str) -> Path | None:
         file = self._directory(ref).artifacts / f"{name}.tar.gz"
@@ -244,18 +221,9 @@ class LocalExecutor:
 
     def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         self._networks.end(job_id)
-        trees: list[Path] = []
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
             self._end(directory.ref)
-            if keep_files:
-                continue
-            withdrawn = directory.path.parent.glob(f".*{_WITHDRAWN}")  # left by a killed service
-            trees += [*directory.trees, directory.shared, *withdrawn]
-        fault = self._remove(job_id, trees)
-        if fault and job_id not in self._unremoved:
-            _log.warning("clean_up.delayed", job_id=job_id, reason=fault)
-        (self._unremoved.add if fault else self._unremoved.discard)(job_id)
-        return not fault
+        return keep_files or self._remains.remove_job(job_id)
 
     def warm_up(self, framework_version: str) -> None:
         """Start the process from which warm jobs of that TensorFlow version are forked, if its environment is built.
@@ -263,14 +231,14 @@ class LocalExecutor:
         Args:
             framework_version: For example ``2.21``.
         """
-        self._warm.socket(f"tf-{framework_version}")
+        self._specs.warm_up(framework_version)
 
     def remove_leftovers(self) -> None:
         """Try again to remove the files of jobs that `reap` could not remove.
 
         May take long: call it outside the event loop.
         """
-        for job_id in list(self._unremoved):
+        for job_id in self._remains.delayed:
             if self.reap(job_id):
                 _log.info("clean_up.done", job_id=job_id)
 
@@ -286,7 +254,7 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Stop watching, and end the warm processes. Instances continue to run."""
-        self._warm.close()
+        self._specs.close()
         self._watch.close()
 
     def _directory(self, ref: InstanceRef) -> InstanceDirectory:
@@ -303,57 +271,23 @@ class LocalExecutor:
         for older in self._attempts(ref):
             if older.ref.attempt < ref.attempt:
                 self._end(older.ref)
-                if fault := self._remove(ref.job_id, older.trees):
-                    _log.warning("clean_up.delayed", job_id=ref.job_id, reason=fault)  # until the end of the job
+                self._remains.remove_attempt(older)
         self._networks.end(ref.job_id, before=ref.attempt)
         if directory.spec_file.exists() and (not anew or directory.read_exit() or self._watch.runs(directory)):
             return
         try:
-            self._write_spec(directory, spec)
+            self._specs.write(directory, spec)
         except OSError as error:
             raise LaunchError(f"the directory of the instance cannot be written: {error}") from error
 
     def _withdraw(self, ref: InstanceRef) -> None:
         """Undo the launch of an instance, so that it counts as never launched."""
-        self.kill(ref)
-        self._gpus.give_back(ref)
-        self._watch.forget(ref)
-        directory = self._directory(ref).path
-        with contextlib.suppress(OSError):  # the end of the job tries again
-            # Renamed first: the next service must not take a partly removed directory for an instance.
-            remove_tree(directory.replace(directory.with_name(f".{secrets.token_hex(8)}{_WITHDRAWN}")))
-        if not any(InstanceDirectory.all_below(self._state_dir, ref.job_id)):
-            with contextlib.suppress(OSError):
-                remove_tree(self._directory(ref).shared)
+        self._end(ref)
+        directory = self._directory(ref)
+        if self._remains.withdraw(directory):
             self._networks.end(ref.job_id)
         with contextlib.suppress(OSError):  # fails if the job has other instances
-            directory.parent.rmdir()
-
-    def _ensure_network(self, directory: InstanceDirectory) -> None:
-        """Make the network of an instance that has not started if it is missing, e.g. after a reboot of the machine."""
-        # If the spec is unreadable, the shim reports it.
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            record = SpecRecord.from_json(read_json(directory.spec_file) or {})
-            if record.site.network:
-                self._networks.ensure(record.spec)
-
-    def _wants_network(self, spec: InstanceSpec) -> bool:
-        """Return whether an instance runs in isolation mode full.
-
-        Raises:
-            LaunchError: The job needs a separate network, and the machine cannot provide one.
-        """
-        found = self._detection
-        if not spec.runs_a_script:
-            return False
-        if spec.closed and found.no_network:
-            raise LaunchError(f"EnableNetworkIsolation cannot be honored: {found.no_network}")
-        if spec.addresses:
-            if spec.closed:
-                raise LaunchError("EnableNetworkIsolation cannot be honored: instances share their machines' network")
-            return False
-        wanted = found.always or spec.closed or spec.serves_network or len(spec.hosts) > 1
-        return wanted and not found.no_network
+            directory.path.parent.rmdir()
 
     def _end(self, ref: InstanceRef) -> None:
         """Kill the remaining processes of an instance, and forget it."""
@@ -361,21 +295,6 @@ class LocalExecutor:
         self._gpus.give_back(ref)
         self._watch.forget(ref)
         self._urls.pop(ref, None)
-
-    def _remove(self, job_id: str, trees: Iterable[Path]) -> str:
-        """Remove directories that a job filled. Return the first error; empty if all are removed."""
-        fault = ""
-        for tree in trees:
-            try:
-                remove_tree(tree)
-            except OSError:
-                for directory in InstanceDirectory.all_below(self._state_dir, job_id):
-                    self.kill(directory.ref)  # a process that began while the others were killed was still writing
-                try:
-                    remove_tree(tree)
-                except OSError as error:
-                    fault = fault or f"{tree}: {error}"
-        return fault
 
     def _attempts(self, ref: InstanceRef) -> Iterator[InstanceDirectory]:
         for directory in InstanceDirectory.all_below(self._state_dir, ref.job_id):
@@ -388,59 +307,15 @@ class LocalExecutor:
     def _recover_job(self, job_id: str) -> Iterator[KnownInstance]:
         for directory in InstanceDirectory.all_below(self._state_dir, job_id):
             try:
-                record = SpecRecord.from_json(read_json(directory.spec_file) or {})
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                record = self._specs.read(directory)
+            except ValueError as error:
                 # The driver of the job reports the fault; the service starts nevertheless.
-                reason = f"{type(error).__name__}: {error}"
-                _log.warning("recover.unreadable", file=str(directory.spec_file), reason=reason)
+                _log.warning("recover.unreadable", file=str(directory.spec_file), reason=str(error))
                 continue
             if directory.read_exit() is None:
                 self._gpus.note(directory.ref, record.devices or ())
             self._watch.take_up(directory)
             yield KnownInstance(ref=directory.ref, kind=record.spec.kind, job_name=record.spec.job_name)
-
-    def _write_spec(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
-        full = self._wants_network(spec)
-        if spec.runs_a_script and len(spec.hosts) > 1 and not full and not spec.addresses:
-            note = f"tidemill: {self._detection.no_network}: the instances share this machine's network and its ports"
-            spec = replace(spec, notices=(*spec.notices, note))
-        for channel in spec.channels:
-            if "/" in channel.name or "\0" in channel.name:
-                raise LaunchError(f"channel name {channel.name!r} cannot name a file")
-        directory.channels.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if len(spec.hosts) > 1 and spec.runs_a_script and not spec.addresses:
-            directory.shared.mkdir(mode=0o700, exist_ok=True)
-        for made in (directory.path.parent.parent, directory.path.parent, directory.path):
-            sync_directory(made)
-        listed = self._objects.write_listings(directory, spec)
-        record = SpecRecord(
-            spec=replace(spec, channels=(), restored=(), code=None, model=None, remotes=listed.remotes),
-            channels=tuple(
-                each.name for each in spec.channels if each.input_mode != "Pipe" and each.name not in listed.fast_files
-            ),
-            fast_files=listed.fast_files,
-            pipes=tuple(replace(channel, objects=()) for channel in spec.channels if channel.input_mode == "Pipe"),
-            code=listed.code,
-            model=listed.model,
-            log_directory=create_stream(self._logs, spec.log.group, spec.log.stream),
-            shared=listed.shared,
-            devices=self._gpus.take(spec.ref, spec.gpus) if self._gpus.devices else None,
-            site=Site(
-                state_dir=self._state_dir,
-                environments_dir=self._environments_dir,
-                backend=self._detection.sandbox.name,
-                warm_socket=self._warm.socket(f"tf-{spec.framework_version}", python=spec.python)
-                if spec.warm and not full
-                else None,
-                network=self._networks.ensure(spec) if full else None,
-                hidden=self._hidden,
-                private=self._private,
-                readable=self._readable,
-                agent=self._agent,
-                fast_file_cache_max_bytes=self._fast_file_cache_max_bytes,
-            ),
-        )
-        write_json(directory.spec_file, record.to_json())
 
 
 def _capacity(instances: int | None, *, gpus: int, shares_gpus: bool) -> Capacity:

@@ -13,7 +13,8 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.object_rows import FileRow, rows_of
 from tidemill.instance.records import RESTORED
 from tidemill.instance.spec import FAST_FILE, SERVICE, ChannelSpec, Entry, Input, InstanceSpec, ObjectFile, RemoteObject
-from tidemill.shim.objects import copy_object
+from tidemill.shim.failures import InstanceFailure
+from tidemill.shim.local_copies import bring_object
 from tidemill.shim.shared_links import LinkDirectories
 
 __all__ = ["Listed", "LocalObjects"]
@@ -83,25 +84,26 @@ class LocalObjects:
             model=model,
         )
 
-    def copy(self, reference: ObjectReference, target: Path, *, place: str) -> None:
-        """Copy an object to ``target``, which must not exist; ``place`` is its directory for messages.
+    def deliver(self, archive: ObjectReference, directory: Path, *, name: str) -> None:
+        """Copy an archive into a directory, which is created if missing.
+
+        Args:
+            archive: The archive.
+            directory: The directory.
+            name: Name of the new file. A file of this name is replaced.
 
         Raises:
-            InstanceFailure: The object cannot be read or written.
-            LaunchError: As for `write_listings`.
+            LaunchError: The archive cannot be read or written.
         """
-        source = self._file(reference, {})
-        if not source.origin_uri:
-            copy_object(source, target, place=place, check=lambda: None)
-            return
-        from tidemill.instance.remote_stores import RemoteStores
-        from tidemill.instance.transfers import Transfers
-        from tidemill.shim.local_copies import place_copy  # imports TLS, which most services do not need
-
-        with Transfers(RemoteStores(self._remotes)) as transfers:
-            place_copy(
-                source, target, place=place, transfers=transfers, check=transfers.check, place_object=copy_object
-            )
+        target = directory / name
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            target.unlink(missing_ok=True)
+            source, place = self._file(archive, {}), str(directory)
+            bring_object(source, target, remotes=self._remotes, place=place, check=lambda: None)
+        except (OSError, InstanceFailure) as error:
+            target.unlink(missing_ok=True)
+            raise LaunchError(f"the archive {archive.uri} cannot be brought to its server: {error}") from error
 
     def _list(
         self, directory: InstanceDirectory, channel: ChannelSpec, remotes: dict[str, RemoteS3], lazy: set[str]

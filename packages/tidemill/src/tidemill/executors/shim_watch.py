@@ -1,4 +1,4 @@
-"""Watch shims: which are alive, and which instances have new reports.
+"""Start, watch and end shims: which are alive, and which instances have new reports.
 
 Datagrams of the shims announce reports, pidfds announce the end of a shim, and the files are read every two seconds in
 case a datagram was lost. These only determine when to read: the state itself is in the files of the instances.
@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 
 from tidemill.core.instances import InstanceRef
-from tidemill.executors.shim_process import spawn_shim
+from tidemill.executors.shim_process import await_end, send_signal, spawn_shim
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import NotifySocket
+from tidemill.instance.process_tree import kill_marked
+from tidemill.instance.status import StopReason
 
 __all__ = ["ShimWatch"]
 
@@ -24,7 +26,7 @@ _LOOK_S = 2.0
 
 
 class ShimWatch:
-    """Starts and watches the shims below a state directory. Only one watch may use a state directory at a time.
+    """Starts, watches and ends the shims below a state directory. Only one watch may use a state directory at a time.
 
     Methods may be called from several threads; `changed` from one event loop.
 
@@ -88,15 +90,35 @@ class ShimWatch:
             shim = directory.read_run()
         return shim is not None and shim.alive
 
-    def kill_child(self, ref: InstanceRef) -> None:
-        """Send SIGKILL to a shim that this process started, whether it has reported or not.
+    def ask_to_stop(self, directory: InstanceDirectory, *, reason: StopReason) -> None:
+        """Write why an instance must stop, and send SIGTERM to its shim. Repeated calls keep the first reason.
 
         Args:
-            ref: The attempt; a shim of another process is not killed.
+            directory: Directory of the instance.
+            reason: Reason of the stop.
         """
+        if not directory.spec_file.exists() or directory.read_exit():
+            return
+        if directory.read_stop() is None:
+            directory.write_stop(reason)
+        shim = directory.read_run()
+        if shim:
+            send_signal(shim, signal.SIGTERM)
+
+    def kill(self, directory: InstanceDirectory) -> None:
+        """Kill the shim and all processes of an instance, and wait for the end of the shim.
+
+        Args:
+            directory: Directory of the instance.
+        """
+        ref, shim = directory.ref, directory.read_run()
+        if shim:
+            send_signal(shim, signal.SIGKILL)
+            await_end(shim)
         with self._lock:
-            if self._child_lives(ref):
+            if self._child_lives(ref):  # it may not have reported yet
                 os.kill(self._children[ref], signal.SIGKILL)
+        kill_marked(ref.mark)
 
     def forget(self, ref: InstanceRef) -> None:
         """Stop reading the files of an instance.

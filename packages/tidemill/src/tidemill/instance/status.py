@@ -10,6 +10,15 @@ __all__ = ["LOST", "Artifact", "InstanceExit", "InstanceOutcome", "InstanceStatu
 LOST = "InternalServerError: instance agent lost"
 
 
+class InstanceOutcome(StrEnum):
+    """How an instance ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    MAX_RUNTIME = "max_runtime_exceeded"
+
+
 class StopReason(StrEnum):
     """Why an instance was asked to stop."""
 
@@ -20,14 +29,10 @@ class StopReason(StrEnum):
     PEER_FAILED = "peer_failed"
     """Another instance of the job has failed, so the result of this one no longer matters."""
 
-
-class InstanceOutcome(StrEnum):
-    """How an instance ended."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    STOPPED = "stopped"
-    MAX_RUNTIME = "max_runtime_exceeded"
+    @property
+    def outcome(self) -> InstanceOutcome:
+        """How an instance that was asked for this reason ends."""
+        return InstanceOutcome.MAX_RUNTIME if self is StopReason.MAX_RUNTIME else InstanceOutcome.STOPPED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,12 @@
 """``python -I -m tidemill.shim DIRECTORY``: run the instance whose spec is in that directory."""
 
-import contextlib
 import fcntl
 import os
 import sys
 import time
-import traceback
 from pathlib import Path
 
 from tidemill._shared.descendants import kill_descendants
-from tidemill._shared.trees import remove_tree
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import read_json
@@ -19,12 +16,12 @@ from tidemill.environments.changes import release_writable
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import notify
 from tidemill.instance.records import SpecRecord
-from tidemill.instance.status import InstanceExit, InstanceOutcome, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome
 from tidemill.sandbox import sandbox_named
-from tidemill.sandbox.network import JobNetwork, network_end, network_log
 from tidemill.shim.endpoint import run_endpoint
 from tidemill.shim.failures import InstanceFailure, InstanceLost, InternalFailure, of_os_error
-from tidemill.shim.report import JobLog, Reporter
+from tidemill.shim.needed_process import job_network
+from tidemill.shim.report import JobLog, Reporter, write_exit, write_traceback
 from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped, TerminationSignal
 from tidemill.shim.training import run_training
@@ -33,13 +30,6 @@ __all__ = ["main"]
 
 _ALREADY_RUNNING = 0
 _FIRST_REPORT_TIMEOUT_S = 5.0
-_EXIT_TRIES = 60
-_STOPPED = {
-    StopReason.STOPPED: InstanceOutcome.STOPPED,
-    StopReason.MAX_RUNTIME: InstanceOutcome.MAX_RUNTIME,
-    StopReason.INTERRUPTED: InstanceOutcome.STOPPED,
-    StopReason.PEER_FAILED: InstanceOutcome.STOPPED,
-}
 
 
 def main(arguments: list[str]) -> int:
@@ -62,7 +52,7 @@ def main(arguments: list[str]) -> int:
         task = SpecRecord.from_json(read_json(directory.spec_file) or {})
     except (ValueError, KeyError, TypeError) as error:
         failure = InternalFailure(f"the spec of the instance cannot be read: {type(error).__name__}: {error}")
-        _write_exit(
+        write_exit(
             directory, InstanceExit(outcome=InstanceOutcome.FAILED, failure=str(failure), ended_ms=clock.now_ms())
         )
         return 1
@@ -71,7 +61,7 @@ def main(arguments: list[str]) -> int:
     kill_descendants()
     release_writable()  # not later: when the result is written, the service may kill this process
     faults.point("shim.exit")
-    _write_exit(directory, ended)
+    write_exit(directory, ended)
     notify(task.site.state_dir, directory.ref)
     return 0
 
@@ -97,18 +87,18 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: TerminationSig
             log=log,
             stop=stop,
             clock=clock,
-            network=_network(task),
+            network=job_network(task.site),
         )
         return run_training(session) if task.spec.runs_a_script else run_endpoint(session)
     except Stopped as stopped:
-        return InstanceExit(outcome=_STOPPED[stopped.reason], failure="", ended_ms=clock.now_ms())
+        return InstanceExit(outcome=stopped.reason.outcome, failure="", ended_ms=clock.now_ms())
     except InstanceFailure as failure:
         reason = failure
     except OSError as error:
-        _write_traceback()
+        write_traceback()
         reason = of_os_error(error, place=str(error.filename or "the state directory"))
     except Exception as error:  # noqa: BLE001 - an error of the shim must become a FailureReason, not a lost instance
-        _write_traceback()
+        write_traceback()
         reason = InternalFailure(f"{type(error).__name__}: {error}")
     finally:
         if log:
@@ -119,44 +109,6 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: TerminationSig
         ended_ms=clock.now_ms(),
         lost=isinstance(reason, InstanceLost),
     )
-
-
-def _network(task: SpecRecord) -> JobNetwork | None:
-    """Return the job's network, or None if its instances share the machine's."""
-    if task.site.network is None:
-        return None
-    try:
-        network = JobNetwork.from_json((read_json(task.site.network) or {})["network"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InternalFailure(f"the network of the job cannot be found: {type(error).__name__}: {error}") from error
-    if not network.holder.alive:
-        raise InstanceLost(network_end(network, log=network_log(task.site.network)))
-    return network
-
-
-def _write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
-    """Write the result. If the disk is full, the directories that only the job used are removed to make room."""
-    for place in range(_EXIT_TRIES):
-        try:
-            directory.write_exit(ended)
-        except OSError:
-            _write_traceback()
-            _make_room(directory)
-            time.sleep(min(1.0, 0.01 * 2**place))
-        else:
-            return
-
-
-def _make_room(directory: InstanceDirectory) -> None:
-    for own in (directory.tmp, directory.home, directory.views, directory.ml):
-        with contextlib.suppress(OSError):
-            remove_tree(own)
-
-
-def _write_traceback() -> None:
-    """Write the traceback to ``shim.log``. Errors are ignored, because a full disk must not end the shim."""
-    with contextlib.suppress(OSError):
-        traceback.print_exc()
 
 
 if __name__ == "__main__":

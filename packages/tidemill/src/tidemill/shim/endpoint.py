@@ -13,17 +13,16 @@ from tidemill.core.instances import Isolation
 from tidemill.environments.builder import JobEnvironment
 from tidemill.instance.spec import ObjectFile
 from tidemill.instance.status import InstanceExit, InstanceOutcome
-from tidemill.sandbox import Launch
+from tidemill.shim.archives import extract, run_to_end
 from tidemill.shim.cgroup import Cgroup
-from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InternalFailure, of_os_error
+from tidemill.shim.failures import AlgorithmFailure, of_os_error
 from tidemill.shim.limits import LimitWatch, chosen_cpus
 from tidemill.shim.packages import Installed, Needs, Packages, record_of
 from tidemill.shim.session import InstanceSession
 from tidemill.shim.shared_models import shared_model
-from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 
-__all__ = ["ModelServing", "extract", "keep_serving", "run_endpoint", "run_once"]
+__all__ = ["ModelServing", "keep_serving", "run_endpoint"]
 
 _CRASHES = 5
 _CRASH_WINDOW_S = 60.0
@@ -36,41 +35,6 @@ _ADDRESS_MAX_BYTES = 107
 _REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
 _OF_CODE = ("SAGEMAKER_PROGRAM", _REQUIREMENTS)
 """Variables of a request that name files of the code."""
-
-
-def run_once(session: InstanceSession, launch: Launch, *, what: str) -> None:
-    """Run a command on the user's files inside the sandbox, and wait for its end.
-
-    Args:
-        session: The instance.
-        launch: The command.
-        what: Name of the files, for messages.
-
-    Raises:
-        ClientFailure: The command failed; the message has its last line of output.
-        InternalFailure: The sandbox could not be entered.
-        Stopped: A stop was requested.
-    """
-    ended = _run_to_end(session, launch)
-    if ended.exit_code:
-        last = ended.stderr_tail.strip().splitlines()[-1:] or [f"exit status {ended.exit_code}"]
-        if last[0].startswith(("bwrap: ", "tidemill-sandbox: ")):
-            raise InternalFailure(f"the sandbox could not be entered: {last[0]}")
-        raise ClientFailure(f"{what}: {last[0]}")
-
-
-def _run_to_end(session: InstanceSession, launch: Launch) -> CommandEnd:
-    ended = supervise(
-        launch,
-        log=session.log,
-        stop=session.stop,
-        clock=session.clock,
-        limits=CommandLimits(grace_s=0),
-        ask=Running.kill,
-    )
-    if ended.stop:
-        raise Stopped(ended.stop)
-    return ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,33 +135,6 @@ def _shared(session: InstanceSession, environment: JobEnvironment, model: Object
         yield files
 
 
-def extract(session: InstanceSession, environment: JobEnvironment, archive: ObjectFile, directory: str) -> None:
-    """Unpack an archive into a directory of the instance, inside the sandbox.
-
-    Args:
-        session: The instance.
-        environment: The environment whose Python unpacks.
-        archive: The archive.
-        directory: Name of the directory below ``/opt/ml``, e.g. ``model``.
-
-    Raises:
-        ClientFailure: The archive cannot be unpacked.
-        Stopped: A stop was requested.
-    """
-    name = f"{directory}.tar.gz"
-    session.fetch(archive, name)
-    base = session.base_dir
-    launch = session.wrap_module(
-        "tidemill_runtime",
-        ["extract", f"{base}/.tidemill/{name}", f"{base}/{directory}"],
-        environment=environment,
-        view=session.view(environment),
-        variables={},
-    )
-    run_once(session, launch, what=archive.uri)
-    (session.directory.private / name).unlink(missing_ok=True)
-
-
 def keep_serving(session: InstanceSession, environment: JobEnvironment, serving: ModelServing) -> Installed:
     """Keep the server running until a stop is requested.
 
@@ -260,7 +197,7 @@ def _needed(session: InstanceSession, environment: JobEnvironment, serving: Mode
         variables={Needs.VARIABLE: str(needs.fd), **{name: given[name] for name in _OF_CODE if name in given}},
     )
     # If it fails, so does the server, which then names the reason.
-    _run_to_end(session, replace(launch, descriptors=(*launch.descriptors, needs.fd)))
+    run_to_end(session, replace(launch, descriptors=(*launch.descriptors, needs.fd)))
     return needs.read()
 
 

@@ -9,21 +9,51 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidemill.core.files import sync_directory
+from tidemill.core.remotes import RemoteS3
 from tidemill.instance.spec import ObjectFile, RemoteObject
-from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
 from tidemill.shim.failures import ClientFailure, InternalFailure, of_os_error
-from tidemill.shim.objects import Placer
+from tidemill.shim.objects import Placer, copy_object
 
-__all__ = ["place_copy"]
+if TYPE_CHECKING:  # imports TLS, which most jobs and services do not need
+    from tidemill.instance.transfers import Transfers
+
+__all__ = ["bring_object", "place_copy"]
 
 _TRIES = 3
 _PAUSE_S = 0.1
 _CHUNK_BYTES = 1 << 20
+
+
+def bring_object(
+    source: ObjectFile, target: Path, *, remotes: Mapping[str, RemoteS3], place: str, check: Callable[[], None]
+) -> None:
+    """Copy one object to ``target``, which must not exist; fetch its local copy first if its content is in a remote S3.
+
+    Args:
+        source: The object.
+        target: Path of the new file.
+        remotes: The remote S3 stores by bucket name or pattern.
+        place: Directory of ``target`` as the job sees it, for messages.
+        check: Called between chunks; an exception ends the work.
+
+    Raises:
+        ClientFailure: The object cannot be fetched, the name is taken, or the disk is full.
+        InternalFailure: The content is missing or damaged.
+    """
+    if not source.origin_uri:
+        copy_object(source, target, place=place, check=check)
+        return
+    from tidemill.instance.remote_stores import RemoteStores
+    from tidemill.instance.transfers import Transfers
+
+    with Transfers(RemoteStores(remotes)) as transfers:
+        place_copy(source, target, place=place, transfers=transfers, check=check, place_object=copy_object)
 
 
 def place_copy(
@@ -31,7 +61,7 @@ def place_copy(
     target: Path,
     *,
     place: str,
-    transfers: Transfers,
+    transfers: "Transfers",
     check: Callable[[], None],
     place_object: Placer,
 ) -> None:
@@ -65,7 +95,7 @@ def place_copy(
             return
 
 
-def _ensure(source: ObjectFile, origin: RemoteObject, transfers: Transfers, check: Callable[[], None]) -> None:
+def _ensure(source: ObjectFile, origin: RemoteObject, transfers: "Transfers", check: Callable[[], None]) -> None:
     copy = Path(source.file)
     if _is_used(copy, source.size_bytes):
         return
@@ -99,7 +129,7 @@ class _Locked:
         os.close(self.fd)
 
 
-def _locked(part: Path, transfers: Transfers, check: Callable[[], None]) -> _Locked:
+def _locked(part: Path, transfers: "Transfers", check: Callable[[], None]) -> _Locked:
     """Open the file into which a copy is fetched, with an exclusive lock."""
     while True:
         fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -119,7 +149,11 @@ def _locked(part: Path, transfers: Transfers, check: Callable[[], None]) -> _Loc
         transfers.pause(_PAUSE_S)
 
 
-def _fetch(source: ObjectFile, origin: RemoteObject, fd: int, transfers: Transfers, check: Callable[[], None]) -> None:
+def _fetch(
+    source: ObjectFile, origin: RemoteObject, fd: int, transfers: "Transfers", check: Callable[[], None]
+) -> None:
+    from tidemill.instance.transfers import RemoteBody, RemoteFault
+
     os.ftruncate(fd, 0)
     digest = hashlib.sha256()
     try:

@@ -1,20 +1,24 @@
-"""Reports of the shim: phases in ``status.json``, and lines in the job's log."""
+"""Reports of the shim: phases in ``status.json``, the result in ``exit.json``, and lines in the job's log."""
 
 import contextlib
 import threading
+import time
+import traceback
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from tidemill._shared.trees import remove_tree
 from tidemill.core.clock import Clock
 from tidemill.core.segments import SegmentWriter
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import notify
-from tidemill.instance.status import Phase
+from tidemill.instance.status import InstanceExit, Phase
 
-__all__ = ["JobLog", "Log", "Reporter"]
+__all__ = ["JobLog", "Log", "Reporter", "write_exit", "write_traceback"]
 
+_EXIT_TRIES = 60
 _PENDING_MAX_LINES = 10_000
 
 
@@ -118,3 +122,33 @@ class JobLog:
         self.write(())
         with contextlib.suppress(OSError):
             self._writer.close()
+
+
+def write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
+    """Write the result. If the disk is full, the directories that only the job used are removed to make room.
+
+    Args:
+        directory: Directory of the instance.
+        ended: The result.
+    """
+    for place in range(_EXIT_TRIES):
+        try:
+            directory.write_exit(ended)
+        except OSError:
+            write_traceback()
+            _make_room(directory)
+            time.sleep(min(1.0, 0.01 * 2**place))
+        else:
+            return
+
+
+def _make_room(directory: InstanceDirectory) -> None:
+    for own in (directory.tmp, directory.home, directory.views, directory.ml):
+        with contextlib.suppress(OSError):
+            remove_tree(own)
+
+
+def write_traceback() -> None:
+    """Write the traceback to ``shim.log``. Errors are ignored, because a full disk must not end the shim."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()

@@ -3,39 +3,34 @@
 import contextlib
 import json
 import os
-import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.container_credentials import located
-from tidemill.core.files import read_json, write_json
 from tidemill.core.instances import Isolation
-from tidemill.core.process import ProcessId
 from tidemill.core.state_directories import known_state_directories
 from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.records import SpecRecord
-from tidemill.instance.spec import InstanceSpec, ObjectFile
+from tidemill.instance.spec import InstanceSpec
 from tidemill.sandbox import Launch, Sandbox, View, secret_file
-from tidemill.sandbox.network import INTERFACE, JobNetwork, network_end, network_log
-from tidemill.shim.addresses import interface_of
+from tidemill.sandbox.network import JobNetwork
 from tidemill.shim.failures import ClientFailure, InstanceLost, InternalFailure, of_os_error
 from tidemill.shim.gpus import visible_gpus
-from tidemill.shim.objects import copy_object, is_segment
+from tidemill.shim.needed_process import end_of_needed_process
 from tidemill.shim.report import Log, Reporter
 from tidemill.shim.stopping import StopRequest
+from tidemill.shim.tree import make_tree
 
 __all__ = ["InstanceSession"]
 
 _JOB_DIRECTORY = "TIDEMILL_JOB_DIRECTORY"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_TREE = ("input/config", "input/data", "model", "output/data", "checkpoints", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ class InstanceSession:
         self.report.enter("Starting", "Preparing the instance")
         self.stop.check()
         try:
-            self._make_tree()
+            make_tree(self.directory, self.spec, self.network)
         except OSError as error:
             raise of_os_error(error, place=self.base_dir) from error
         name, python = self.spec.environment, self.spec.python
@@ -240,15 +235,14 @@ class InstanceSession:
             return replace(launch, namespaces=self.network.open(self.spec.ref.instance_index))
         except OSError as error:
             if self.network and not self.network.holder.alive:
-                raise InstanceLost(self.end_of_needed_process()) from error
+                raise InstanceLost(end_of_needed_process(self.task.site, self.network)) from error
             raise InternalFailure(f"the sandbox {self.sandbox.name} cannot be prepared: {error}") from error
 
     def compiler_cache(self) -> Path | None:
         """Return the cache directory of the training compiler, created if missing; None without the compiler."""
-        name = self.spec.compiler_cache
-        if not _DIGEST.fullmatch(name):
+        if not self.spec.compiler_cache:
             return None
-        directory = self.task.site.state_dir / "compiler" / name
+        directory = self.task.site.state_dir / "compiler" / self.spec.compiler_cache
         try:
             directory.mkdir(parents=True, mode=0o700, exist_ok=True)
         except OSError as error:
@@ -256,102 +250,11 @@ class InstanceSession:
             return None
         return directory
 
-    @contextlib.contextmanager
-    def needed_process(self) -> Generator[int | None]:
-        """Yield a pidfd of the process that the script needs; None if it needs none.
-
-        The process is the holder of the job's network, or the agent that keeps the instance's lease.
-
-        Raises:
-            InstanceLost: The process has ended.
-            OSError: The agent has ended.
-        """
-        process = self.network.holder if self.network else self._agent()
-        if process is None:
-            yield None
-            return
-        try:
-            fd = os.pidfd_open(process.pid)
-        except ProcessLookupError as error:
-            raise InstanceLost(self.end_of_needed_process()) from error
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
-    def end_of_needed_process(self) -> str:
-        """Return a sentence that says which needed process has ended, and what is known about its end."""
-        if self.network is None or self.task.site.network is None:
-            return "the agent of the instance is gone: its process was killed"
-        return network_end(self.network, log=network_log(self.task.site.network))
-
-    def _agent(self) -> ProcessId | None:
-        if self.task.site.agent is None:
-            return None
-        agent = ProcessId(*(read_json(self.task.site.agent) or {"id": ("", 0, 0)})["id"])
-        if not agent.alive:
-            raise ProcessLookupError("the agent of the instance was killed")
-        return agent
-
     @property
     def warm_socket(self) -> Path | None:
         """Return the socket that takes requests for a warm start; None if nothing listens there."""
         socket = self.task.site.warm_socket
         return socket if socket is not None and socket.exists() else None
-
-    def fetch(self, source: ObjectFile, name: str) -> None:
-        """Copy an object into the private directory of shim and runtime, as file ``name``.
-
-        Args:
-            source: The object.
-            name: Name of the new file.
-        """
-        target, place, check = self.directory.private / name, self.base_dir, self.stop.check
-        if not source.origin_uri:
-            copy_object(source, target, place=place, check=check)
-            return
-        # Imports TLS, which most jobs do not need.
-        from tidemill.instance.remote_stores import RemoteStores
-        from tidemill.instance.transfers import Transfers
-        from tidemill.shim.local_copies import place_copy
-
-        with Transfers(RemoteStores(self.spec.remotes)) as transfers:
-            place_copy(source, target, place=place, transfers=transfers, check=check, place_object=copy_object)
-
-    def _make_tree(self) -> None:
-        directory, spec = self.directory, self.spec
-        for name in _TREE:
-            (directory.ml / name).mkdir(parents=True, exist_ok=True)
-        directory.private.mkdir(mode=0o700, exist_ok=True)
-        directory.home.mkdir(mode=0o700, exist_ok=True)
-        for name in ("tmp", "var"):
-            (directory.tmp / name).mkdir(parents=True, mode=0o700, exist_ok=True)
-        directory.hosts_file.write_text(self._hosts())
-        directory.hosts_file.chmod(0o644)
-        if spec.peer_secret and len(spec.hosts) > 1:
-            addresses = dict(zip(spec.hosts, spec.addresses, strict=True))
-            told = {"addresses": addresses, "secret": spec.peer_secret, "encrypted": spec.encrypted}
-            write_json(directory.private / "peers.json", told)
-        config = directory.ml / spec.config_directory
-        config.mkdir(parents=True, exist_ok=True)
-        for name, value in spec.config.items():
-            if not is_segment(f"{name}.json"):
-                raise ClientFailure(f"{name[:80]!r} cannot name a configuration file")
-            if name == "resourceconfig" and (self.network or spec.addresses):
-                interface = INTERFACE if self.network else interface_of(spec.addresses[spec.ref.instance_index])
-                value = {**value, "network_interface_name": interface}
-            text = json.dumps(value, ensure_ascii=False)
-            (config / f"{name}.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-
-    def _hosts(self) -> str:
-        """Return the text of ``/etc/hosts``: host names with their addresses, or with the loopback address."""
-        spec = self.spec
-        local = "::1 localhost ip6-localhost ip6-loopback\n"
-        addresses = [each[0] for each in self.network.instances] if self.network else spec.addresses
-        if not addresses:
-            return f"127.0.0.1 localhost {' '.join(spec.hosts)}\n{local}"
-        named = zip(addresses, spec.hosts, strict=True)
-        return f"127.0.0.1 localhost\n{local}" + "".join(f"{address} {name}\n" for address, name in named)
 
     def _introduce(self, name: str, environments: Environments) -> None:
         sandbox = self.sandbox

@@ -1,10 +1,9 @@
-"""Requests to stop: SIGTERM, with the reason in ``stop.json``."""
+"""Requests to stop an instance, by signals to the process of its shim."""
 
 import os
 import select
 import signal
 from types import FrameType
-from typing import Protocol
 
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.status import StopReason
@@ -24,46 +23,18 @@ class Stopped(Exception):  # a request, not an error
         self.reason = reason
 
 
-class StopRequest(Protocol):
-    """A possible request to stop. The descriptor becomes readable when a stop is requested."""
-
-    def fileno(self) -> int: ...
-
-    @property
-    def reason(self) -> StopReason | None:
-        """The reason to stop; None if no stop was requested."""
-        ...
-
-    def check(self) -> None:
-        """Raise `Stopped` if a stop was requested."""
-        ...
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait at most ``timeout_s`` seconds for a request. Return whether a stop was requested.
-
-        Args:
-            timeout_s: Longest wait in seconds.
-        """
-        ...
-
-
-class TerminationSignal:
-    """Requests to stop by SIGTERM. The descriptor becomes readable when a stop is requested.
-
-    The handler is installed before ``run.json`` is written, and the service writes ``stop.json`` before it reads
-    ``run.json``. So no request is lost, in either order.
+class StopRequest:
+    """A request to stop by signals. The descriptor becomes readable when a stop is requested.
 
     Args:
-        directory: Directory of the instance.
+        signals: The signals that request a stop.
     """
 
-    def __init__(self, directory: InstanceDirectory) -> None:
-        self._directory = directory
+    def __init__(self, *signals: signal.Signals) -> None:
         self._requested = False
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        for ignored in (signal.SIGHUP, signal.SIGINT):
-            signal.signal(ignored, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._on_signal)
+        for each in signals:
+            signal.signal(each, self._on_signal)
 
     def fileno(self) -> int:
         return self._read_fd
@@ -71,12 +42,7 @@ class TerminationSignal:
     @property
     def reason(self) -> StopReason | None:
         """The reason to stop; None if no stop was requested."""
-        return (self._directory.read_stop() or StopReason.STOPPED) if self._requested else None
-
-    def look(self) -> None:
-        """Check for a request that was written before the service could send a signal to this process."""
-        if self._directory.read_stop():
-            self._requested = True
+        return StopReason.STOPPED if self._requested else None
 
     def check(self) -> None:
         """Raise if a stop was requested.
@@ -104,3 +70,30 @@ class TerminationSignal:
         if not self._requested:
             self._requested = True
             os.write(self._write_fd, b"T")
+
+
+class TerminationSignal(StopRequest):
+    """Requests to stop by SIGTERM, from the service, with the reason in ``stop.json``.
+
+    The handler is installed before ``run.json`` is written, and the service writes ``stop.json`` before it reads
+    ``run.json``. So no request is lost, in either order.
+
+    Args:
+        directory: Directory of the instance.
+    """
+
+    def __init__(self, directory: InstanceDirectory) -> None:
+        self._directory = directory
+        for ignored in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(ignored, signal.SIG_IGN)
+        super().__init__(signal.SIGTERM)
+
+    @property
+    def reason(self) -> StopReason | None:
+        """The reason to stop; None if no stop was requested."""
+        return (self._directory.read_stop() or StopReason.STOPPED) if self._requested else None
+
+    def look(self) -> None:
+        """Check for a request that was written before the service could send a signal to this process."""
+        if self._directory.read_stop():
+            self._requested = True

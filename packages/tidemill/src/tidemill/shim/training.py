@@ -9,6 +9,7 @@ from tidemill.environments.builder import JobEnvironment
 from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import PROCESSING
 from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, StopReason
+from tidemill.shim.archives import fetch
 from tidemill.shim.beneath import read_beneath
 from tidemill.shim.channels import Channels, bring_channels
 from tidemill.shim.failures import (
@@ -21,6 +22,7 @@ from tidemill.shim.failures import (
 from tidemill.shim.fast_files.servers import FastFiles, Serving, prepare_fast_files
 from tidemill.shim.feeder import PipeFeeder
 from tidemill.shim.limits import LimitWatch, chosen_cpus
+from tidemill.shim.needed_process import end_of_needed_process, needed_process
 from tidemill.shim.objects import is_segment
 from tidemill.shim.packages import Installed, Needs, Packages, has_report, record_of, reported_failure
 from tidemill.shim.packing import pack
@@ -31,12 +33,6 @@ from tidemill.shim.synchronization import restore, synced
 
 __all__ = ["run_training"]
 
-_OUTCOMES = {
-    StopReason.STOPPED: InstanceOutcome.STOPPED,
-    StopReason.MAX_RUNTIME: InstanceOutcome.MAX_RUNTIME,
-    StopReason.INTERRUPTED: InstanceOutcome.STOPPED,
-    StopReason.PEER_FAILED: InstanceOutcome.STOPPED,
-}
 _TERMINATION_NOTE = {
     StopReason.STOPPED: "tidemill: stop requested; the script has {grace_s:g} s to save its work",
     StopReason.MAX_RUNTIME: "tidemill: MaxRuntimeInSeconds is reached; the script has {grace_s:g} s to save its work",
@@ -188,7 +184,7 @@ class _Run:
             running.ask_runtime()
 
         with (
-            session.needed_process() as needed,
+            needed_process(session.task.site, session.network) as needed,
             self._feeder.running() as start_feeding,
             self._watch.watching(),
         ):
@@ -218,10 +214,10 @@ class _Run:
     def _trained(self, ended: CommandEnd, installed: Installed, *, failure: InstanceFailure | None = None) -> _Trained:
         outcome = InstanceOutcome.COMPLETED
         if ended.stop:
-            outcome, failure = _OUTCOMES[ended.stop], None
+            outcome, failure = ended.stop.outcome, None
         elif ended.lost:
             outcome = InstanceOutcome.FAILED
-            failure = InstanceLost(self._session.end_of_needed_process())
+            failure = InstanceLost(end_of_needed_process(self._session.task.site, self._session.network))
             self._session.log.note(f"tidemill: {failure.reason}")
         elif self._watch.failure is not None:
             outcome, failure = InstanceOutcome.FAILED, self._watch.failure
@@ -270,7 +266,7 @@ def _download(session: InstanceSession) -> tuple[PipeFeeder, Channels, FastFiles
     spec = session.spec
     session.report.enter("Downloading", "Downloading input data")
     if session.task.code:
-        session.fetch(session.task.code, "sourcedir.tar.gz")
+        fetch(session, session.task.code, "sourcedir.tar.gz")
     pipes, stores = session.task.pipes, RemoteStores(spec.remotes, spec.variables)
     for name in (*session.task.channels, *session.task.fast_files, *(f"{pipe.name}_0" for pipe in pipes)):
         if not is_segment(name):

@@ -1,6 +1,6 @@
 """Network interfaces, found by their addresses."""
 
-from tidemill.shim.addresses import interface_of
+from tidemill.shim.tree import interface_of
 
 
 def test_the_interface_of_an_address_is_named() -> None:
