@@ -253,7 +253,7 @@ def prepare(model: str, rules: dict[str, int] | None) -> dict[str, int]:
     _step[:] = [lambda: train(inputs)]
     for _ in range(3):
         _step[0]()
-    return dict(engine().decisions)
+    return dict(engine().decided.automatic)
 
 
 def run(steps: int) -> tuple[float, float]:

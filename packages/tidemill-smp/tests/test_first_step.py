@@ -48,7 +48,7 @@ def build() -> Any:
     x = tf.random.stateless_uniform([8, 8], (1, 2))
     with mock.patch.object(func_graph, "func_graph_from_py_func", tracing):
         graph = whole.get_concrete_function(x).graph.as_graph_def()
-    assert smp.rank() > 0 or engine().times
+    assert smp.rank() > 0 or engine().decided.times
     segments = [function for function in graph.library.function if "smp_segment" in function.signature.name]
     updates = {node.name for function in segments for node in function.node_def if node.op.startswith("Assign")}
     waiting = [

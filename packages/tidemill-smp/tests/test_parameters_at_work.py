@@ -42,7 +42,7 @@ def cut_and_train() -> Any:
     forget_the_step_before()
     keras.utils.set_random_seed(3)
     losses = models.smp_steps(models.distributed(models.Chain)(2), keras.optimizers.SGD(0.1), models.batches(2, 8))
-    return engine().decisions, losses[-1]
+    return engine().decided.automatic, losses[-1]
 
 
 def test_the_first_rank_logs_the_report_of_the_cut() -> None:

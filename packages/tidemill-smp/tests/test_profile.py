@@ -75,8 +75,8 @@ def profile_and_train() -> Any:
             message = ""
         except SMPUsageError as error:
             message = str(error)
-        slowest = max(times.forward_us + (times.backward_us or 0.0) for times in engine().times.values())
-        decided = places(engine().decisions)
+        slowest = max(times.forward_us + (times.backward_us or 0.0) for times in engine().decided.times.values())
+        decided = places(engine().decided.automatic)
     estimated = places(dict(zip([unit.name for unit in paper.graph.units], paper.assignment, strict=True)))
     return slowest, estimated, decided, message
 
@@ -141,7 +141,7 @@ def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
     models.smp_steps(net, keras.optimizers.SGD(0.1), [(x, tf.zeros([8, 64, 64]))])
     if manager and manager.latest_checkpoint is None:
         manager.save()
-    return [(name.rsplit("/", 1)[-1], part) for name, part in engine().decisions.items()]
+    return [(name.rsplit("/", 1)[-1], part) for name, part in engine().decided.automatic.items()]
 
 
 def test_a_step_runs_on_the_estimate_when_layers_cannot_be_measured_and_a_measured_plan_fails() -> None:
@@ -199,8 +199,8 @@ def train_with_failing_measurement() -> dict[str, Any]:
             models.smp_steps(net, keras.optimizers.SGD(0.1), [(x, tf.zeros([8, 64]))])
     finally:
         log.removeHandler(handler)
-    places = {unit: part for unit, part in engine().decisions.items() if unit.startswith("/refused/dense_")}
-    measured, parts = sorted(places.keys() & engine().times.keys()), set(places.values())
+    places = {unit: part for unit, part in engine().decided.automatic.items() if unit.startswith("/refused/dense_")}
+    measured, parts = sorted(places.keys() & engine().decided.times.keys()), set(places.values())
     return {"warnings": warnings, "measured": measured, "parts": parts, "asked": asked}
 
 
@@ -375,11 +375,11 @@ def train_stateful_layers() -> list[dict[str, Any]]:
     data = models.batches(STATEFUL_STEPS, 8)
     found = [{"losses": models.plain_steps(make(keras.Model), keras.optimizers.SGD(0.1), data), **counts}]
     for steps in (models.smp_steps, eager_steps):
-        engine().times.clear()
+        engine().decided.times.clear()
         losses = steps(make(smp.DistributedModel), keras.optimizers.SGD(0.1), data)
         # Each rank that holds a layer counts the calls of Python.
         totals = {name: sum(engine().session.world_group.allgather_objects(count)) for name, count in counts.items()}
-        measured = {unit.rsplit("/", 1)[-1] for unit in engine().times}
+        measured = {unit.rsplit("/", 1)[-1] for unit in engine().decided.times}
         found.append({"losses": losses, "measured": measured, **totals})
     return found
 
@@ -429,7 +429,7 @@ def train_without_values() -> tuple[list[float], dict[str, bool], list[str], str
     measured: dict[str, bool] = {}
 
     def train(name: str, take: Any, source: Any, *, steps: int = 1) -> list[float]:
-        engines.engine().times.clear()
+        engines.engine().decided.times.clear()
         net = Net()
 
         @smp.step
@@ -440,7 +440,7 @@ def train_without_values() -> tuple[list[float], dict[str, bool], list[str], str
 
         function = tf.function(lambda source: step(take(source))[1].reduce_mean())
         means = [float(function(source)) for _ in range(steps)]
-        measured[name] = any("first" in unit for unit in engines.engine().times)
+        measured[name] = any("first" in unit for unit in engines.engine().decided.times)
         return means
 
     try:

@@ -233,7 +233,7 @@ def mark_partitions_with_auto_partition() -> Any:
     x = tf.ones([8, models.FEATURES])
     shape = tuple(smp.step(lambda x: net(x))(x).merge().shape)
     paper = smp.plan(models.distributed(models.Chain)(4), x, partitions=4)
-    return list(engine().decisions.values()), shape, str(paper)
+    return list(engine().decided.automatic.values()), shape, str(paper)
 
 
 def test_a_placed_model_is_planned_without_init_and_as_configured_with_it() -> None:

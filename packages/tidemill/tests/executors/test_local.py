@@ -20,7 +20,7 @@ from tidemill.core.instances import InstanceRef
 from tidemill.core.limits import InstanceLimits
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
-from tidemill.executors import local
+from tidemill.executors import remains
 from tidemill.executors.shim_process import spawn_shim
 from tidemill.instance.spec import ChannelSpec
 from tidemill.instance.status import InstanceOutcome, StopReason
@@ -213,7 +213,7 @@ def test_what_cannot_be_removed_is_reported_and_removed_later(stage, monkeypatch
         remove_tree(path)
 
     with monkeypatch.context() as patch, capture_logs() as logged:
-        patch.setattr(local, "remove_tree", remove)
+        patch.setattr(remains, "remove_tree", remove)
         assert not stage.executor.reap(ref.job_id)
         stage.executor.remove_leftovers()
     assert [(each["event"], each["job_id"]) for each in logged] == [("clean_up.delayed", ref.job_id)]

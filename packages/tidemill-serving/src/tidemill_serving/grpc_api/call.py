@@ -1,13 +1,17 @@
 """One gRPC call: a client's request on one stream of a connection, and its answer."""
 
 import re
+import sys
+import traceback
 import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
 from tidemill_serving.errors import Code, RequestError, invalid
 
-__all__ = ["PREFIX_BYTES", "Call", "Head", "Replies", "head_of", "too_large"]
+__all__ = ["PREFIX_BYTES", "TOO_LATE", "Call", "Head", "Replies", "head_of", "status_of", "too_large"]
+
+TOO_LATE = "the model did not answer within the deadline of the call"
 
 PREFIX_BYTES = 5
 """Size of a message's prefix: a compression flag of 1 byte and the length in 4 bytes."""
@@ -203,3 +207,19 @@ def too_large(size: int, *, limit_bytes: int) -> RequestError:
         RESOURCE_EXHAUSTED.
     """
     return RequestError(Code.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {limit_bytes})")
+
+
+def status_of(error: Exception) -> RequestError:
+    """Return the status of a failed call. An unexpected error is printed to the endpoint's log.
+
+    Args:
+        error: Why the call failed.
+    """
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, TimeoutError):
+        return RequestError(Code.DEADLINE_EXCEEDED, TOO_LATE)
+    if isinstance(error, MemoryError):
+        return RequestError(Code.RESOURCE_EXHAUSTED, f"Memory exhausted: {error}")
+    traceback.print_exception(error, file=sys.stderr)
+    return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")

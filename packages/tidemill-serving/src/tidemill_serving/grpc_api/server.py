@@ -8,9 +8,7 @@ import asyncio
 import concurrent.futures
 import functools
 import socket
-import sys
 import time
-import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.batching import Job
 from tidemill_serving.engine import Array, Signature
 from tidemill_serving.errors import Code, RequestError, StartFailed, failed_precondition, invalid
-from tidemill_serving.grpc_api.call import Call
+from tidemill_serving.grpc_api.call import TOO_LATE, Call, status_of
 from tidemill_serving.grpc_api.examples import classify, multi_inference, regress
 from tidemill_serving.grpc_api.health import CHECK_PATH, check_health
 from tidemill_serving.grpc_api.listener import GrpcListener
@@ -52,7 +50,6 @@ _RUNNING: dict[str, tuple[str, Callable[[Any, Servable, Run], Any]]] = {
     "MultiInference": ("MultiInferenceRequest", multi_inference),
 }
 _CLOCK_S = 0.001  # how finely the event loop's clock counts: less time than this is none
-_TOO_LATE = "the model did not answer within the deadline of the call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +150,7 @@ class GrpcServer:
             call.fail(Code.RESOURCE_EXHAUSTED, f"{self._in_progress} calls are in progress; try again later")
             return
         if self._left_s(call) <= 0:
-            call.fail(Code.DEADLINE_EXCEEDED, _TOO_LATE)
+            call.fail(Code.DEADLINE_EXCEEDED, TOO_LATE)
             return
         small = call.size_bytes <= _HERE_BYTES and not call.is_compressed
         if not (small and call.head.path == _PREDICT and self._predict_here(call)):
@@ -225,7 +222,7 @@ class GrpcServer:
 
     def _fail(self, call: Call, error: Exception, servable: Servable | None, begin_s: float) -> None:
         """Answer a call with an error. Record the error in the metrics if the call's model version is known."""
-        status = _status_of(error)
+        status = status_of(error)
         if servable is not None and not call.is_over:
             latency_s = time.perf_counter() - begin_s
             name = servable.version.name
@@ -244,7 +241,7 @@ class GrpcServer:
             if not call.is_over:
                 answer = work()
         except Exception as error:  # noqa: BLE001  # as above
-            answer = _status_of(error)
+            answer = status_of(error)
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._worked, call, answer)
 
@@ -335,15 +332,3 @@ class GrpcServer:
         if call.head.timeout_s is not None:
             limit_s = min(limit_s, call.head.timeout_s)
         return call.begin_s + limit_s - self._loop.time()
-
-
-def _status_of(error: Exception) -> RequestError:
-    """Return the status of a failed call. An unexpected error is printed to the endpoint's log."""
-    if isinstance(error, RequestError):
-        return error
-    if isinstance(error, TimeoutError):
-        return RequestError(Code.DEADLINE_EXCEEDED, _TOO_LATE)
-    if isinstance(error, MemoryError):
-        return RequestError(Code.RESOURCE_EXHAUSTED, f"Memory exhausted: {error}")
-    traceback.print_exception(error, file=sys.stderr)
-    return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")

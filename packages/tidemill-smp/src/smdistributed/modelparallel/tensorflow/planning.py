@@ -81,9 +81,9 @@ def profile(model: KerasModel, *batch: object, loss: Callable[[Any], Any] | None
     times: dict[str, UnitTimes] = {}
     if session.placement.rank == 0:
         graph = unit_graph(traced, variables_of(traced.tracer.models))
-        times = here.measure(traced, graph, _microbatch(batch, session.config.microbatches))
+        times = here.decided.measure(traced, graph, _microbatch(batch, session.config.microbatches))
     first = session.world_group.allgather_objects(times, what="profile")[0]
-    here.times |= {unit: found.least(here.times.get(unit)) for unit, found in first.items()}
+    here.decided.times |= {unit: found.least(here.decided.times.get(unit)) for unit, found in first.items()}
 
 
 def trace_model(
@@ -129,7 +129,7 @@ def _known_times() -> dict[str, UnitTimes]:
         return {}
     from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
-    return engine().times
+    return engine().decided.times
 
 
 def _config(partitions: int | None, microbatches: int | None, optimize: str | None) -> Config:

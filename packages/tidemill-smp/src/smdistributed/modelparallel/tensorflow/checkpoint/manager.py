@@ -145,7 +145,7 @@ class CheckpointManager(tf.train.CheckpointManager):
                 self._restoration.cancel()
             restoration = self._restoration = Restoration(self._checkpoint, saved, self._ranks)
             if not engine().is_partitioned:
-                engine().kept_cuts = list(saved.cuts)
+                engine().decided.kept_cuts = list(saved.cuts)
                 restoration.begin()
             engine().after_partition(restoration.proceed, and_later=True)
             if self._checkpoint_interval is not None:

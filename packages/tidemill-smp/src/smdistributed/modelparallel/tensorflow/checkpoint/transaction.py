@@ -72,7 +72,7 @@ class CheckpointTransaction:
                 time_s=time.time(),
                 partitions=self._ranks.partitions,
                 variables=_held(by_partition),
-                cuts=engine().cuts,
+                cuts=engine().decided.cuts,
             )
             self._files.commit(new)
             return new

@@ -6,10 +6,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
@@ -21,13 +18,12 @@ from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.engine.invariance import Feed
 from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.engine.timeline import active_timeline
-from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.progress import doing, preparing
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced, Split, Static, Whole
-from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
+from smdistributed.modelparallel.tensorflow.stepping.results import StepResults
 from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from tensorflow.python.eager import record
@@ -92,37 +88,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
         log.warning("smp.step: %s: without effect on a step; leave it out", ", ".join(idle))
 
 
-@dataclass(frozen=True)
-class _Emitted:
-    """The tensors of one call."""
-
-    plans: Sequence[Plan]
-    """One plan for all microbatches, or one for each."""
-    values: Sequence[Sequence[Any]]
-    """Per result and microbatch, its components; None if another rank has them."""
-
-    def pack(self) -> Any:
-        """Return the structure that the body returned, with a `StepOutput` for each tensor."""
-        traces = [plan.trace for plan in self.plans]
-        if current().config.strict:
-            self._require_equal()
-        structure = traces[0].structure
-        if structure is None:
-            return None
-        results = zip(*(trace.results for trace in traces), strict=True)
-        packed = [_packed(same, parts) for same, parts in zip(results, self.values, strict=True)]
-        return tf.nest.pack_sequence_as(structure, packed)
-
-    def _require_equal(self) -> None:
-        for results in zip(*(plan.trace.results for plan in self.plans), strict=True):
-            values = [result.value for result in results if result.spec is None]
-            if not all(_is_equal(value, values[0]) for value in values):
-                raise SMPUsageError(
-                    f"a result of the step that is not a tensor differs between microbatches: {values!r:.300}; "
-                    "return a tensor, or leave 'strict' out to get the first one"
-                )
-
-
 class StepFunction:
     """A function decorated with `smp.step`; call it inside a `tf.function`, or eagerly."""
 
@@ -175,7 +140,7 @@ class StepFunction:
             body = body.func
         return getattr(body, "__name__", type(body).__name__)
 
-    def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Emitted:
+    def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StepResults:
         session = current()
         split = split_arguments(
             self._signature,
@@ -191,7 +156,7 @@ class StepFunction:
         groups = [pieces] if split.is_uniform else [[piece] for piece in pieces]
         with preparing(self._name, is_reported=session.placement.rank == 0):
             plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
-            return _Emitted(plans, self._emitted(plans, groups, self._check.emit(_named(split), session)))
+            return StepResults(plans, self._emitted(plans, groups, self._check.emit(_named(split), session)))
 
     def _emitted(self, plans: Sequence[Plan], groups: Sequence[Any], checked: Sequence[Any]) -> list[Any]:
         """Add the ops of all plans; return the values per result and microbatch."""
@@ -243,7 +208,7 @@ class StepFunction:
             self._eager = tf.function(self._flat_call, autograph=False, **self._options)
         with library_errors():
             number, values = self._eager(*args, **kwargs)
-        return _Emitted(self._eager_plans[int(number)], values).pack()
+        return StepResults(self._eager_plans[int(number)], values).pack()
 
     def _flat_call(self, *args: object, **kwargs: object) -> tuple[Tensor, Sequence[Sequence[Any]]]:
         emitted = self._emit(args, kwargs)
@@ -313,32 +278,3 @@ def _fill(specs: list[TypeSpec | None], known: object, tensors: Iterator[Tensor]
 
 def _choose(spec: TypeSpec | None, part: object, tensor: object) -> object:
     return part if spec is None else tensor
-
-
-def _is_equal(value: Any, other: Any) -> bool:
-    if isinstance(value, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(value, other)
-    return bool(value == other)
-
-
-def _packed(results: Sequence[Result], parts: Sequence[Any]) -> object:
-    """Pack one result for the caller: the values of all microbatches from one plan, or from one plan each."""
-    result = results[0]
-    if result.spec is not None:
-        return StepOutput([_component(result.spec, part) for part in parts], shared_rows=_shared_rows(results, parts))
-    # A gradient may be None because the loss does not depend on its variable: scripts call accumulate() on it anyway.
-    return StepOutput([None] * len(parts)) if result.value is None else result.value
-
-
-def _shared_rows(results: Sequence[Result], parts: Sequence[Any]) -> int | Tensor:
-    if parts[0] is None or len({result.origin for result in results}) > 1:
-        return 0
-    rows = results[0].shared_rows
-    return rows if isinstance(rows, int) else parts[0][-1]
-
-
-def _component(spec: TypeSpec, parts: tuple[Any, ...] | None) -> object:
-    if parts is None:
-        return None
-    components = parts[: len(tf.nest.flatten(spec, expand_composites=True))]
-    return tf.nest.pack_sequence_as(spec, list(components), expand_composites=True)

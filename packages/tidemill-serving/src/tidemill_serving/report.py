@@ -1,0 +1,136 @@
+"""The endpoint's log: one line on standard output per event."""
+
+import json
+import sys
+
+from tidemill_serving.batch_queue import BatchingParameters
+from tidemill_serving.engine.placement import Placement
+from tidemill_serving.models import ModelVersion
+from tidemill_serving.registry import Servable
+from tidemill_serving.rest.native_library import load_native_json
+
+__all__ = [
+    "event",
+    "print_batching",
+    "print_line",
+    "report_json",
+    "report_loaded",
+    "report_placement",
+    "report_unshared",
+]
+
+
+def event(name: str, /, **fields: object) -> None:
+    """Print an event.
+
+    Args:
+        name: Name of the event, e.g. ``server.ready``.
+        **fields: Its fields.
+    """
+    print_line(" ".join([name, *(f"{key}={value}" for key, value in fields.items())]))
+
+
+def print_line(line: str) -> None:
+    """Print a line at once.
+
+    Args:
+        line: The line without LF.
+    """
+    print(line, file=sys.stdout, flush=True)  # noqa: T201  # standard output is the endpoint's log
+
+
+def print_batching(batching: BatchingParameters) -> None:
+    """Log the parameters as SageMaker's container does."""
+    for name, value in (
+        ("max_batch_size", batching.max_batch_size),
+        ("batch_timeout_micros", round(batching.timeout_s * 1e6)),
+        ("num_batch_threads", batching.threads),
+        ("max_enqueued_batches", batching.max_enqueued_batches),
+    ):
+        print_line(f"{name} {{ value: {value} }}")
+
+
+def report_json() -> None:
+    """Load, and if necessary compile, the native library now, and log whether JSON parsing is native."""
+    library = load_native_json()
+    if isinstance(library, str):
+        event("json.python", reason=json.dumps(library, ensure_ascii=False))
+    else:
+        event("json.native", source=library.source)
+
+
+def report_loaded(servable: Servable) -> None:
+    """Log a loaded model: where its signatures run, which of them REST or every client cannot call, and its files.
+
+    Args:
+        servable: The model version.
+    """
+    for key, runner in servable.runners.items():
+        report_placement(servable.version, key, runner.placement, name="signature.ready")
+        fault = servable.model.signatures[key].json_fault
+        if fault is not None:
+            event(
+                "signature.grpc_only",
+                model=servable.version.name,
+                version=servable.version.version,
+                signature=key,
+                reason=json.dumps(fault, ensure_ascii=False),
+            )
+    for key, reason in servable.model.unusable.items():
+        event(
+            "signature.unusable",
+            model=servable.version.name,
+            version=servable.version.version,
+            signature=key,
+            reason=json.dumps(reason, ensure_ascii=False),
+        )
+    event(
+        "model.loaded",
+        name=servable.version.name,
+        version=servable.version.version,
+        path=servable.version.path,
+        seconds=f"{servable.load_s:.2f}",
+    )
+
+
+def report_placement(
+    version: ModelVersion, signature: str, placement: Placement, *, name: str = "signature.placed"
+) -> None:
+    """Log where the runs of a signature take place.
+
+    Args:
+        version: The model version.
+        signature: Name of the signature.
+        placement: Where it runs.
+        name: Name of the event. Default: ``signature.placed``.
+    """
+    event(
+        name,
+        model=version.name,
+        version=version.version,
+        signature=signature,
+        runs="on_loop" if placement.on_loop else "on_thread",
+        pooled=str(placement.pooled).lower(),
+    )
+
+
+def report_unshared(version: ModelVersion, signature: str, reason: str) -> None:
+    """Log that requests of a signature cannot share a run, and what to do.
+
+    Args:
+        version: The model version.
+        signature: Name of the signature.
+        reason: Why the shared run failed.
+    """
+    advice = (
+        "runs of several requests fail although each succeeds alone, and cost double; serve this model with"
+        " SAGEMAKER_TFS_ENABLE_BATCHING=false, or export it so that each row of its outputs depends on one row of input"
+    )
+    event(
+        "batching.failed",
+        model=version.name,
+        version=version.version,
+        signature=signature,
+        reason=json.dumps(reason, ensure_ascii=False),
+        advice=json.dumps(advice),
+    )
