@@ -1,6 +1,7 @@
 """Warm starts through the whole stack: the same script sees the same environment after a cold and a warm start."""
 
 import json
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,6 +49,8 @@ def test_a_warm_script_has_the_same_environment_as_a_cold_one(warm_service: Serv
     # A variable that TensorFlow reads when it is imported forces a cold start.
     was_cold, cold = world(jobs, jobs.run(SCRIPT, **values, Environment={"TF_MARK": "1"}))
     assert (was_warm, was_cold) == (True, False)
+    with urllib.request.urlopen(f"{warm_service.url}/healthz") as health:
+        assert json.load(health)["warm"] == "on"
     assert cold["environment"].pop("TF_MARK") == "1"
     for seen in (warm, cold):
         # In mode plain, directories contain the name of the job.

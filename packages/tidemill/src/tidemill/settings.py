@@ -151,7 +151,8 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(default=120.0, gt=0)
     """Seconds between SIGTERM and SIGKILL when a job is stopped. Shorten it in tests only."""
     warm: bool = False
-    """Fork scripts from a process that has already imported TensorFlow."""
+    """Fork scripts from a process that has already imported TensorFlow. The how-to page *Start scripts sooner* lists
+    which scripts."""
     default_framework: str = DEFAULT_TENSORFLOW
     """TensorFlow version of `tidemill train` without ``--framework-version``, and of warm processes."""
 

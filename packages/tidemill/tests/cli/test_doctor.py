@@ -88,6 +88,7 @@ def test_a_running_service_is_not_a_taken_port(tidemill: Run) -> None:
     found = findings(tidemill("doctor", "--json"))
     assert found["service"]["level"] == "ok"
     assert "runs at http://127.0.0.1:" in found["service"]["text"]
+    assert "`tidemill up --warm`" in found["warm start"]["text"]
     assert found["keys"]["text"].startswith("AKIA")
 
 

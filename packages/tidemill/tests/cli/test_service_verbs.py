@@ -160,6 +160,19 @@ def test_env_quotes_a_state_directory_with_blanks_and_quotes(tidemill: Run, tmp_
         assert tidemill("down", "--state-dir", odd).returncode == 0
 
 
+def test_up_turns_the_warm_start_on_and_status_shows_it(tidemill: Run, toy: Toy, tmp_path: Path) -> None:
+    assert json.loads(tidemill("status", "--json").stdout)["warm"] is False
+    assert "warm start off (`tidemill up --warm`)" in tidemill("status").stdout
+    refused = tidemill("up", "--warm").stderr
+    assert "--warm has no effect on it: end it by `tidemill down`" in refused
+    warm = ("--state-dir", str(tmp_path / "warm"))
+    assert tidemill("up", "--warm", *warm).returncode == 0
+    try:
+        assert "warm start on" in tidemill("status", *warm).stdout
+    finally:
+        assert tidemill("down", *warm).returncode == 0
+
+
 def test_ps_lists_what_runs_and_with_all_what_has_ended(tidemill: Run, toy: Toy) -> None:
     toy(jobs={"digits": "InProgress", "old": "Completed"}, endpoints={"live": "InService"})
     running = tidemill("ps").stdout

@@ -112,7 +112,7 @@ def test_no_line_is_lost_though_the_log_could_not_be_written_for_a_while(stage, 
 def test_a_spec_that_cannot_be_read_is_an_end_not_a_mystery(stage):
     spec = stage.spec()
     directory = stage.directory(spec.ref)
-    stage.executor._write_spec(directory, spec)
+    stage.executor._specs.write(directory, spec)
     directory.spec_file.write_text("{}")
     stage.executor.relaunch(spec.ref)
     ended = stage.ended(spec.ref)

@@ -282,7 +282,7 @@ def test_a_stop_before_the_script_runs_ends_the_instance_at_once(stage, monkeypa
 def test_a_stop_before_the_shim_reported_is_found_by_it(stage):
     spec = stage.spec("print('ran')")
     directory = stage.directory(spec.ref)
-    stage.executor._write_spec(directory, spec)
+    stage.executor._specs.write(directory, spec)
     stage.executor.stop(spec.ref, reason=StopReason.STOPPED)
     stage.executor.relaunch(spec.ref)
     assert stage.ended(spec.ref).outcome is InstanceOutcome.STOPPED
@@ -323,7 +323,7 @@ def test_a_lost_instance_is_not_started_again(stage):
 def test_a_shim_of_another_boot_is_lost_though_its_pid_lives(stage):
     spec = stage.spec()
     directory = stage.directory(spec.ref)
-    stage.executor._write_spec(directory, spec)
+    stage.executor._specs.write(directory, spec)
     own = ProcessId.own()
     directory.write_run(ProcessId("another-boot", own.pid, own.start_ticks))
     assert not stage.executor.observe(spec.ref).running
@@ -396,7 +396,7 @@ def test_of_two_shims_on_one_instance_the_second_leaves(stage):
 def test_two_shims_started_at_once_run_the_job_once(stage):
     spec = stage.spec("print('ran')")
     directory = stage.directory(spec.ref)
-    stage.executor._write_spec(directory, spec)
+    stage.executor._specs.write(directory, spec)
     shims = [spawn_shim(directory) for _ in range(2)]
     assert [os.waitpid(shim, 0)[1] for shim in shims] == [0, 0]
     assert stage.ended(spec.ref).outcome is InstanceOutcome.COMPLETED

@@ -17,6 +17,7 @@ ENDED = ("Completed", "Failed", "Stopped")
 class Toy:
     def __init__(self, settings, *, state, keys, url, public_url, relay) -> None:
         self.file = state.root / "toy.json"
+        self.warm = settings.warm
         self.stop_at_once = os.environ.get("TOY_NEVER_STOPS") is None
 
     async def __call__(self, exchange) -> None:
@@ -52,7 +53,12 @@ class Toy:
 
     def answer(self, path: str, target: str, body: bytes):
         if path == "/healthz":
-            return 200, {"status": "ok", "isolation": "mount", "objects_set_aside": gc.get_freeze_count()}
+            return 200, {
+                "status": "ok",
+                "isolation": "mount",
+                "warm": self.warm,
+                "objects_set_aside": gc.get_freeze_count(),
+            }
         state = json.loads(self.file.read_text()) if self.file.exists() else {"jobs": {}, "endpoints": {}, "logs": {}}
         request = json.loads(body or b"{}")
         operation = getattr(self, target.rpartition(".")[2], None)

@@ -15,7 +15,8 @@ app = typer.Typer()
 @app.command()
 def doctor(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
     """Check this machine, and print what to do. Exit code 1 if a check fails."""
-    from tidemill.cli.checks import Level, examine
+    from tidemill.cli.checks import examine
+    from tidemill.cli.machine_checks import Level
 
     findings = list(examine(load_settings(state_dir=state_dir)))
     if json:

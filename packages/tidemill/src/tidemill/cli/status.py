@@ -52,6 +52,7 @@ def _describe(service: "NamedService") -> dict[str, Any]:
         **_own_record(service),
         "region": service.session.region_name,
         "isolation": health.get("isolation"),
+        "warm": health.get("warm") == "on",
         "healthy": bool(health),
     }
     if health:
@@ -105,6 +106,7 @@ def _show(answer: dict[str, Any]) -> None:
         typer.echo(f"health     does not answer{log}")
         return
     typer.echo(f"isolation  {answer['isolation'] or 'not said'}")
+    typer.echo(f"warm start {'on' if answer['warm'] else 'off (`tidemill up --warm`)'}")
     typer.echo(f"jobs       {', '.join(answer['jobs']) or 'none running'}")
     for name, summary in answer["compiler"].items():
         typer.echo(f"compiler   {name}: {printable(summary)}")

@@ -38,21 +38,25 @@ def up(
     isolation: Annotated[
         str | None, typer.Option(metavar="[auto|full|mount|plain]", help="How jobs are separated from the machine.")
     ] = None,
+    warm: Annotated[
+        bool | None, typer.Option("--warm", help="Fork scripts from a process that has imported TensorFlow.")
+    ] = None,
     ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Start the service in the background; it runs until `tidemill down`.
 
     If it already runs, its address is printed. Exit code 3 with --foreground: the state directory is in use.
     """
-    settings = load_settings(
-        host=host,
-        port=port,
-        tls_certificate=tls_certificate and tls_certificate.absolute(),
-        tls_key=tls_key and tls_key.absolute(),
-        state_dir=state_dir,
-        standby=standby,
-        isolation=isolation,
-    )
+    flags = {
+        "host": host,
+        "port": port,
+        "tls_certificate": tls_certificate and tls_certificate.absolute(),
+        "tls_key": tls_key and tls_key.absolute(),
+        "standby": standby,
+        "isolation": isolation,
+        "warm": warm,
+    }
+    settings = load_settings(state_dir=state_dir, **flags)
     if settings.standby and not foreground:
         raise ConfigurationError(
             "a service that stands by is one of two with the same state directory, so it does not run in the"
@@ -71,6 +75,9 @@ def up(
     running = find_service(StateDirectory(settings.state_dir.absolute()))
     if running is not None:
         typer.echo(f"tidemill runs already at {running.url} (pid {running.pid})")
+        given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
+        if given:
+            typer.echo(f"{', '.join(given)} has no effect on it: end it by `tidemill down`, then repeat this", err=True)
     else:
         running = start_in_background(settings, fork=_serve)
         wished = not settings.port_is_chosen and not running.public_url

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tidemill.control.credentials import CREDENTIAL, access_key_id
+from tidemill.control.credentials import CREDENTIAL, access_key_id, end_keys
 from tidemill.core.clock import Clock
 from tidemill.core.job_scope import HolderKind
 from tidemill.core.policy import Permission
@@ -18,7 +18,7 @@ from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.records.base import Record, RecordStore, Transaction
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Denials", "denial_lines", "forget_denials", "with_denials"]
+__all__ = ["Denials", "denial_lines", "end_rights", "forget_denials", "with_denials"]
 
 _log = structlog.get_logger("tidemill.denials")
 _KIND = "denials"
@@ -115,6 +115,17 @@ def forget_denials(transaction: Transaction, job_id: str) -> None:
         job_id: Hexadecimal id of the job.
     """
     transaction.delete(_KIND, access_key_id(job_id))
+
+
+def end_rights(transaction: Transaction, job_id: str) -> None:
+    """Revoke the keys of a job and remove its denials, in the transaction that ends the job.
+
+    Args:
+        transaction: The transaction that ends the job.
+        job_id: Hexadecimal id of the job.
+    """
+    end_keys(transaction, job_id)
+    forget_denials(transaction, job_id)
 
 
 def denial_lines(denied: Sequence[str]) -> list[str]:

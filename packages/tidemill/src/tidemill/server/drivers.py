@@ -120,7 +120,7 @@ def _training_planner(
         stores.objects,
         region=settings.region,
         grace_s=settings.stop_grace_s,
-        warm=settings.warm,
+        warm=settings.warm and executors.agents is None,  # an agent has one instance, and nothing to fork from
         remotes=settings.remote_s3,
         capacity=executors.executor.capacity,
         limits=settings.limit_policy,

@@ -93,5 +93,6 @@ async def open_gateway(
             "version": __version__,
             "isolation": str(executors.executor.isolation),
             "isolation_reason": executors.isolation_reason,
+            "warm": "on" if settings.warm else "off",
         },
     )

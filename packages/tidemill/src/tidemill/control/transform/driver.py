@@ -6,14 +6,12 @@ each job that has not ended, finds its servers running, and continues with the o
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import structlog
 
-from tidemill.control.credentials import end_keys
-from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
+from tidemill.control.denials import Denials, denial_lines, end_rights, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.job_archive import JobArchive
 from tidemill.control.jobs import TRANSFORM, Jobs
@@ -193,8 +191,7 @@ class TransformDriver(JobDriver[TransformJob]):
             return task.result()
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            await asyncio.gather(task, return_exceptions=True)
 
     def _raise_if_stopping(self, name: str) -> None:
         if self._job(name).status is TransformStatus.STOPPING:
@@ -221,12 +218,11 @@ class TransformDriver(JobDriver[TransformJob]):
             await asyncio.to_thread(self._transform_runs.log, job, denial_lines(denied))
             at_ms = self._clock.now_ms()
 
-            def end_rights(transaction: Transaction) -> None:
-                end_keys(transaction, job.job_id)
-                forget_denials(transaction, job.job_id)
+            def revoke(transaction: Transaction) -> None:
+                end_rights(transaction, job.job_id)
 
             faults.point("control.transform.end.before")
-            job = await self._update(job.name, lambda now: now.end(at_ms=at_ms), also=end_rights)
+            job = await self._update(job.name, lambda now: now.end(at_ms=at_ms), also=revoke)
             self._announce(job)
             _log.info("transform.ended", name=job.name, status=str(job.status), reason=job.failure_reason)
         faults.point("control.transform.end.after")

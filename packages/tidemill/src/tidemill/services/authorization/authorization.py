@@ -14,11 +14,12 @@ Whether an object was published by another job is known only inside the handler'
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from tidemill.control.bucket_rules import BucketRules
+from tidemill.control.denials import Denials
 from tidemill.core.bucket_policy import ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT, BucketPolicy, Facts
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission, Ruling
@@ -83,19 +84,6 @@ class _BucketPolicies:
         return policy.rule(permission, caller=self.caller, facts=self.facts)
 
 
-class DenialNotes(Protocol):
-    """Keeps what was denied to the keys of jobs."""
-
-    async def note(self, credential: Credential, permissions: Sequence[Permission]) -> None:
-        """Keep denied permissions; does not raise.
-
-        Args:
-            credential: The key of the job.
-            permissions: What was denied.
-        """
-        ...
-
-
 class Authorization:
     """Decides whether a key may send a request.
 
@@ -105,7 +93,7 @@ class Authorization:
         rules: The policies of buckets. Default: there are none.
     """
 
-    def __init__(self, roles: Roles, denials: DenialNotes | None = None, *, rules: BucketRules | None = None) -> None:
+    def __init__(self, roles: Roles, denials: Denials | None = None, *, rules: BucketRules | None = None) -> None:
         self._roles = roles
         self._denials = denials
         self._rules = rules
