@@ -76,6 +76,7 @@ def service_command(settings: Settings, *, ready_fd: int) -> list[str]:
         *("--host", settings.host),
         *(("--port", str(settings.port)) if settings.port_is_chosen else ()),
         *("--isolation", settings.isolation),
+        *(("--warm",) if settings.warm else ()),
         *(("--tls-certificate", str(settings.tls_certificate)) if settings.tls_certificate else ()),
         *(("--tls-key", str(settings.tls_key)) if settings.tls_key else ()),
     ]
