@@ -56,7 +56,7 @@ class Toy:
             return 200, {
                 "status": "ok",
                 "isolation": "mount",
-                "warm": self.warm,
+                "warm": "on" if self.warm else "off",
                 "objects_set_aside": gc.get_freeze_count(),
             }
         state = json.loads(self.file.read_text()) if self.file.exists() else {"jobs": {}, "endpoints": {}, "logs": {}}
