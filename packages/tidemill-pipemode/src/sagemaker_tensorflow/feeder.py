@@ -194,11 +194,14 @@ def _send(path: Path, fd: int, *, unpack: bool) -> Iterable[int]:
     if unpack and path.suffix == ".gz":
         with gzip.open(path, "rb") as source:
             for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
-                view = memoryview(piece)
-                while view:
-                    written = os.write(fd, view)
-                    yield written
-                    view = view[written:]
+                yield from _write(fd, memoryview(piece))
         return
     with path.open("rb") as source:
         yield from iter(lambda: os.sendfile(fd, source.fileno(), None, 1 << 30), 0)
+
+
+def _write(fd: int, rest: memoryview) -> Iterable[int]:
+    while rest:
+        written = os.write(fd, rest)
+        yield written
+        rest = rest[written:]

@@ -160,14 +160,15 @@ class Variables:
 
     def _uses_in(self, body: str) -> dict[str, list[tuple[Any, int]]]:
         """Return the nodes, with the index of the input, that get each tensor of the graph or of a function."""
-        if body not in self._uses:
-            uses: dict[str, list[tuple[Any, int]]] = {}
-            self._uses[body] = uses
-            for node in self._functions[body].node_def if body else self._graph.node:
-                for index, tensor in enumerate(node.input):
-                    if not tensor.startswith("^"):
-                        uses.setdefault(node_name(tensor), []).append((node, index))
-        return self._uses[body]
+        if body in self._uses:
+            return self._uses[body]
+        uses: dict[str, list[tuple[Any, int]]] = {}
+        self._uses[body] = uses
+        for node in self._functions[body].node_def if body else self._graph.node:
+            for index, tensor in enumerate(node.input):
+                if not tensor.startswith("^"):
+                    uses.setdefault(node_name(tensor), []).append((node, index))
+        return uses
 
 
 def _tensors(definition: Any) -> list[str]:
