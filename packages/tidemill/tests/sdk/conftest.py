@@ -35,6 +35,8 @@ class FakeAws:
     streams: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     endpoints: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Descriptions that DescribeEndpoint returns one after the other; the last one is repeated."""
+    packages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Descriptions of model packages by ARN; CreateModelPackage answers with the first."""
     invocations: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     reply: tuple[str, bytes] = ("application/json", b'{"predictions": [[1.0]]}')
     invocation_status: int = 200
@@ -53,6 +55,19 @@ class FakeAws:
         self.streams.setdefault(stream, []).extend(events)
 
     # SageMaker
+
+    def create_model_package_group(self, members: dict[str, Any]) -> dict[str, Any]:
+        return {"ModelPackageGroupArn": f"arn:aws:sagemaker:::model-package-group/{members['ModelPackageGroupName']}"}
+
+    def create_model_package(self, members: dict[str, Any]) -> dict[str, Any]:
+        return {"ModelPackageArn": next(iter(self.packages))}
+
+    def describe_model_package(self, members: dict[str, Any]) -> dict[str, Any]:
+        arn = members["ModelPackageName"]
+        return {"ModelPackageArn": arn, "CreationTime": T0_S, **self.packages[arn]}
+
+    def update_model_package(self, members: dict[str, Any]) -> dict[str, Any]:
+        return {"ModelPackageArn": members["ModelPackageArn"]}
 
     def create_training_job(self, members: dict[str, Any]) -> dict[str, Any]:
         name = members["TrainingJobName"]
@@ -97,6 +112,10 @@ class FakeAws:
         special = {
             "CreateTrainingJob": self.create_training_job,
             "DescribeTrainingJob": self.describe_training_job,
+            "CreateModelPackageGroup": self.create_model_package_group,
+            "CreateModelPackage": self.create_model_package,
+            "DescribeModelPackage": self.describe_model_package,
+            "UpdateModelPackage": self.update_model_package,
             "DescribeEndpoint": self.describe_endpoint,
         }
         if operation in special:

@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from tidemill.errors import EndpointFailed
-from tidemill.sdk import DataCaptureConfig, Model, Predictor, Session, TensorFlow, TensorFlowModel, TensorFlowPredictor
+from tidemill.sdk import (
+    DataCaptureConfig,
+    MetadataProperties,
+    MetricsSource,
+    Model,
+    ModelMetrics,
+    ModelPackage,
+    Predictor,
+    Session,
+    TensorFlow,
+    TensorFlowModel,
+    TensorFlowPredictor,
+)
 from tidemill.sdk import serializers as s
 from tidemill.sdk.endpoint import new_variants
 from tidemill.sdk.tensorflow_serializers import tf_deserializer, tf_json_deserializer
@@ -327,3 +339,65 @@ def test_a_predictor_deletes_endpoint_and_configuration(aws: Any, session: Sessi
     Predictor("digits", session).delete_endpoint()
     assert aws.named("DeleteEndpointConfig") == [{"EndpointConfigName": "digits"}]
     assert aws.named("DeleteEndpoint") == [{"EndpointName": "digits"}]
+
+
+# The registry
+
+
+def test_a_model_is_registered_and_its_package_deployed(aws: Any, session: Session) -> None:
+    arn = "arn:aws:sagemaker:us-west-2:000000000000:model-package/tides/1"
+    aws.packages[arn] = {"ModelPackageName": "tides", "ModelApprovalStatus": "PendingManualApproval"}
+    model = TensorFlowModel(MODEL, sagemaker_session=session, env={"A": "b"})
+    metrics = ModelMetrics(model_statistics=MetricsSource("application/json", "s3://data/e.json"))
+    for _ in range(2):
+        package = model.register(
+            ["application/json"],
+            ["application/json"],
+            ["ml.m5.large"],
+            model_package_group_name="tides",
+            model_metrics=metrics,
+            metadata_properties=MetadataProperties(commit_id="abc"),
+            approval_status="PendingManualApproval",
+            customer_metadata_properties={"rmse": "0.1"},
+            tags={"k": "v"},
+        )
+    assert [each["ModelPackageGroupName"] for each in aws.named("CreateModelPackageGroup")] == ["tides", "tides"]
+    request = {**aws.named("CreateModelPackage")[0]}
+    assert request.pop("ClientToken")
+    assert request == {
+        "ModelPackageGroupName": "tides",
+        "ModelApprovalStatus": "PendingManualApproval",
+        "ModelMetrics": {
+            "ModelQuality": {"Statistics": {"ContentType": "application/json", "S3Uri": "s3://data/e.json"}}
+        },
+        "MetadataProperties": {"CommitId": "abc"},
+        "CustomerMetadataProperties": {"rmse": "0.1"},
+        "Tags": [{"Key": "k", "Value": "v"}],
+        "InferenceSpecification": {
+            "Containers": [
+                {
+                    "Image": f"{REGISTRY}/tensorflow-inference:2.21.0-cpu",
+                    "ModelDataUrl": MODEL,
+                    "Environment": {"A": "b"},
+                }
+            ],
+            "SupportedContentTypes": ["application/json"],
+            "SupportedResponseMIMETypes": ["application/json"],
+            "SupportedRealtimeInferenceInstanceTypes": ["ml.m5.large"],
+        },
+    }
+    assert isinstance(package, ModelPackage) and package.model_package_arn == arn
+    package.deploy(endpoint_name="tides")
+    (approved,) = aws.named("UpdateModelPackage")
+    assert approved["ModelApprovalStatus"] == "Approved"
+    (created,) = aws.named("CreateModel")
+    assert created["PrimaryContainer"] == {"ModelPackageName": arn}
+    assert created["ModelName"].startswith("tides-1-")
+    package.update_customer_metadata({"checked": "yes"})
+    package.remove_customer_metadata_properties(["rmse"])
+    assert [sorted(each) for each in aws.named("UpdateModelPackage")[1:]] == [
+        ["CustomerMetadataProperties", "ModelPackageArn"],
+        ["CustomerMetadataPropertiesToRemove", "ModelPackageArn"],
+    ]
+    with pytest.raises(ValueError, match="Marketplace"):
+        model.register(model_package_name="alone", marketplace_cert=True)

@@ -54,7 +54,7 @@ def _model(service: "NamedService", model: str, *, endpoint_type: str | None, ve
         from tidemill.sdk import TensorFlow
 
         return TensorFlow.attach(model, sagemaker_session=service.sdk).create_model(endpoint_type=endpoint_type)
-    from tidemill.sdk.model import TensorFlowModel
+    from tidemill.sdk.tensorflow_model import TensorFlowModel
 
     return TensorFlowModel(
         model, role="tidemill", framework_version=version, endpoint_type=endpoint_type, sagemaker_session=service.sdk

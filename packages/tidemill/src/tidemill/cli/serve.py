@@ -86,8 +86,8 @@ def serve(
 def _handlers(
     endpoint_type: str | None, entry_point: str | None, source_dir: str | None
 ) -> "tuple[str, SourceCode | None]":
-    from tidemill.sdk.model import check_endpoint_type
     from tidemill.sdk.sourcedir import SourceCode
+    from tidemill.sdk.tensorflow_model import check_endpoint_type
 
     try:
         kind = check_endpoint_type(endpoint_type)

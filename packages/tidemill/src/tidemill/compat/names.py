@@ -44,6 +44,7 @@ _DESERIALIZERS = {
         *("NumpyDeserializer", "SimpleBaseDeserializer", "StreamDeserializer", "StringDeserializer"),
     )
 }
+_PACKAGE = {name: f"tidemill.sdk:{name}" for name in ("Model", "ModelPackage")}
 _TRANSFORMER = {"Transformer": "tidemill.sdk:Transformer"}
 _CAPTURE = {"DataCaptureConfig": "tidemill.sdk:DataCaptureConfig"}
 _ASYNC = {name: f"tidemill.sdk:{name}" for name in ("AsyncInferenceConfig", "AsyncInferenceResponse", "WaiterConfig")}
@@ -55,7 +56,7 @@ _SESSION = {
 _LOCAL = {"LocalSession": "tidemill.sdk:LocalSession"}
 
 MODULES: Mapping[str, Mapping[str, str]] = {
-    "sagemaker": {**_SESSION, **_LOCAL, **_INPUTS, **_PREDICTOR, "Model": "tidemill.sdk:Model", **_TRANSFORMER},
+    "sagemaker": {**_SESSION, **_LOCAL, **_INPUTS, **_PREDICTOR, **_PACKAGE, **_TRANSFORMER},
     "sagemaker.async_inference": _ASYNC,
     "sagemaker.async_inference.async_inference_config": {"AsyncInferenceConfig": _ASYNC["AsyncInferenceConfig"]},
     "sagemaker.async_inference.async_inference_response": {"AsyncInferenceResponse": _ASYNC["AsyncInferenceResponse"]},
@@ -70,7 +71,9 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.inputs": _INPUTS,
     "sagemaker.instance_group": {"InstanceGroup": "tidemill.sdk:InstanceGroup"},
     "sagemaker.local": {**_LOCAL, "LocalSagemakerSession": "tidemill.sdk:LocalSession"},
-    "sagemaker.model": {"Model": "tidemill.sdk:Model"},
+    "sagemaker.metadata_properties": {"MetadataProperties": "tidemill.sdk:MetadataProperties"},
+    "sagemaker.model": _PACKAGE,
+    "sagemaker.model_metrics": {name: f"tidemill.sdk:{name}" for name in ("MetricsSource", "ModelMetrics")},
     "sagemaker.model_monitor": _CAPTURE,
     "sagemaker.model_monitor.data_capture_config": _CAPTURE,
     "sagemaker.predictor": _PREDICTOR,

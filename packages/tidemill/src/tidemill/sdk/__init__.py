@@ -10,10 +10,12 @@ from tidemill.sdk.data_capture import DataCaptureConfig
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.inputs import ShuffleConfig, TrainingInput, s3_input
 from tidemill.sdk.instance_group import InstanceGroup
-from tidemill.sdk.model import Model, TensorFlowModel
+from tidemill.sdk.model import Model, ModelPackage
+from tidemill.sdk.model_metrics import MetadataProperties, MetricsSource, ModelMetrics
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
 from tidemill.sdk.serverless import ServerlessInferenceConfig
 from tidemill.sdk.session import LocalSession, Session, get_execution_role
+from tidemill.sdk.tensorflow_model import TensorFlowModel
 from tidemill.sdk.training_job import TrainingJob
 from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.transformer import Transformer
@@ -25,7 +27,11 @@ __all__ = [
     "DataCaptureConfig",
     "InstanceGroup",
     "LocalSession",
+    "MetadataProperties",
+    "MetricsSource",
     "Model",
+    "ModelMetrics",
+    "ModelPackage",
     "Predictor",
     "ServerlessInferenceConfig",
     "Session",

@@ -22,10 +22,10 @@ from tidemill.sdk.follow import TERMINAL, check_end
 from tidemill.sdk.inputs import channels
 from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.markup import table
-from tidemill.sdk.model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.tensorflow_model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.training_job import TrainingJob, wants_logs
 from tidemill.sdk.transformer import Transformer
 from tidemill.sdk.upload import LocalData, upload

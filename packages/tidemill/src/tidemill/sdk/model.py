@@ -5,27 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidemill.core.compatibility import argument_refusal
-from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, inference_image, python_inference_image
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import DEFAULT_PYTHON, present, tags_of
+from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.asynchronous import AsyncPredictor, async_request
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
 from tidemill.sdk.endpoint import put_endpoint, wait_in_service
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
-from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
-from tidemill.sdk.repack import repack
+from tidemill.sdk.predictor import Predictor
+from tidemill.sdk.registration import package_request, register
 from tidemill.sdk.serverless import serverless_request
 from tidemill.sdk.session import Session
-from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.transformer import Transformer
 
-__all__ = ["PYTHON_HANDLERS", "TENSORFLOW_SERVING", "Model", "TensorFlowModel", "check_endpoint_type"]
-
-TENSORFLOW_SERVING = "tensorflow-serving"
-PYTHON_HANDLERS = "python"
-
-_SERVING_LOG_LEVELS = {10: "debug", 20: "info", 30: "warn", 40: "error", 50: "crit"}
+__all__ = ["Model", "ModelPackage"]
 
 
 class Model:
@@ -58,7 +51,7 @@ class Model:
         vpc_config: Mapping[str, Any] | None = None,
         enable_network_isolation: bool = False,
     ) -> None:
-        self.model_data = str(S3Uri.parse(model_data))
+        self.model_data = str(S3Uri.parse(model_data)) if model_data else ""
         self.role = role
         self.image_uri = image_uri
         self.env = dict(env or {})
@@ -223,6 +216,85 @@ class Model:
         predictor = self._predictor(name, serializer, deserializer)
         return predictor if later is None or predictor is None else AsyncPredictor(predictor, self.name)
 
+    def register(
+        self,
+        content_types: Sequence[str] | None = None,
+        response_types: Sequence[str] | None = None,
+        inference_instances: Sequence[str] | None = None,
+        transform_instances: Sequence[str] | None = None,
+        model_package_name: str | None = None,
+        model_package_group_name: str | None = None,
+        image_uri: str | None = None,
+        model_metrics: Any = None,
+        metadata_properties: Any = None,
+        marketplace_cert: bool = False,
+        approval_status: str | None = None,
+        description: str | None = None,
+        drift_check_baselines: Any = None,
+        customer_metadata_properties: Mapping[str, str] | None = None,
+        domain: str | None = None,
+        task: str | None = None,
+        sample_payload_url: str | None = None,
+        tags: Any = None,
+    ) -> "ModelPackage":
+        """Register the model as a package: a new version of a group, or an unversioned one.
+
+        Args:
+            content_types: MIME types of requests, for the description.
+            response_types: MIME types of answers, for the description.
+            inference_instances: Instance types of endpoints, for the description.
+            transform_instances: Instance types of transform jobs, for the description.
+            model_package_name: Name of an unversioned package.
+            model_package_group_name: Name of the group, which is created if it is missing. Default, without a
+                ``model_package_name``: a name from the image.
+            image_uri: Image of the package. Default: that of the model.
+            model_metrics: `ModelMetrics`, or the request's member.
+            metadata_properties: `MetadataProperties`, or the request's member.
+            marketplace_cert: True is refused: there is no AWS Marketplace.
+            approval_status: ``Approved``, ``Rejected`` or ``PendingManualApproval`` (default).
+            description: Text that describes the package.
+            drift_check_baselines: The request's ``DriftCheckBaselines``. Recorded.
+            customer_metadata_properties: Texts by name.
+            domain: Recorded.
+            task: Recorded.
+            sample_payload_url: Recorded.
+            tags: Tags of the package.
+
+        Returns:
+            The package, which can be deployed.
+        """
+        container = self.container("local")
+        if image_uri is not None:
+            container = {**container, "Image": image_uri}
+        if model_package_name is None and model_package_group_name is None:
+            model_package_group_name = self._base_name("local")
+        request = package_request(
+            container,
+            content_types=content_types,
+            response_types=response_types,
+            inference_instances=inference_instances,
+            transform_instances=transform_instances,
+            ModelPackageName=model_package_name,
+            ModelPackageGroupName=model_package_group_name,
+            ModelMetrics=model_metrics,
+            MetadataProperties=metadata_properties,
+            marketplace_cert=marketplace_cert,
+            ModelApprovalStatus=approval_status,
+            ModelPackageDescription=description,
+            DriftCheckBaselines=drift_check_baselines,
+            CustomerMetadataProperties=customer_metadata_properties,
+            Domain=domain,
+            Task=task,
+            SamplePayloadUrl=sample_payload_url,
+            Tags=tags_of(tags),
+        )
+        return ModelPackage(
+            self.role,
+            model_package_arn=register(self.sagemaker_session, request),
+            predictor_cls=self.predictor_cls,
+            sagemaker_session=self.sagemaker_session,
+        )
+
     def transformer(
         self,
         instance_count: int = 1,
@@ -298,166 +370,97 @@ class Model:
         return predictor
 
 
-class TensorFlowModel(Model):
-    """A SavedModel archive, served by one of the two TensorFlow servers.
+class ModelPackage(Model):
+    """A package of the registry, which can be deployed as a model.
 
     Args:
-        model_data: S3 URI of ``model.tar.gz``.
-        role: Name or ARN of the model's role.
-        entry_point: Script with handlers. For ``tensorflow-serving`` it becomes ``code/inference.py`` of the archive.
-        image_uri: Image of the server, in place of the one derived from ``framework_version``.
-        framework_version: TensorFlow version, e.g. ``2.21``.
-        endpoint_type: ``tensorflow-serving`` (default): TensorFlow Serving's REST API. ``python``: the older server
-            with ``input_fn``, ``output_fn`` and ``transform_fn``.
-        source_dir: Directory of the entry point.
-        dependencies: Files and directories to copy next to the entry point.
-        git_config: A Git repository, as for `TensorFlow`.
-        py_version: Python version of the handlers; only for ``python`` endpoints.
-        container_log_level: Log level of the server, a level of Python's ``logging``.
-        code_location: S3 prefix for uploaded code. Default: the default bucket.
-        predictor_cls: As for `Model`.
-        env: As for `Model`.
+        role: As for `Model`.
+        model_package_arn: ARN of the package, or its name: of a version ``GROUP/VERSION``.
+        env: Variables of the server, added to those of the package; they win.
         name: As for `Model`.
+        predictor_cls: As for `Model`.
         sagemaker_session: As for `Model`.
         vpc_config: As for `Model`.
-        enable_network_isolation: As for `Model`.
-        image: Deprecated alias of ``image_uri``.
-        model_server_workers: Number of processes that run the handlers: the variable ``SAGEMAKER_MODEL_SERVER_WORKERS``
-            of ``python`` endpoints, otherwise ``SAGEMAKER_GUNICORN_WORKERS``. Default: the server's.
-
-    Raises:
-        ValueError: ``image`` and ``image_uri`` differ, or another argument is not allowed.
 
     Example:
-        >>> TensorFlowModel("s3://bucket/model.tar.gz").deploy(1, "local")  # doctest: +SKIP
+        >>> ModelPackage(model_package_arn="tides/3").deploy(1, "local")  # doctest: +SKIP
     """
 
     def __init__(
         self,
-        model_data: str,
         role: str = "SageMakerRole",
-        entry_point: str | None = None,
-        image_uri: str | None = None,
-        framework_version: str | None = None,
+        model_package_arn: str = "",
         *,
-        endpoint_type: str | None = None,
-        source_dir: str | None = None,
-        dependencies: Sequence[str] = (),
-        git_config: Mapping[str, Any] | None = None,
-        py_version: str | None = None,
-        container_log_level: int | None = None,
-        code_location: str | None = None,
-        predictor_cls: Callable[..., Any] | None = TensorFlowPredictor,
         env: Mapping[str, str] | None = None,
         name: str | None = None,
+        predictor_cls: Callable[..., Any] | None = Predictor,
         sagemaker_session: Any = None,
         vpc_config: Mapping[str, Any] | None = None,
-        enable_network_isolation: bool = False,
-        image: str | None = None,
-        model_server_workers: int | None = None,
     ) -> None:
-        if model_server_workers is not None and model_server_workers < 1:
-            raise ValueError(f"model_server_workers={model_server_workers!r}: expected at least 1")
-        if image is not None and image_uri is not None and image != image_uri:
-            raise ValueError(f"image_uri={image_uri!r} and image={image!r} are two names of one argument; give one")
+        if not model_package_arn:
+            raise ValueError("ModelPackage needs model_package_arn: the ARN of a package, or its name")
         super().__init__(
-            model_data,
+            "",
             role,
-            image_uri or image,
             env=env,
             name=name,
             predictor_cls=predictor_cls,
             sagemaker_session=sagemaker_session,
             vpc_config=vpc_config,
-            enable_network_isolation=enable_network_isolation,
         )
-        self.endpoint_type = check_endpoint_type(endpoint_type)
-        self.framework_version = framework_version or DEFAULT_TENSORFLOW
-        self.py_version = py_version or DEFAULT_PYTHON
-        self.container_log_level = container_log_level
-        self.code_location = code_location
-        self.model_server_workers = model_server_workers
-        self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies, git_config)
-
-    def use_code(self, code: SourceCode) -> None:
-        """Use these handlers instead of those of ``entry_point``.
-
-        Args:
-            code: Handlers, e.g. code that a training job has already uploaded.
-        """
-        self._code = code
+        self.model_package_arn = model_package_arn
 
     def container(self, instance_type: str) -> dict[str, Any]:
-        """Return the container definition for CreateModel; upload the handlers, if the model has any.
+        """Return the container definition for CreateModel; approve the version first, as AWS's SDK does.
 
         Args:
-            instance_type: Instance type, from which the image is chosen.
+            instance_type: Ignored: the package has an image.
 
         Returns:
-            The request member, with image, archive and environment.
+            The request member.
         """
-        image = self.image_uri or self._image(instance_type)
-        if self.endpoint_type == PYTHON_HANDLERS:
-            return {"Image": image, "ModelDataUrl": self.model_data, "Environment": self._python_environment()}
-        data = self.model_data
-        if self._code is not None:
-            data = repack(self.sagemaker_session, data, self._code, target=self._place() / "model.tar.gz")
-        level = self.container_log_level
-        known = {} if level is None else {"SAGEMAKER_TFS_NGINX_LOGLEVEL": _SERVING_LOG_LEVELS.get(level, "info")}
-        known |= self._workers("SAGEMAKER_GUNICORN_WORKERS")
-        return {"Image": image, "ModelDataUrl": data, "Environment": {**known, **self.env}}
+        del instance_type
+        described = self.sagemaker_session.sagemaker_client.describe_model_package(
+            ModelPackageName=self.model_package_arn
+        )
+        self.model_package_arn = described["ModelPackageArn"]
+        if described.get("ModelApprovalStatus", "Approved") != "Approved":
+            self.update_approval_status("Approved")
+        return {"ModelPackageName": self.model_package_arn, **({"Environment": self.env} if self.env else {})}
 
-    def _workers(self, variable: str) -> dict[str, str]:
-        return {} if self.model_server_workers is None else {variable: str(self.model_server_workers)}
+    def update_approval_status(self, approval_status: str, approval_description: str | None = None) -> None:
+        """Approve or reject the version.
 
-    def _image(self, instance_type: str) -> str:
-        region, device = self.sagemaker_session.boto_region_name, device_of(instance_type)
-        if self.endpoint_type == PYTHON_HANDLERS:
-            return python_inference_image(self.framework_version, self.py_version, region, device=device)
-        return inference_image(self.framework_version, region, device=device)
+        Args:
+            approval_status: ``Approved``, ``Rejected`` or ``PendingManualApproval``.
+            approval_description: Why. Default: unchanged.
+        """
+        self._update(ModelApprovalStatus=approval_status, ApprovalDescription=approval_description)
 
-    def _python_environment(self) -> dict[str, str]:
-        known = {
-            "SAGEMAKER_CONTAINER_LOG_LEVEL": str(self.container_log_level or 20),
-            "SAGEMAKER_REGION": self.sagemaker_session.boto_region_name,
-            **self._workers("SAGEMAKER_MODEL_SERVER_WORKERS"),
-        }
-        if self._code is not None:
-            known["SAGEMAKER_PROGRAM"] = self._code.entry_point
-            known["SAGEMAKER_SUBMIT_DIRECTORY"] = self._code.remote or self._upload_code()
-        return {**known, **self.env}
+    def update_customer_metadata(self, customer_metadata_properties: Mapping[str, str]) -> None:
+        """Add metadata, or change its values.
 
-    def _upload_code(self) -> str:
-        assert self._code is not None
-        target = self._place() / "sourcedir.tar.gz"
-        self.sagemaker_session.ensure_bucket(target.bucket)
-        self.sagemaker_session.s3_client.put_object(Bucket=target.bucket, Key=target.key, Body=self._code.pack())
-        return str(target)
+        Args:
+            customer_metadata_properties: Texts by name.
+        """
+        self._update(CustomerMetadataProperties=dict(customer_metadata_properties))
 
-    def _place(self) -> S3Uri:
-        """Return the S3 prefix of this model's objects."""
-        if self.code_location is not None:
-            return S3Uri.parse(self.code_location) / (self.name or "model")
-        return S3Uri(self.sagemaker_session.default_bucket(), self.name or "model")
+    def remove_customer_metadata_properties(self, customer_metadata_properties_to_remove: Sequence[str]) -> None:
+        """Remove metadata.
+
+        Args:
+            customer_metadata_properties_to_remove: Names.
+        """
+        self._update(CustomerMetadataPropertiesToRemove=list(customer_metadata_properties_to_remove))
+
+    def _update(self, **members: Any) -> None:
+        client = self.sagemaker_session.sagemaker_client
+        arn = client.describe_model_package(ModelPackageName=self.model_package_arn)["ModelPackageArn"]
+        client.update_model_package(ModelPackageArn=arn, **present(**members))
 
     def _base_name(self, instance_type: str) -> str:
-        return image_base(self.image_uri or self._image(instance_type))
-
-
-def check_endpoint_type(endpoint_type: str | None) -> str:
-    """Return the kind of endpoint; None means TensorFlow Serving's.
-
-    Raises:
-        ValueError: There is no such kind.
-    """
-    if endpoint_type is None:
-        return TENSORFLOW_SERVING
-    if endpoint_type not in (TENSORFLOW_SERVING, PYTHON_HANDLERS):
-        raise ValueError(
-            f"endpoint_type={endpoint_type!r} is not a kind of endpoint; expected {TENSORFLOW_SERVING!r} or"
-            f" {PYTHON_HANDLERS!r}"
-        )
-    return endpoint_type
+        del instance_type
+        return base_of(self.model_package_arn.rpartition(":")[2].removeprefix("model-package/").replace("/", "-"))
 
 
 def _warn(text: str) -> None:

@@ -113,6 +113,9 @@ _MODEL: Arguments = {
     ),
 }
 
+_OF_ARCHIVES = ("model_data", "image_uri", "enable_network_isolation")
+"""Arguments of `Model` that a package has no use for: it has its own archive and image."""
+
 _PREDICTOR: Arguments = {
     **_honored("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
     **_SESSION,
@@ -350,6 +353,52 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "tags": Sent("Tags", "CreateModel"),
     },
     "Model.deploy": _DEPLOY_MODEL,
+    "Model.register": {
+        **_sent(
+            "CreateModelPackage",
+            {
+                "content_types": "InferenceSpecification.SupportedContentTypes",
+                "response_types": "InferenceSpecification.SupportedResponseMIMETypes",
+                "inference_instances": "InferenceSpecification.SupportedRealtimeInferenceInstanceTypes",
+                "transform_instances": "InferenceSpecification.SupportedTransformInstanceTypes",
+                "model_package_name": "ModelPackageName",
+                "model_package_group_name": "ModelPackageGroupName",
+                "image_uri": "InferenceSpecification.Containers[].Image",
+                "model_metrics": "ModelMetrics",
+                "metadata_properties": "MetadataProperties",
+                "approval_status": "ModelApprovalStatus",
+                "description": "ModelPackageDescription",
+                "drift_check_baselines": "DriftCheckBaselines",
+                "customer_metadata_properties": "CustomerMetadataProperties",
+                "domain": "Domain",
+                "task": "Task",
+                "sample_payload_url": "SamplePayloadUrl",
+                "tags": "Tags",
+            },
+        ),
+        "marketplace_cert": Refused("there is no AWS Marketplace; leave it out"),
+    },
+    "ModelPackage": {
+        **{name: row for name, row in _MODEL.items() if name not in _OF_ARCHIVES},
+        "model_package_arn": Sent("PrimaryContainer.ModelPackageName", "CreateModel"),
+    },
+    "ModelPackage.container": _honored("instance_type"),
+    "ModelPackage.update_approval_status": _sent(
+        "UpdateModelPackage",
+        {"approval_status": "ModelApprovalStatus", "approval_description": "ApprovalDescription"},
+    ),
+    "ModelPackage.update_customer_metadata": {
+        "customer_metadata_properties": Sent("CustomerMetadataProperties", "UpdateModelPackage")
+    },
+    "ModelPackage.remove_customer_metadata_properties": {
+        "customer_metadata_properties_to_remove": Sent("CustomerMetadataPropertiesToRemove", "UpdateModelPackage")
+    },
+    "MetadataProperties": _honored("commit_id", "repository", "generated_by", "project_id"),
+    "MetricsSource": _honored("content_type", "s3_uri", "content_digest"),
+    "ModelMetrics": _honored(
+        *("model_statistics", "model_constraints", "model_data_statistics", "model_data_constraints"),
+        *("bias", "explainability", "bias_pre_training", "bias_post_training"),
+    ),
     "Model.transformer": _TRANSFORMER,
     "Transformer": {
         **_TRANSFORMER,
