@@ -23,7 +23,7 @@ class JobStep:
             service; empty for one that is named by the request.
         children: Operation that lists what the job created, whose answer is also a part of the properties; empty for
             none.
-        longest_name: Maximum length of its name.
+        longest_name: Maximum length of its name, or of the value of ``repeatable``.
         cached: Whether CacheConfig is allowed.
         ignored: Members that make no difference for CacheConfig.
     """
@@ -97,6 +97,7 @@ JOBS: Mapping[str, JobStep] = {
         describe="DescribeModelPackage",
         name="ModelPackageName",
         repeatable="ClientToken",
+        longest_name=36,
         arn="ModelPackageArn",
         metadata="RegisterModel",
         cached=False,
