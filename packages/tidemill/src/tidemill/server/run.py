@@ -247,11 +247,20 @@ def _serve_locked(
     url = listener_url(sockets.local)
     factory: AppFactory = Application
     app = factory(settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url, relay=sockets.relay)
+    is_started = False
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
+    def proxy_opened(port: int) -> None:
+        nonlocal record
+        record = replace(record, aws_proxy_port=port)
+        if is_started:
+            record.publish(state)
+
     def started() -> None:
+        nonlocal is_started
         app.begin_leases()
         record.publish(state)
+        is_started = True
         moved = None if settings.port_is_chosen or sockets.public else moved_port(url, wanted=settings.port)
         if moved:
             _log.warning("service.port_taken", reason=moved)
@@ -271,7 +280,7 @@ def _serve_locked(
         ProxyTokens(state.proxy_tokens),
         authority=state.authority,
         service=(host, port),
-        opened=lambda proxy_port: replace(record, aws_proxy_port=proxy_port).publish(state),
+        opened=proxy_opened,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         limits = replace(LIMITS, connections=connections_allowed(_connections_wanted(settings)))
@@ -313,8 +322,9 @@ async def _serve_until_signal(
             for sock, uses_tls in sockets.inherited:
                 await server.listener.open(sock, tls=sockets.tls if uses_tls else None)
             await stack.enter_async_context(short_collections())
-            started()
+            # Before the service can be found: the signal that asks for the proxy must not end it.
             async with proxy:
+                started()
                 await stop.wait()
         ending()
         await server.drain(timeout_s=DRAIN_S)
