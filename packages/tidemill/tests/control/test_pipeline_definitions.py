@@ -251,6 +251,8 @@ def test_results_are_found_by_all_arguments_but_names_and_tags():
     arguments = {"HyperParameters": {"a": "1", "b": "2"}, "TrainingJobName": "x", "Tags": [{"Key": "k", "Value": "v"}]}
     key = cache_key("id", "A", job, arguments)
     assert cache_key("id", "A", job, {"HyperParameters": {"b": "2", "a": "1"}, "ProfilerConfig": {}}) == key
+    elsewhere = {**arguments, "OutputDataConfig": {"S3OutputPath": "s3://b/EXECUTION"}, "ResourceConfig": {}}
+    assert cache_key("id", "A", job, elsewhere) == key
     others = [
         cache_key("id", "A", job, {"HyperParameters": {"a": "1", "b": "3"}}),
         cache_key("id", "B", job, arguments),

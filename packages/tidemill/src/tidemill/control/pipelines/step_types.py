@@ -25,7 +25,8 @@ class JobStep:
             none.
         longest_name: Maximum length of its name, or of the value of ``repeatable``.
         cached: Whether CacheConfig is allowed.
-        ignored: Members that make no difference for CacheConfig.
+        ignored: Members that make no difference for CacheConfig, besides tags and experiment: where results are stored,
+            and what the job runs on. SDKs put the execution's id into paths of outputs.
     """
 
     create: str
@@ -40,7 +41,7 @@ class JobStep:
     children: str = ""
     longest_name: int = 63
     cached: bool = True
-    ignored: tuple[str, ...] = ("Tags", "ExperimentConfig")
+    ignored: tuple[str, ...] = ()
 
 
 JOBS: Mapping[str, JobStep] = {
@@ -52,8 +53,11 @@ JOBS: Mapping[str, JobStep] = {
         metadata="TrainingJob",
         status="TrainingJobStatus",
         stop="StopTrainingJob",
-        # AWS's SDK v2 puts the time into the profiler's rules.
-        ignored=("Tags", "ExperimentConfig", "ProfilerConfig", "ProfilerRuleConfigurations", "DebugRuleConfigurations"),
+        ignored=(
+            *("OutputDataConfig", "ResourceConfig", "StoppingCondition", "RoleArn"),
+            # AWS's SDK v2 puts the time into the profiler's rules.
+            *("ProfilerConfig", "ProfilerRuleConfigurations", "DebugRuleConfigurations"),
+        ),
     ),
     "Processing": JobStep(
         create="CreateProcessingJob",
@@ -63,6 +67,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="ProcessingJob",
         status="ProcessingJobStatus",
         stop="StopProcessingJob",
+        ignored=("ProcessingOutputConfig", "ProcessingResources", "StoppingCondition", "RoleArn"),
     ),
     "Tuning": JobStep(
         create="CreateHyperParameterTuningJob",
@@ -83,6 +88,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="TransformJob",
         status="TransformJobStatus",
         stop="StopTransformJob",
+        ignored=("TransformOutput", "TransformResources"),
     ),
     "Model": JobStep(
         create="CreateModel",
