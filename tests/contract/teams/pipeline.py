@@ -22,9 +22,6 @@ from sagemaker.workflow.pipeline_context import PipelineSession
 from sagemaker.workflow.properties import PropertyFile
 from sagemaker.workflow.steps import CacheConfig, ProcessingStep, TrainingStep
 
-REGISTRY = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
-IMAGE = f"{REGISTRY}/tensorflow-training:2.21.0-cpu-py311"
-SERVING_IMAGE = f"{REGISTRY}/tensorflow-inference:2.21.0-cpu"
 session = PipelineSession()
 role = sagemaker.get_execution_role(sagemaker.Session())
 bucket = session.default_bucket()
@@ -69,7 +66,8 @@ def output(name):
 estimator = TensorFlow(
     entry_point="train.py",
     role=role,
-    image_uri=IMAGE,
+    framework_version="2.19",
+    py_version="py312",
     instance_type="ml.m5.xlarge",
     instance_count=1,
     model_dir="/opt/ml/model",
@@ -87,7 +85,6 @@ evaluate = ProcessingStep(
     step_args=TensorFlowProcessor(
         framework_version="2.19",
         py_version="py312",
-        image_uri=IMAGE,
         role=role,
         instance_type="ml.m5.xlarge",
         instance_count=1,
@@ -109,7 +106,7 @@ register = ModelStep(
     step_args=TensorFlowModel(
         model_data=train.properties.ModelArtifacts.S3ModelArtifacts,
         role=role,
-        image_uri=SERVING_IMAGE,
+        framework_version="2.19",
         sagemaker_session=session,
     ).register(
         content_types=["application/json"],

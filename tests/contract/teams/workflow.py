@@ -15,7 +15,6 @@ from sagemaker.tensorflow import TensorFlow
 from sagemaker.tuner import ContinuousParameter, HyperparameterTuner, IntegerParameter
 from sagemaker.utils import name_from_base
 
-IMAGE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 session = sagemaker.Session()
 role = sagemaker.get_execution_role(session)
 bucket = session.default_bucket()
@@ -63,7 +62,8 @@ with Run(experiment_name=name_from_base("team-experiment"), run_name="first", sa
     common = {
         "entry_point": "train.py",
         "role": role,
-        "image_uri": IMAGE,
+        "framework_version": "2.19",
+        "py_version": "py312",
         "instance_type": "ml.c5.xlarge",
         "instance_count": 1,
         "model_dir": "/opt/ml/model",
