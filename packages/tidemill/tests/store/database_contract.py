@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from tidemill.errors import ServiceUnavailable
-from tidemill.store.database.base import Database, stored_secret
+from tidemill.store.database.base import Database, Statement, stored_secret
 from tidemill.store.database.schema import TEXT
 
 TABLES = MetaData()
@@ -35,7 +35,7 @@ THINGS = Table(
     Column("size", BigInteger),
     Column("content", LargeBinary),
 )
-BY_NAME = select(THINGS).where(THINGS.c.name == bindparam("wanted"))
+BY_NAME = Statement(select(THINGS).where(THINGS.c.name == bindparam("wanted")))
 NAMES = select(THINGS.c.name).order_by(THINGS.c.name)
 
 

@@ -17,8 +17,7 @@ from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.backup import backup
-from tidemill.store.database.sqlite.database import SqliteDatabase
-from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.database.sqlite.database import ReservedSpace, SqliteDatabase
 from tidemill.store.objects import index, unnamed
 from tidemill.store.objects.disk_place import Swept
 from tidemill.store.objects.errors import InvalidArgument, InvalidPart, NoSuchBucket, NoSuchKey, ObjectDamaged

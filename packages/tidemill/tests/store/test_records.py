@@ -21,8 +21,7 @@ from tidemill.store.database.base import Database
 from tidemill.store.database.postgresql.database import PostgresqlDatabase
 from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.backup import backup
-from tidemill.store.database.sqlite.database import SqliteDatabase
-from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.database.sqlite.database import ReservedSpace, SqliteDatabase
 from tidemill.store.records import listing as listing_module
 from tidemill.store.records import store as records_module
 from tidemill.store.records.base import Query, Record, RecordExists, Summary

@@ -14,8 +14,7 @@ from sqlalchemy import select
 from tidemill.core import faults
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
 from tidemill.store.database.sqlite.backup import Backups, backup
-from tidemill.store.database.sqlite.database import SqliteDatabase
-from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.database.sqlite.database import ReservedSpace, SqliteDatabase
 
 
 class FakeClock:
@@ -159,7 +158,7 @@ import sys
 from pathlib import Path
 from sqlalchemy import insert, text
 from tidemill.errors import ServiceUnavailable
-from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.database.sqlite.database import ReservedSpace
 from tidemill.store.database.base import Database
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.database.schema import meta, metadata

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import AwsError
-from tidemill.wire.bodies.checksums import new_checksum
+from tidemill.wire.bodies.body import new_checksum
 from tidemill.wire.bodies.chunked import ChunkedDecoder, ChunkSigner
 from tidemill.wire.signing.sigv4 import signing_key
 

@@ -15,8 +15,8 @@ from tidemill.wire.operations import operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
 from tidemill.wire.protocols.parse_rest import parse_document, parse_scalar
+from tidemill.wire.protocols.serialize_rest import header_pairs
 from tidemill.wire.protocols.serialize_xml import escape
-from tidemill.wire.reply import header_pairs
 from tidemill.wire.request import Guard, Request, host_name
 from tidemill.wire.validation.patterns import compile_pattern
 from tidemill.wire.validation.validate import compile_check, refuse_invalid

@@ -1,6 +1,7 @@
 """What clients set for single buckets: the default encryption of new objects, and the policy."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,7 +47,7 @@ class BucketRules:
     """Keeps and finds the rules of buckets; they end with their bucket.
 
     Rules that were found, also that there are none, are kept in memory until any are changed, so that a request costs
-    no read of the database.
+    no read of the database. Nothing else writes such records.
 
     Args:
         records: Stores the rules.
@@ -65,7 +66,7 @@ class BucketRules:
         self._clock = clock
         self._encrypts = encrypts
         self._known: dict[str, _Rules] = {}
-        self._generation: int | None = None
+        self._writing: set[asyncio.Task[object]] = set()
 
     def policy_of(self, bucket: str) -> BucketPolicy | None:
         """Return the policy of a bucket, or None.
@@ -144,7 +145,7 @@ class BucketRules:
             bucket: Name of the bucket.
             created_ms: Milliseconds since the epoch.
         """
-        await self._records.delete(_RULES, _name(bucket, created_ms))
+        await self._write(self._records.delete(_RULES, _name(bucket, created_ms)))
 
     async def _change(self, bucket: str, change: Callable[[_Rules], _Rules], *, grows: bool) -> None:
         created_ms = self._objects.bucket_created_ms(bucket)
@@ -161,17 +162,22 @@ class BucketRules:
                     Record(kind=_RULES, name=name, created_ms=now_ms, modified_ms=now_ms, document=document)
                 )
 
-        await self._records.change(work, grows=grows)
+        await self._write(self._records.change(work, grows=grows))
+
+    async def _write(self, write: Coroutine[Any, Any, object]) -> None:
+        """Run a write to its end, even if the caller is cancelled: until then nothing that is read is remembered."""
+        self._known.clear()
+        task = asyncio.ensure_future(write)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        await asyncio.shield(task)
 
     def _of(self, bucket: str) -> _Rules:
-        generation = self._records.generation(_RULES)
-        if generation is not None and generation == self._generation:
-            known = self._known.get(bucket)
-            if known is not None:
-                return known
-        if generation != self._generation or len(self._known) >= _KNOWN_MAX:
+        known = self._known.get(bucket)
+        if known is not None:
+            return known
+        if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
-            self._generation = generation
         created_ms = self._objects.bucket_created_ms(bucket)
         if created_ms is None:
             return _Rules()
@@ -179,7 +185,7 @@ class BucketRules:
         rules = _from_document(record.document if record else {})
         if rules.policy_text:
             rules = replace(rules, policy=read_bucket_policy(rules.policy_text, bucket=bucket))
-        if generation is not None:
+        if not self._writing:
             self._known[bucket] = rules
         return rules
 

@@ -37,7 +37,7 @@ def check_tags(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def insert_tags(transaction: Transaction, arn: str, tags: Mapping[str, str], *, at_ms: int) -> None:
-    """Store the tags of a resource that the same transaction inserts. Tags of an older resource are replaced.
+    """Store the tags of a resource that the same transaction inserts. An older resource has taken its tags with it.
 
     Args:
         transaction: The transaction.
@@ -45,7 +45,6 @@ def insert_tags(transaction: Transaction, arn: str, tags: Mapping[str, str], *, 
         tags: Values by key; checked by `check_tags` before.
         at_ms: The current time, in milliseconds since the epoch.
     """
-    delete_tags(transaction, arn)
     if tags:
         transaction.insert(Record(kind=_KIND, name=arn, created_ms=at_ms, modified_ms=at_ms, document=dict(tags)))
 

@@ -18,8 +18,7 @@ from tidemill.server.state import StateDirectory
 from tidemill.store.database.base import Database
 from tidemill.store.database.postgresql.database import DatabaseInUse, PostgresqlDatabase
 from tidemill.store.database.schema import meta
-from tidemill.store.database.sqlite.database import SqliteDatabase, way_back
-from tidemill.store.database.sqlite.reserved_space import ReservedSpace
+from tidemill.store.database.sqlite.database import ReservedSpace, SqliteDatabase, way_back
 
 __all__ = ["SUPERSEDED_STATUS", "DatabaseInUse", "open_postgresql", "open_sqlite"]
 

@@ -4,8 +4,9 @@ from tidemill.errors import AwsError
 from tidemill.wire.match import Match
 from tidemill.wire.protocols.models import error_members, service_model
 from tidemill.wire.protocols.serialize_json import dump
+from tidemill.wire.protocols.serialize_rest import header_pairs
 from tidemill.wire.protocols.serialize_xml import element
-from tidemill.wire.reply import HttpReply, header_pairs
+from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 
 __all__ = ["error_reply"]

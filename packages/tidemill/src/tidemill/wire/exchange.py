@@ -111,9 +111,9 @@ class Handler(Protocol):
 class Authorizer(Protocol):
     """Calls the handler of a validated request, or refuses the request."""
 
-    async def handle(
+    def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
-    ) -> Mapping[str, Any] | Reply:
+    ) -> Awaitable[Mapping[str, Any] | Reply]:
         """Call the handler if the credential has all permissions that the request needs.
 
         Raises:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import json
 import math
-import uuid
+import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.compatibility import INSTEAD
 from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, PayloadMismatch, ServiceUnavailable, StateCorrupt, UnknownOperation
-from tidemill.wire.bodies.body import BodyStream, inflated, open_body, read_body
+from tidemill.wire.bodies.body import BodyStream, inflated, open_body, too_large
 from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
@@ -34,7 +34,8 @@ from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_query import parse_form
-from tidemill.wire.reply import HttpReply, header_pairs, send_reply
+from tidemill.wire.protocols.serialize_rest import header_pairs
+from tidemill.wire.reply import HttpReply, send_reply
 from tidemill.wire.request import Guard, Request
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
@@ -191,14 +192,18 @@ class Gateway:
         except httptools.HttpParserInvalidURLError:
             exchange.refuse(Refusal(400, "Malformed HTTP request: the target is no URL"))
             return
-        state = _RequestState(exchange, request, str(uuid.uuid4()))
+        state = _RequestState(exchange, request, _request_id())
         reply = await self._reply(state)
         request_id = state.request_id.encode("ascii")
         reply.headers.append((b"x-amzn-requestid", request_id))
         if state.match.service == "s3":
             reply.headers.append((b"x-amz-request-id", request_id))
         exchange.closes = state.must_close or (not exchange.exhausted and request.has_body)
-        await send_reply(exchange, reply)
+        if isinstance(reply.body, bytes) and reply.content_length is None and exchange.method != b"HEAD":
+            exchange.start(reply.status, reply.headers)
+            exchange.send(reply.body)
+        else:
+            await send_reply(exchange, reply)
 
     async def _reply(self, state: "_RequestState") -> HttpReply:
         try:
@@ -401,12 +406,23 @@ class Gateway:
         return self._limits.invoke_bytes if found.service == "sagemaker-runtime" else self._limits.control_bytes
 
     async def _read(self, state: "_RequestState", limit_bytes: int) -> bytes:
-        try:
-            return await read_body(state.exchange.receive, state.request, limit_bytes=limit_bytes)
-        except AwsError as error:
-            if error.status == 413 and state.match.service == "sagemaker-runtime":
-                error.members |= {"OriginalStatusCode": 413, "OriginalMessage": error.message}
-            raise
+        """Return the whole body.
+
+        Raises:
+            AwsError: RequestEntityTooLarge (413).
+        """
+        announced_bytes, received_bytes, more = state.request.content_length or 0, 0, True
+        pieces: list[bytes] = []
+        while more and max(announced_bytes, received_bytes) <= limit_bytes:
+            piece, more = await state.exchange.receive()
+            received_bytes += len(piece)
+            pieces.append(piece)
+        if max(announced_bytes, received_bytes) <= limit_bytes:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        error = too_large(limit_bytes)
+        if state.match.service == "sagemaker-runtime":
+            error.members |= {"OriginalStatusCode": 413, "OriginalMessage": error.message}
+        raise error
 
     @staticmethod
     def _is_compressed(request: Request, found: Match) -> bool:
@@ -433,6 +449,12 @@ class _RequestState:
         self.request_id = request_id
         self.match = Match("s3", "rest-xml")
         self.must_close = False
+
+
+def _request_id() -> str:
+    """Return a random id in the form of AWS's. It is no secret, so it need not come from the system's generator."""
+    digits = f"{random.getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _path(exchange: Exchange) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 from botocore.model import OperationModel, StructureShape
 
-from tidemill.wire.bodies.body import BodyStream
-from tidemill.wire.bodies.checksums import MEMBERS
+from tidemill.wire.bodies.body import MEMBERS, BodyStream
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_json import Convert, compile_json, compile_json_body
 from tidemill.wire.protocols.parse_query import compile_query

@@ -1,15 +1,14 @@
-"""An answer that is ready for HTTP, and how it is sent: bytes at once, files and streams in pieces."""
+"""An answer that is ready for HTTP, and how files and streams are sent in pieces."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from tidemill._shared.http.exchange import Exchange
-from tidemill.errors import AwsError
 from tidemill.wire.exchange import FileBody
 
-__all__ = ["HttpReply", "ReplyBody", "header_pairs", "send_reply"]
+__all__ = ["HttpReply", "ReplyBody", "send_reply"]
 
 ReplyBody = bytes | FileBody | AsyncIterator[bytes]
 
@@ -28,26 +27,6 @@ class HttpReply:
     body: ReplyBody = b""
     content_length: int | None = None
     """Announced size for a HEAD, or for a stream of known size."""
-
-
-def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Encode headers as bytes. Control characters are refused, because data could forge headers with them.
-
-    Raises:
-        AwsError: InvalidArgument (400).
-    """
-    pairs: list[tuple[bytes, bytes]] = []
-    for name, value in headers:
-        if not value.isprintable() and any(
-            (ord(letter) < 32 and letter != "\t") or ord(letter) == 127 for letter in value
-        ):
-            raise AwsError(
-                f"The value of the reply header {name} would hold a control character: {value[:128]!r}.",
-                code="InvalidArgument",
-                status=400,
-            )
-        pairs.append((name.lower().encode("latin-1"), value.encode("utf-8")))
-    return pairs
 
 
 async def send_reply(exchange: Exchange, reply: HttpReply) -> None:

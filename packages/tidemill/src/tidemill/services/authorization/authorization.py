@@ -11,7 +11,7 @@ Whether an object was published by another job is known only inside the handler'
 `JobWriter`. All denials are noted, so that the job's log and FailureReason can name them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -98,9 +98,9 @@ class Authorization:
         self._denials = denials
         self._rules = rules
 
-    async def handle(
+    def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
-    ) -> Mapping[str, Any] | Reply:
+    ) -> Awaitable[Mapping[str, Any] | Reply]:
         """Call the handler if the credential has all permissions that the request needs.
 
         Args:
@@ -120,7 +120,17 @@ class Authorization:
         owns = credential.unrestricted and context.operation in _OF_OWNER
         policies = None if owns or self._rules is None else _bucket_policies(self._rules, request, context)
         if credential.unrestricted and policies is None and not credential.limits:
-            return await handler(request, context)
+            return handler(request, context)
+        return self._restricted(handler, request, context, credential, policies)
+
+    async def _restricted(
+        self,
+        handler: Handler,
+        request: dict[str, Any],
+        context: Context,
+        credential: Credential,
+        policies: _BucketPolicies | None,
+    ) -> Mapping[str, Any] | Reply:
         denied: list[Permission] = []
         context = replace(context, permits=partial(self._permits, credential))
         if credential.scope is not None:

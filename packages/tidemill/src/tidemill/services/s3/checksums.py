@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.errors import AwsError
-from tidemill.wire.bodies import checksums
-from tidemill.wire.bodies.checksums import MEMBERS, Checksum
+from tidemill.wire.bodies.body import MEMBERS, Checksum, new_checksum
 
 __all__ = ["base64_of", "begin", "check_algorithm", "checksum_members", "composite", "member_of"]
 
@@ -42,7 +41,7 @@ def begin(algorithm: str) -> Checksum:
         AwsError: InvalidRequest, for an unknown algorithm.
     """
     check_algorithm(algorithm)
-    return checksums.new_checksum(algorithm.lower())
+    return new_checksum(algorithm.lower())
 
 
 def checksum_members(members: Mapping[str, Any]) -> dict[str, str]:

@@ -6,10 +6,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidemill.errors import AwsError
-from tidemill.services.s3.attributes import attributes_of, quoted, timestamp
+from tidemill.services.s3.attributes import STORAGE_MEMBERS, Encryption, attributes_of, encryption_of, quoted, timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition, keeping_published, publisher_of, write_precondition
-from tidemill.services.s3.encryption import STORAGE_MEMBERS, Encryption, encryption_of
 from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key

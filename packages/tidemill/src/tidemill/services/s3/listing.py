@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tidemill.core.handed_files import SOCKET_HEADER
-from tidemill.services.s3.attributes import OWNER, bounded, quoted, timestamp
-from tidemill.services.s3.encryption import storage_class_of
+from tidemill.services.s3.attributes import OWNER, bounded, quoted, storage_class_of, timestamp
 from tidemill.services.s3.handed_files import HandedFiles
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import DamagedObject, ObjectInfo

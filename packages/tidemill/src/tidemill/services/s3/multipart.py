@@ -6,7 +6,16 @@ from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
-from tidemill.services.s3.attributes import OWNER, attributes_of, bounded, quoted, timestamp
+from tidemill.services.s3.attributes import (
+    OWNER,
+    Encryption,
+    attributes_of,
+    bounded,
+    encryption_of,
+    quoted,
+    storage_class_of,
+    timestamp,
+)
 from tidemill.services.s3.checksums import (
     base64_of,
     begin,
@@ -23,14 +32,13 @@ from tidemill.services.s3.conditions import (
     write_precondition,
 )
 from tidemill.services.s3.copying import copy_source, read_slice
-from tidemill.services.s3.encryption import Encryption, encryption_of, storage_class_of
 from tidemill.services.s3.listing import DAMAGED, encoder_of
 from tidemill.services.s3.ranges import copy_range
 from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
-from tidemill.wire.bodies.checksums import Checksum
+from tidemill.wire.bodies.body import Checksum
 from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["MultipartOperations"]

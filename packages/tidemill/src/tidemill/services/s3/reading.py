@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from tidemill.services.s3.attributes import bounded, described, timestamp
+from tidemill.services.s3.attributes import bounded, described, storage_class_of, timestamp
 from tidemill.services.s3.conditions import is_unmodified
-from tidemill.services.s3.encryption import storage_class_of
 from tidemill.services.s3.ranges import Slice, part_slice, requested_slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectInfo

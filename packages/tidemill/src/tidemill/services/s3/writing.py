@@ -10,9 +10,8 @@ from typing import Any
 from tidemill.core.handed_files import MEDIA_TYPE, ticket_of
 from tidemill.errors import AwsError
 from tidemill.services.s3.archive import entries_of, is_extracted
-from tidemill.services.s3.attributes import attributes_of, quoted, tag_set, tags_of_set
+from tidemill.services.s3.attributes import Encryption, attributes_of, encryption_of, quoted, tag_set, tags_of_set
 from tidemill.services.s3.conditions import delete_precondition, keeping_published, publisher_of, write_precondition
-from tidemill.services.s3.encryption import Encryption, encryption_of
 from tidemill.services.s3.handed_files import HandedFiles
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import InvalidArgument

@@ -7,15 +7,41 @@ without anything of one dialect, so that all implementations share one set of st
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Select, insert, select
+from sqlalchemy import Connection, Delete, Insert, Select, Update, insert, select
+from sqlalchemy.dialects import sqlite
 
 from tidemill.store.database.schema import meta
 
-__all__ = ["Database", "stored_secret"]
+__all__ = ["Database", "Statement", "stored_secret"]
 
 T = TypeVar("T")
+
+
+class Statement:
+    """A constant statement with bind parameters, for works that run it often (`pooled.execute`) and for `Database.row`.
+
+    Args:
+        core: Expression of SQLAlchemy Core.
+    """
+
+    def __init__(self, core: Select[*tuple[Any, ...]] | Insert | Update | Delete) -> None:
+        self.core = core
+
+    @cached_property
+    def of_sqlite(self) -> tuple[str, Sequence[str]]:
+        """The text for SQLite's driver, and the names of its parameters in their order.
+
+        Raises:
+            ValueError: The statement has a constant besides its parameters.
+        """
+        compiled = self.core.compile(dialect=sqlite.dialect())
+        constants = [name for name, value in compiled.params.items() if value is not None]
+        if constants:
+            raise ValueError(f"constants of a statement must be literal_column; {constants} are not, in {compiled}")
+        return str(compiled), compiled.positiontup or ()
 
 
 class Database(Protocol):
@@ -67,11 +93,11 @@ class Database(Protocol):
         """
         ...
 
-    def row(self, statement: Select[*tuple[Any, ...]], parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+    def row(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
         """Return the first of the committed rows that a statement selects, or None. For look-ups by key.
 
         Args:
-            statement: A constant with bind parameters: a database may keep what it makes of it.
+            statement: A constant that selects rows.
             parameters: Values of the bind parameters, by name.
 
         Raises:

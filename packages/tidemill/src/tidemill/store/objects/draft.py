@@ -69,7 +69,7 @@ class Draft:
         target: Path of the complete file; its name becomes the content id.
         digests: Further hashes to update with every byte, besides MD5 and SHA-256.
         hashers: Compute MD5 and SHA-256 of large chunks, each in a thread of its own, while another one computes the
-            other hashes and writes.
+            other hashes and writes. One syncs the directory while another one syncs the file.
         has_md5: Whether to compute the MD5, which takes twice the time of a copy. Default: true.
     """
 
@@ -265,11 +265,14 @@ class Draft:
         self._size_bytes += len(chunk)
 
     def _place(self) -> Content:
-        # Renamed first: the journal's commit for the sync of the file then holds the new name, too, and the sync of the
-        # directory finds nothing left to write. A file that a crash leaves unsynced is named by no row.
+        # Renamed first, and both synced at the same time: they then wait for one commit of the file system's journal,
+        # instead of for the disk one after the other. A file that a crash leaves unsynced is named by no row.
         content = self.move()
-        self.sync()
-        sync_directory(self.directory)
+        name = self._hashers.submit(sync_directory, self.directory)
+        try:
+            self.sync()
+        finally:
+            name.result()
         return content
 
     def sync(self) -> None:

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select
 
 from tidemill.core.names import KEY_MAX_BYTES
 from tidemill.errors import AwsError, StateCorrupt
+from tidemill.store.database.base import Statement
+from tidemill.store.database.pooled import execute
 from tidemill.store.objects.errors import InvalidArgument, no_such_bucket
 from tidemill.store.objects.schema import buckets, objects, parts, uploads
 
@@ -220,18 +222,16 @@ def check_key(key: str) -> None:
 
 _KEYS_PER_STATEMENT = 500
 
-# Statements with bind parameters: to build one takes longer than to run it.
 _OF_KEY = and_(objects.c.bucket == bindparam("by_bucket"), objects.c.key == bindparam("by_key"))
-BUCKET_CREATED = select(buckets.c.created_ms).where(buckets.c.name == bindparam("by_name"))
+BUCKET_CREATED = Statement(select(buckets.c.created_ms).where(buckets.c.name == bindparam("by_name")))
 """Selects when the bucket ``by_name`` was created."""
-OBJECT = select(objects).where(_OF_KEY)
+OBJECT = Statement(select(objects).where(_OF_KEY))
 """Selects the row of the object `of_key`; `ObjectInfo.from_columns` reads it."""
-_CONTENT_ID = select(objects.c.content_id).where(_OF_KEY)
-_INSERT = insert(objects)
-_DELETE = delete(objects).where(_OF_KEY)
+_CONTENT_ID = Statement(select(objects.c.content_id).where(_OF_KEY))
+_INSERT = Statement(insert(objects))
+_DELETE = Statement(delete(objects).where(_OF_KEY))
 _NAMED_BY = tuple(
-    select(table.c.content_id).where(table.c.content_id == bindparam("by_content")).limit(1)
-    for table in (objects, parts)
+    Statement(select(exists().where(table.c.content_id == bindparam("by_content")))) for table in (objects, parts)
 )
 
 
@@ -245,7 +245,8 @@ def bucket_created_ms(connection: Connection, name: str) -> int | None:
     Returns:
         Milliseconds since the epoch.
     """
-    return connection.execute(BUCKET_CREATED, {"by_name": name}).scalar()
+    rows = execute(connection, BUCKET_CREATED, {"by_name": name})
+    return rows[0][0] if rows else None
 
 
 def require_bucket(connection: Connection, name: str) -> None:
@@ -315,8 +316,8 @@ def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | No
     Raises:
         StateCorrupt: The row of the object fails its checksum.
     """
-    row = connection.execute(OBJECT, of_key(bucket, key)).first()
-    return None if row is None else ObjectInfo.from_columns(row)
+    rows = execute(connection, OBJECT, of_key(bucket, key))
+    return ObjectInfo.from_columns(rows[0]) if rows else None
 
 
 def put_object(connection: Connection, info: ObjectInfo) -> str | None:
@@ -327,7 +328,7 @@ def put_object(connection: Connection, info: ObjectInfo) -> str | None:
         info: The row.
     """
     replaced = delete_object(connection, info.bucket, info.key)
-    connection.execute(_INSERT, info.to_row())
+    execute(connection, _INSERT, info.to_row())
     return replaced
 
 
@@ -363,9 +364,11 @@ def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
         key: The key; a missing one is no error.
     """
     where = of_key(bucket, key)
-    content_id = connection.execute(_CONTENT_ID, where).scalar()
-    if content_id is not None:
-        connection.execute(_DELETE, where)
+    rows = execute(connection, _CONTENT_ID, where)
+    if not rows:
+        return None
+    execute(connection, _DELETE, where)
+    content_id: str = rows[0][0]
     return content_id
 
 
@@ -511,7 +514,7 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
 
 
 def _is_named(connection: Connection, content_id: str) -> bool:
-    return any(connection.execute(each, {"by_content": content_id}).first() is not None for each in _NAMED_BY)
+    return any(execute(connection, each, {"by_content": content_id})[0][0] for each in _NAMED_BY)
 
 
 def of_key(bucket: str, key: str) -> dict[str, Any]:

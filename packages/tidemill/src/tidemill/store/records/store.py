@@ -19,7 +19,8 @@ from sqlalchemy.exc import IntegrityError
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.errors import StateCorrupt
-from tidemill.store.database.base import Database, stored_secret
+from tidemill.store.database.base import Database, Statement, stored_secret
+from tidemill.store.database.pooled import execute
 from tidemill.store.database.schema import records
 from tidemill.store.records.base import Page, Query, Record, RecordExists, RecordStore, Summary, Transaction
 from tidemill.store.records.listing import Listing
@@ -44,10 +45,10 @@ _LAST_MS = 253_402_300_799_000
 _Turn = tuple[str, int | None]  # a kind, and one of its groups of names or all of them
 
 _KEY = and_(records.c.kind == bindparam("by_kind"), records.c.name == bindparam("by_name"))
-_GET = select(records).where(_KEY)
-_INSERT = insert(records)
-_DELETE = delete(records).where(_KEY)
-_UPDATE = (
+_GET = Statement(select(records).where(_KEY))
+_INSERT = Statement(insert(records))
+_DELETE = Statement(delete(records).where(_KEY))
+_UPDATE = Statement(
     update(records)
     .where(_KEY)
     .values({column.name: bindparam(column.name) for column in records.c if column.name not in ("kind", "name")})
@@ -92,7 +93,7 @@ class SqlTransaction(Transaction):
         """
         try:
             self._touch(record.kind, record.name)
-            self._connection.execute(_INSERT, _to_row(record))
+            execute(self._connection, _INSERT, _to_row(record))
         except IntegrityError as error:
             raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
         faults.point("store.record.written")
@@ -121,7 +122,7 @@ class SqlTransaction(Transaction):
             )
         self._touch(kind, name)
         stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
-        self._connection.execute(_UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
+        execute(self._connection, _UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
         faults.point("store.record.written")
         return stored
 
@@ -139,7 +140,7 @@ class SqlTransaction(Transaction):
         current = None if row is None else _record_or_damaged(row)
         if current is not None:
             self._touch(kind, name)
-            self._connection.execute(_DELETE, {"by_kind": kind, "by_name": name})
+            execute(self._connection, _DELETE, {"by_kind": kind, "by_name": name})
             faults.point("store.record.written")
         return current
 
@@ -316,8 +317,9 @@ def _group(name: str) -> int:
     return hash(name) % GROUPS
 
 
-def _row(connection: Connection, kind: str, name: str) -> "Row[*tuple[Any, ...]] | None":
-    return connection.execute(_GET, {"by_kind": kind, "by_name": name}).one_or_none()
+def _row(connection: Connection, kind: str, name: str) -> Sequence[Any] | None:
+    rows = execute(connection, _GET, {"by_kind": kind, "by_name": name})
+    return rows[0] if rows else None
 
 
 def _by_names(connection: Connection, kind: str, names: list[str], form: "_Form[S]") -> tuple[S | Summary, ...]:
@@ -331,36 +333,36 @@ def _read(row: Row[*tuple[Any, ...]], form: "_Form[S]") -> S | Summary:
     try:
         return form.read(row)
     except StateCorrupt:
-        return _known(row.kind, row.name, row)
+        return _known(row.kind, row.name, row._mapping)
 
 
-def _known(kind: str, name: str, row: Row[*tuple[Any, ...]] | None = None) -> Summary:
+def _known(kind: str, name: str, row: Mapping[Any, Any] | None = None) -> Summary:
     """Return what is known of a damaged record. Its columns may have values of any type."""
     if row is None:
         return Summary(kind=kind, name=_shown(name), created_ms=0, modified_ms=0, is_damaged=True)
     return Summary(
         kind=_shown(kind),
         name=_shown(name),
-        status=_shown(row.status),
-        created_ms=_time(row.created_ms),
-        modified_ms=_time(row.modified_ms),
+        status=_shown(row["status"]),
+        created_ms=_time(row["created_ms"]),
+        modified_ms=_time(row["modified_ms"]),
         summary=_object_in(row),
         is_damaged=True,
     )
 
 
-def _record_or_damaged(row: Row[*tuple[Any, ...]]) -> Record:
+def _record_or_damaged(row: Sequence[Any]) -> Record:
     try:
         return _to_record(row)
     except StateCorrupt:
-        known = _known(row.kind, row.name, row)
+        known = _known(row[0], row[1], dict(zip(records.c.keys(), row, strict=True)))
         return Record(**{each.name: getattr(known, each.name) for each in fields(Summary)}, document={})
 
 
-def _object_in(row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+def _object_in(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the summary of a damaged row; empty if it cannot be read."""
     try:
-        found = json.loads(row.summary)
+        found = json.loads(row["summary"])
     except (TypeError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,34 +1,65 @@
-"""Request bodies: read whole under a limit, or streamed, decoded and verified on the way.
+"""Bodies of S3's requests: streamed, decoded and verified on the way, by signature and checksums.
 
 A handler gets a ``BodyStream`` for a streaming member. The stream raises at its end if the hash, a checksum, a
 signature or the length is wrong, so a handler must not publish anything before the stream is exhausted.
 """
 
 import base64
+import binascii
 import hashlib
 import hmac
 import re
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 from tidemill.errors import AwsError, PayloadMismatch
-from tidemill.wire.bodies.checksums import (
-    HEADER_PREFIX,
-    MEMBERS,
-    Checksum,
-    announced_digests,
-    expected_digest,
-    new_checksum,
-)
 from tidemill.wire.bodies.chunked import ChunkedDecoder, ChunkSigner
 from tidemill.wire.request import Request
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim
 
-__all__ = ["BodyStream", "Receive", "check_size", "inflated", "open_body", "read_body", "too_large"]
+__all__ = [
+    "MEMBERS",
+    "BodyStream",
+    "Checksum",
+    "Receive",
+    "inflated",
+    "new_checksum",
+    "open_body",
+    "too_large",
+]
 
 Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
 """Returns the next bytes of a body and whether more follow; raises `ClientLeft` if the client disconnects before."""
+
+_PREFIX = "x-amz-checksum-"
+MEMBERS = {
+    "crc32": "ChecksumCRC32",
+    "crc32c": "ChecksumCRC32C",
+    "crc64nvme": "ChecksumCRC64NVME",
+    "md5": "ChecksumMD5",
+    "sha1": "ChecksumSHA1",
+    "sha256": "ChecksumSHA256",
+    "sha512": "ChecksumSHA512",
+    "xxhash128": "ChecksumXXHASH128",
+    "xxhash3": "ChecksumXXHASH3",
+    "xxhash64": "ChecksumXXHASH64",
+}
+"""Algorithm as in ``x-amz-checksum-ALGORITHM`` -> member of S3's model."""
+
+_SIZES = {
+    "crc32": 4,
+    "crc32c": 4,
+    "crc64nvme": 8,
+    "md5": 16,
+    "sha1": 20,
+    "sha256": 32,
+    "sha512": 64,
+    "xxhash128": 16,
+    "xxhash3": 8,
+    "xxhash64": 8,
+}
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
@@ -36,6 +67,22 @@ _SIGNED_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
 _UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 _ALGORITHM_HEADER = "x-amz-sdk-checksum-algorithm"
 _STREAMING = (_SIGNED, _SIGNED_TRAILER, _UNSIGNED_TRAILER)
+
+
+class Checksum(Protocol):
+    """A running checksum."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Add bytes to the checksum.
+
+        Args:
+            data: A piece of the body; not kept.
+        """
+        ...
+
+    def digest(self) -> bytes:
+        """Return the checksum of all bytes added, most significant byte first."""
+        ...
 
 
 class BodyStream:
@@ -121,13 +168,13 @@ class BodyStream:
         trailers = self._decoder.finish() if self._decoder is not None else {}
         if self._hash is not None and not hmac.compare_digest(self._hash.hexdigest(), self._sha256 or ""):
             raise PayloadMismatch
-        late = {name: expected_digest(text, header=name) for name, text in trailers.items()}
+        late = {name: _expected_digest(text, header=name) for name, text in trailers.items()}
         for header, digest in (*self._digests.items(), *late.items()):
             if self._running[header].digest() != digest:
                 raise AwsError(
                     f"The {header} you specified did not match the calculated checksum.", code="BadDigest", status=400
                 )
-            member = MEMBERS.get(header.removeprefix(HEADER_PREFIX)) if header.startswith(HEADER_PREFIX) else None
+            member = MEMBERS.get(header.removeprefix(_PREFIX)) if header.startswith(_PREFIX) else None
             if member is not None:
                 self.checksums[member] = base64.b64encode(digest).decode("ascii")
         self.is_exhausted = True
@@ -151,7 +198,7 @@ def open_body(
     """
     digests: dict[str, bytes] = {}
     if checks_digest:
-        digests = announced_digests(request.headers)
+        digests = _announced_digests(request.headers)
         _check_algorithm(request)
     if payload in _STREAMING:
         return _open_chunked(request, claim, receive, payload=payload, limit_bytes=limit_bytes, digests=digests)
@@ -162,34 +209,25 @@ def open_body(
             code="InvalidArgument",
             status=400,
         )
-    check_size(request, limit_bytes=limit_bytes)
+    announced_bytes = request.content_length or 0
+    if announced_bytes > limit_bytes:
+        raise too_large(limit_bytes)
     return BodyStream(
         receive,
         limit_bytes=limit_bytes,
-        size_bytes=None if "transfer-encoding" in request.headers else request.content_length or 0,
+        size_bytes=None if "transfer-encoding" in request.headers else announced_bytes,
         sha256=None if payload == UNSIGNED_PAYLOAD else payload,
         digests=digests,
     )
 
 
-async def read_body(receive: Receive, request: Request, *, limit_bytes: int) -> bytes:
-    """Read a whole body.
+def new_checksum(algorithm: str) -> Checksum:
+    """Start a checksum.
 
-    Raises:
-        AwsError: RequestEntityTooLarge (413).
-        ClientLeft: The client disconnected.
+    Args:
+        algorithm: A key of ``MEMBERS``.
     """
-    check_size(request, limit_bytes=limit_bytes)
-    pieces: list[bytes] = []
-    received_bytes = 0
-    more = True
-    while more:
-        data, more = await receive()
-        received_bytes += len(data)
-        if received_bytes > limit_bytes:
-            raise too_large(limit_bytes)
-        pieces.append(data)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return _MAKERS[algorithm]()
 
 
 def inflated(body: bytes, *, limit_bytes: int) -> bytes:
@@ -208,17 +246,6 @@ def inflated(body: bytes, *, limit_bytes: int) -> bytes:
     if not reader.eof:
         raise AwsError("The body is not compressed by gzip: it ends early", code="SerializationException")
     return content
-
-
-def check_size(request: Request, *, limit_bytes: int) -> None:
-    """Refuse a body whose announced size is above the limit, before any of it is read.
-
-    Raises:
-        AwsError: RequestEntityTooLarge (413).
-    """
-    announced = request.content_length
-    if announced is not None and announced > limit_bytes:
-        raise too_large(limit_bytes)
 
 
 def too_large(limit_bytes: int) -> AwsError:
@@ -283,11 +310,11 @@ def _decoded_bytes(request: Request) -> int | None:
 def _check_algorithm(request: Request) -> None:
     """Refuse a request that names a checksum algorithm but has no checksum: nothing would be verified."""
     algorithm = request.headers.get(_ALGORITHM_HEADER)
-    sent = request.headers.get("x-amz-trailer") or any(HEADER_PREFIX + name in request.headers for name in MEMBERS)
+    sent = request.headers.get("x-amz-trailer") or any(_PREFIX + name in request.headers for name in MEMBERS)
     if algorithm and not sent:
         raise AwsError(
             f"The header {_ALGORITHM_HEADER} is {algorithm[:32]!r}, but no checksum was sent; send"
-            f" {HEADER_PREFIX}{algorithm[:32].lower()} as a header or a trailer.",
+            f" {_PREFIX}{algorithm[:32].lower()} as a header or a trailer.",
             code="InvalidRequest",
             status=400,
         )
@@ -296,7 +323,7 @@ def _check_algorithm(request: Request) -> None:
 def _announced_trailers(request: Request) -> frozenset[str]:
     text = request.headers.get("x-amz-trailer", "")
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
-    known = {HEADER_PREFIX + name for name in MEMBERS}
+    known = {_PREFIX + name for name in MEMBERS}
     if not known.issuperset(names) or len(names) > 1:
         raise AwsError(
             f"The value specified in the x-amz-trailer header is not supported: {text[:128]!r}; one of"
@@ -308,4 +335,109 @@ def _announced_trailers(request: Request) -> frozenset[str]:
 
 
 def _running(header: str) -> Checksum:
-    return new_checksum("md5" if header == "content-md5" else header.removeprefix(HEADER_PREFIX))
+    return new_checksum("md5" if header == "content-md5" else header.removeprefix(_PREFIX))
+
+
+def _announced_digests(headers: Mapping[str, str]) -> dict[str, bytes]:
+    """Return what a request's head announces of its body: a checksum and an MD5 at most, by the name of the header.
+
+    Args:
+        headers: Headers of the request, names in lower case.
+
+    Raises:
+        AwsError: InvalidRequest, there are several checksums, or one is malformed. InvalidDigest, the MD5 is malformed.
+    """
+    found = [name for name in MEMBERS if _PREFIX + name in headers]
+    if len(found) > 1:
+        raise AwsError(
+            f"Expecting a single {_PREFIX} header; received {', '.join(sorted(found))}.",
+            code="InvalidRequest",
+            status=400,
+        )
+    names = [_PREFIX + name for name in found]
+    digests = {name: _expected_digest(headers[name], header=name) for name in names}
+    if "content-md5" in headers:
+        digests["content-md5"] = _expected_digest(
+            headers["content-md5"], header="Content-MD5", size_bytes=16, code="InvalidDigest"
+        )
+    return digests
+
+
+def _expected_digest(text: str, *, header: str, size_bytes: int | None = None, code: str = "InvalidRequest") -> bytes:
+    """Decode a base64 checksum.
+
+    Raises:
+        AwsError: ``code`` (400), it is not base64 of the right size.
+    """
+    size = size_bytes or _SIZES[header.removeprefix(_PREFIX)]
+    try:
+        digest = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        digest = b""
+    if len(digest) != size:
+        raise AwsError(
+            f"Value for {header} header is invalid: {text[:96]!r} is not base64 of {size} bytes.",
+            code=code,
+            status=400,
+        )
+    return digest
+
+
+class _CyclicChecksum:
+    """A cyclic checksum, computed by a function that continues from the current value."""
+
+    def __init__(self, function: Callable[[Any, int], int], size_bytes: int) -> None:
+        self._function = function
+        self._size_bytes = size_bytes
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = self._function(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(self._size_bytes, "big")
+
+
+class _XxHash:
+    def __init__(self, maker: str) -> None:
+        from awscrt.checksums import XXHash
+
+        self._hash = getattr(XXHash, maker)()
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._hash.update(bytes(data))  # takes no memoryview
+
+    def digest(self) -> bytes:
+        return bytes(self._hash.finalize())
+
+
+def _crc32() -> Checksum:
+    from isal.isal_zlib import crc32  # ten times as fast as zlib's
+
+    return _CyclicChecksum(crc32, 4)
+
+
+def _crc32c() -> Checksum:
+    from awscrt.checksums import crc32c
+
+    return _CyclicChecksum(crc32c, 4)
+
+
+def _crc64nvme() -> Checksum:
+    from awscrt.checksums import crc64nvme
+
+    return _CyclicChecksum(crc64nvme, 8)
+
+
+_MAKERS: dict[str, Callable[[], Checksum]] = {
+    "crc32": _crc32,
+    "crc32c": _crc32c,
+    "crc64nvme": _crc64nvme,
+    "md5": lambda: hashlib.md5(usedforsecurity=False),
+    "sha1": lambda: hashlib.sha1(usedforsecurity=False),
+    "sha256": hashlib.sha256,
+    "sha512": hashlib.sha512,
+    "xxhash128": lambda: _XxHash("new_xxhash3_128"),
+    "xxhash3": lambda: _XxHash("new_xxhash3_64"),
+    "xxhash64": lambda: _XxHash("new_xxhash64"),
+}

@@ -1,17 +1,18 @@
 """Converts output members to REST replies: status, headers, and a payload (XML, JSON, bytes, a file or a stream)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from botocore.model import ListShape, OperationModel, Shape, StructureShape
 
+from tidemill.errors import AwsError
 from tidemill.wire.protocols.event_stream import compile_event_stream
 from tidemill.wire.protocols.serialize_json import compile_to_json, dump
 from tidemill.wire.protocols.serialize_xml import s3_document
-from tidemill.wire.reply import HttpReply, ReplyBody, header_pairs
+from tidemill.wire.reply import HttpReply, ReplyBody
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 
-__all__ = ["compile_rest_reply"]
+__all__ = ["compile_rest_reply", "header_pairs"]
 
 _CONTENT_TYPES = {"xml": b"application/xml", "json": b"application/json"}
 _Head = tuple[str, str, Shape]
@@ -54,6 +55,26 @@ def compile_rest_reply(
         return HttpReply(code, pairs, body, length)
 
     return write
+
+
+def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Encode headers as bytes. Control characters are refused, because data could forge headers with them.
+
+    Raises:
+        AwsError: InvalidArgument (400).
+    """
+    pairs: list[tuple[bytes, bytes]] = []
+    for name, value in headers:
+        if not value.isprintable() and any(
+            (ord(letter) < 32 and letter != "\t") or ord(letter) == 127 for letter in value
+        ):
+            raise AwsError(
+                f"The value of the reply header {name} would hold a control character: {value[:128]!r}.",
+                code="InvalidArgument",
+                status=400,
+            )
+        pairs.append((name.lower().encode("latin-1"), value.encode("utf-8")))
+    return pairs
 
 
 def _head_members(shape: StructureShape) -> tuple[list[_Head], list[tuple[str, str]], str | None]:

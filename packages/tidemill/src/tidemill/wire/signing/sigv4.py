@@ -45,6 +45,7 @@ MAX_AUTHORIZATION_BYTES = 4096
 _STAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
 _SPACES = re.compile(r" {2,}")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9\-_.~/]*", re.ASCII)
 _PLAIN_QUERY = re.compile(r"[A-Za-z0-9\-_.~]*", re.ASCII)
 _HEADER_FORM = (
     f"the form is 'Authorization: {ALGORITHM} Credential=KEY/DATE/REGION/SERVICE/aws4_request, SignedHeaders=...,"
@@ -137,8 +138,9 @@ class Verifier:
             )
             digest = hashlib.sha256(text).hexdigest()
             string = f"{ALGORITHM}\n{claim.stamp}\n{claim.scope}\n{digest}"
-            expected = hmac.digest(claim.key, string.encode("utf-8"), "sha256").hex()
-            if hmac.compare_digest(expected, claim.signature):
+            code = _keyed(claim.key).copy()
+            code.update(string.encode("utf-8"))
+            if hmac.compare_digest(code.hexdigest(), claim.signature):
                 return
         _refuse_signature()
 
@@ -299,6 +301,12 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
     return key
 
 
+@lru_cache(maxsize=512)
+def _keyed(key: bytes) -> hmac.HMAC:
+    """Return a code that has read the key and nothing else; copied for each request, since the key takes longest."""
+    return hmac.new(key, digestmod="sha256")
+
+
 def canonical_query(request: Request, *, leave_out: str | None = None) -> str:
     """Return the query parameters, encoded uniformly and sorted.
 
@@ -324,7 +332,11 @@ def path_candidates(raw_path: str, *, is_s3: bool) -> list[str]:
         is_s3: Whether the service is S3.
     """
     if not is_s3:
-        return [quote(_normalise(raw_path), safe="/-_.~")]
+        raw_path = _normalise(raw_path)
+    if _PLAIN_PATH.fullmatch(raw_path):
+        return [raw_path]
+    if not is_s3:
+        return [quote(raw_path, safe="/-_.~")]
     tidy = quote(unquote_to_bytes(raw_path.encode("latin-1")), safe="/-_.~")
     return [raw_path] if tidy == raw_path else [raw_path, tidy]
 
@@ -406,10 +418,7 @@ def _check_date(scope: Sequence[str], stamp: str) -> None:
 
 
 def _check_signed_headers(request: Request, signed: str) -> None:
-    names = signed.split(";")
-    if names != sorted(set(names)) or signed != signed.lower():
-        _refuse("IncompleteSignature", "SignedHeaders must be lower-case names in order, each once.")
-    signed_names = set(names)
+    signed_names = _names_in(signed)
     absent = signed_names - request.headers.keys()
     if absent:
         _refuse(
@@ -418,7 +427,7 @@ def _check_signed_headers(request: Request, signed: str) -> None:
             status=403,
         )
     unsigned = [
-        name for name in request.headers if (name == "host" or name.startswith("x-amz-")) and name not in signed_names
+        name for name in request.headers if name not in signed_names and (name == "host" or name.startswith("x-amz-"))
     ]
     if unsigned:
         _refuse(
@@ -426,6 +435,14 @@ def _check_signed_headers(request: Request, signed: str) -> None:
             f"There were headers present in the request which were not signed: {', '.join(sorted(unsigned))[:256]}.",
             status=403,
         )
+
+
+@lru_cache(maxsize=512)
+def _names_in(signed: str) -> frozenset[str]:
+    names = signed.split(";")
+    if names != sorted(set(names)) or signed != signed.lower():
+        _refuse("IncompleteSignature", "SignedHeaders must be lower-case names in order, each once.")
+    return frozenset(names)
 
 
 def _canonical_request(

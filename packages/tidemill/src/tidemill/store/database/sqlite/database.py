@@ -1,33 +1,58 @@
 """One SQLite file, one writer thread, many readers.
 
-This file determines how a connection is opened, which settings make it durable, and what SQLite's errors mean.
+This file determines how a connection is opened, which settings make it durable, what SQLite's errors mean, and how
+deletes and stops are committed on a full disk.
 """
 
 import contextlib
 import errno
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, Select, create_engine, event
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from tidemill.core import faults
+from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.pooled import NotCommitted, PendingWork, PooledDatabase, Savepoint, reason_of
+from tidemill.store.database.base import Statement
+from tidemill.store.database.pooled import (
+    NotCommitted,
+    PendingWork,
+    PooledDatabase,
+    Savepoint,
+    execute_on_sqlite,
+    reason_of,
+)
 from tidemill.store.database.revisions import bring_up_to_date
-from tidemill.store.database.sqlite.reserved_space import ReservedSpace
 
-__all__ = ["BUSY_TIMEOUT_S", "SqliteDatabase", "corrupt_file", "is_corrupt", "way_back"]
+__all__ = [
+    "BUSY_TIMEOUT_S",
+    "RESERVED_BYTES",
+    "ReservedSpace",
+    "SqliteDatabase",
+    "corrupt_file",
+    "is_corrupt",
+    "way_back",
+]
 
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 BUSY_TIMEOUT_S = 10.0
 QUICK_CHECK_MAX_BYTES = 64 * 1024 * 1024
 """Larger files are not scanned at start: every row carries its own checksum anyway."""
+RESERVED_BYTES = 64 * 1024 * 1024
+"""Several times the database's write-ahead log (16 MiB), whose checkpoint needs the released space."""
+RESERVED_SHARE = 20
+"""On a small disk, a twentieth of the free space is reserved: the database and its log are small there, too."""
+LEAST_RESERVED_BYTES = 1024 * 1024
+"""Less would not be enough for the deletes and stops while the disk is full."""
+RETRY_INTERVAL_S = 1.0
 
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
@@ -47,6 +72,79 @@ _decode = partial(str, encoding="utf-8", errors="surrogateescape")
 _HEADER = b"SQLite format 3\0"
 
 
+class ReservedSpace:
+    """Space on the disk (*ballast*): a file of allocated blocks, removed when the disk is full, so that deletes commit.
+
+    Args:
+        path: The file, on the disk whose space it reserves.
+        size_bytes: Its size. None: 5 % of the free space when it is first reserved, from 1 to 64 MiB.
+        clock: Times the attempts to reserve the space again.
+    """
+
+    def __init__(self, path: Path, *, size_bytes: int | None = None, clock: Clock | None = None) -> None:
+        self.path = path
+        self._clock = clock or SystemClock()
+        self._tried_s: float | None = None
+        present_bytes = path.stat().st_size if path.exists() else 0
+        self._is_share = size_bytes is None
+        self.size_bytes = max(LEAST_RESERVED_BYTES, present_bytes) if size_bytes is None else size_bytes
+        self._held = present_bytes >= self.size_bytes
+
+    @property
+    def held(self) -> bool:
+        """Whether the space is reserved. If not, the disk is full or was full a moment ago."""
+        return self._held
+
+    def has_room(self) -> bool:
+        """Return whether something new may be stored: the space is reserved, and a quarter of its size is free besides.
+
+        A database that still has unused pages notices a full disk late. Requests that it accepted until then could
+        not be carried out. Tries to `reserve` the space again if it was released, at most every second.
+        """
+        if not self._held and (self._tried_s is None or self._clock.monotonic_s() - self._tried_s >= RETRY_INTERVAL_S):
+            self.reserve()
+        return self._held and self._free_bytes() >= self.size_bytes // 4
+
+    def reserve(self) -> bool:
+        """Reserve the space if twice as much is free; return whether it is reserved."""
+        if self._held:
+            return True
+        self._tried_s = self._clock.monotonic_s()
+        free_bytes = self._free_bytes()
+        if self._is_share:  # it may grow, but never shrinks: it is needed when little space is free
+            self.size_bytes = max(self.size_bytes, min(RESERVED_BYTES, free_bytes // RESERVED_SHARE))
+        if free_bytes < 2 * self.size_bytes:
+            return False
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, self.size_bytes)
+            os.fsync(fd)
+        except OSError:  # another process took the space meanwhile
+            self._remove()
+            return False
+        finally:
+            os.close(fd)
+        self._held = True
+        return True
+
+    def release(self) -> bool:
+        """Remove the file; return whether the space was reserved."""
+        if not self._held:
+            return False
+        self._held = False
+        self._tried_s = self._clock.monotonic_s()
+        self._remove()
+        return True
+
+    def _free_bytes(self) -> int:
+        disk = os.statvfs(self.path.parent)
+        return disk.f_bavail * disk.f_frsize
+
+    def _remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+
+
 class SqliteDatabase(PooledDatabase):
     """The `Database` in one SQLite file. Open it with `SqliteDatabase.open`; one process at a time writes."""
 
@@ -54,7 +152,7 @@ class SqliteDatabase(PooledDatabase):
         self.path = path
         self._reserved = reserved
         self._has_room = True  # for the works of the group that is being committed
-        self._compiled: dict[Select[*tuple[Any, ...]], tuple[str, list[str]]] = {}
+        self._looking_up: deque[sqlite3.Connection] = deque()
         super().__init__(str(path), writer=writer, reader=reader)
 
     @classmethod
@@ -97,22 +195,24 @@ class SqliteDatabase(PooledDatabase):
             reserved.reserve()
         return cls(path, writer=writer, reader=_make_engine(path, read_only=True), reserved=reserved)
 
-    def row(self, statement: Select[*tuple[Any, ...]], parameters: Mapping[str, Any]) -> Sequence[Any] | None:
-        # The driver alone takes a quarter of the time: one statement needs no transaction and no result object.
-        if statement not in self._compiled:
-            compiled = statement.compile(dialect=self._reader.dialect)
-            self._compiled[statement] = str(compiled), list(compiled.positiontup or ())
-        text, names = self._compiled[statement]
+    def row(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+        # One statement needs no transaction, so the driver alone does.
+        self._writer.require_open()
         try:
-            with self._snapshot() as connection:
-                raw: Any = connection.connection.driver_connection
-                rows: list[tuple[Any, ...]] = raw.execute(text, list(map(parameters.__getitem__, names))).fetchall()
-        except sqlite3.Error as error:
+            raw = self._looking_up.pop() if self._looking_up else _connect(self.path, read_only=True)
+            rows = execute_on_sqlite(raw, statement, parameters)
+        except (DBAPIError, sqlite3.Error) as error:
             translated = self._translate(error)
             if translated is error:
                 raise
             raise translated from error
+        self._looking_up.append(raw)
         return rows[0] if rows else None
+
+    def close(self) -> None:
+        super().close()
+        while self._looking_up:
+            self._looking_up.pop().close()
 
     def _commit(self, group: list[PendingWork]) -> None:
         try:
@@ -249,6 +349,16 @@ def _check_file(path: Path) -> None:
         raise corrupt_file(path, str(error)) from error
 
 
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
+    raw.text_factory = _decode
+    for pragma in _PRAGMAS:
+        raw.execute(pragma).close()
+    if read_only:
+        raw.execute("PRAGMA query_only=ON").close()
+    return raw
+
+
 def _make_engine(path: Path, *, read_only: bool) -> Engine:
     """Make an engine without a pool on the database file ``path``.
 
@@ -256,16 +366,9 @@ def _make_engine(path: Path, *, read_only: bool) -> Engine:
     ``read_only``, they take the write lock at their beginning.
     """
 
-    def connect() -> sqlite3.Connection:
-        raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
-        raw.text_factory = _decode
-        for pragma in _PRAGMAS:
-            raw.execute(pragma).close()
-        if read_only:
-            raw.execute("PRAGMA query_only=ON").close()
-        return raw
-
-    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+    engine = create_engine(
+        "sqlite+pysqlite://", creator=lambda: _connect(path, read_only=read_only), poolclass=NullPool
+    )
     statement = "BEGIN" if read_only else "BEGIN IMMEDIATE"
 
     def begin(connection: Connection) -> None:
