@@ -13,10 +13,10 @@ from tidemill.core.names import ACCOUNT_ID, DEFAULT_REGION
 
 __all__ = [
     "DEFAULT_TENSORFLOW",
+    "LEGACY_REPOSITORY",
     "Image",
     "device_of",
     "inference_image",
-    "is_of_legacy_mode",
     "parse_image",
     "python_inference_image",
     "training_image",
@@ -25,7 +25,9 @@ __all__ = [
 DEFAULT_TENSORFLOW = "2.21"
 """Version, ``major.minor``, of jobs and endpoints that name none. Its environment must have a lock file."""
 
-_FIRST_REPOSITORY = "sagemaker-tensorflow"
+LEGACY_REPOSITORY = "sagemaker-tensorflow"
+"""Images of training jobs in legacy mode, whose module is not a script, and of endpoints with Python handlers."""
+
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _VERSION_OF_OWN = re.compile(r"(?:tf|tensorflow)?([0-9]+\.[0-9]+(?:\.[0-9]+)*)")
 _PYTHON = re.compile(r"py[0-9]+")
@@ -91,7 +93,7 @@ class Image:
     @property
     def serves_python_handlers(self) -> bool:
         """Whether an endpoint with this image runs Python handlers; all other images run TensorFlow Serving's kind."""
-        return self.repository == _FIRST_REPOSITORY
+        return self.repository == LEGACY_REPOSITORY
 
 
 def parse_image(uri: str) -> Image:
@@ -117,16 +119,6 @@ def _other_framework(uri: str, name: str) -> str:
     if name in _BUILT_IN and ".dkr.ecr." in uri:
         return f"SageMaker's built-in algorithm {name}"
     return next((_OTHER_FRAMEWORKS[word] for word in _WORDS.split(name.lower()) if word in _OTHER_FRAMEWORKS), "")
-
-
-def is_of_legacy_mode(uri: str) -> bool:
-    """Return whether a training job with this image uses legacy mode, in which the user's module is not a script.
-
-    Example:
-        >>> is_of_legacy_mode("520713654638.dkr.ecr.us-west-2.amazonaws.com/sagemaker-tensorflow:1.10.0-gpu-py2")
-        True
-    """
-    return _split(uri)[0] == _FIRST_REPOSITORY
 
 
 def training_image(version: str, py_version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:
@@ -161,7 +153,7 @@ def python_inference_image(version: str, py_version: str, region: str = DEFAULT_
         region: AWS region of the registry.
         device: ``cpu`` or ``gpu``.
     """
-    return f"{_registry(region)}/{_FIRST_REPOSITORY}:{_full(version)}-{device}-{py_version}"
+    return f"{_registry(region)}/{LEGACY_REPOSITORY}:{_full(version)}-{device}-{py_version}"
 
 
 def device_of(instance_type: str) -> str:

@@ -30,7 +30,7 @@ def container_credentials(path: str, credentials: CredentialLookup, *, now_ms: i
         or found.expires_ms <= now_ms
         or not opens(path, access_key_id=key_id, session_token=token)
     ):
-        raise AwsError("The path is not that of the keys of a running job.", code="AccessDenied", status=403)
+        raise AwsError("The path is not that of the keys of a running job.", code="AccessDenied")
     expires = datetime.fromtimestamp(found.expires_ms // 1000, UTC)
     members = {
         "RoleArn": found.arn,

@@ -286,7 +286,6 @@ class Gateway:
                 raise AwsError(
                     "The form names no Action. Send Action=OPERATION and the operation's parameters.",
                     code="MissingAction",
-                    status=400,
                 )
         handler, spec = self._operation(found, name or "", request)
         return await self._handle(state, handler, spec, claim, fields, body)
@@ -297,9 +296,7 @@ class Gateway:
         payload = request.headers.get("x-amz-content-sha256")
         if payload is None:
             if not claim.presigned:
-                raise AwsError(
-                    "Missing required header for this request: x-amz-content-sha256.", code="InvalidRequest", status=400
-                )
+                raise AwsError("Missing required header for this request: x-amz-content-sha256.", code="InvalidRequest")
             payload = UNSIGNED_PAYLOAD
         self._verifier.verify(claim, request, payload=payload, is_s3=True)
         state.exchange.prove()
@@ -396,9 +393,8 @@ class Gateway:
             return AwsError(
                 f"The method {request.method} is not allowed against this resource.",
                 code="MethodNotAllowed",
-                status=405,
             )
-        return AwsError(f"This service does not implement {what}.", code="NotImplemented", status=501)
+        return AwsError(f"This service does not implement {what}.", code="NotImplemented")
 
     def _plain_limit(self, found: Match) -> int:
         if found.form == "query":
@@ -436,7 +432,6 @@ class Gateway:
             f"Request bodies must not be compressed here; received Content-Encoding {encoding[:64]!r}. Turn request"
             " compression off in the client.",
             code="UnsupportedMediaTypeException",
-            status=415,
         )
 
 

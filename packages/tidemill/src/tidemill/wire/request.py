@@ -113,7 +113,6 @@ class Request:
                 f"The URI is not UTF-8 after percent decoding: {shown!r}. Encode names as UTF-8 before the percent"
                 " encoding.",
                 code="InvalidURI",
-                status=400,
             ) from None
 
 
@@ -150,14 +149,12 @@ class Guard:
             raise AwsError(
                 f"A request needs exactly one Host header; received {int('host' in request.headers)}.",
                 code="InvalidRequest",
-                status=400,
             )
         if not self.allows(host):
             raise AwsError(
                 f"This service does not answer for the host {host[:255]!r}. Use a loopback name such as 127.0.0.1 or"
                 " localhost, or add the name to the setting allowed_hosts.",
                 code="MisdirectedRequest",
-                status=421,
             )
         if not is_form:
             self._check_origin(request, host)
@@ -185,14 +182,12 @@ class Guard:
             raise AwsError(
                 f"Requests from web pages of another origin are refused; received Origin {origin[:255]!r}.",
                 code="AccessDenied",
-                status=403,
             )
         site = request.headers.get("sec-fetch-site")
         if site is not None and site not in ("same-origin", "none"):
             raise AwsError(
                 f"Requests from web pages of another site are refused; received Sec-Fetch-Site {site[:64]!r}.",
                 code="AccessDenied",
-                status=403,
             )
 
 

@@ -164,7 +164,7 @@ def test_a_kill_at_any_step_of_a_put_leaves_all_of_the_object_or_only_garbage(
     tmp_path: Path, start: Callable[..., Any], other: Other
 ) -> None:
     body, log = os.urandom(9 * MIB), tmp_path / "hits"
-    points = ("store.object.upload", "store.object.uploaded", "store.object.index", "store.commit.before")
+    points = ("store.object.upload", "store.object.uploaded", "store.commit.before")
     with start(tmp_path / "s", {}, *other.arguments) as server:
         server.client().create_bucket(Bucket="data")
         server.client().put_object(Bucket="data", Key="before", Body=b"acknowledged")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, HTTPClientError, ReadTimeoutError
 
-POINTS = ("store.object.rename", "store.object.fsync", "store.object.index", "store.commit.before")
+POINTS = ("store.object.rename", "store.object.fsync", "store.commit.before")
 PART = 5 * 1024 * 1024
 
 

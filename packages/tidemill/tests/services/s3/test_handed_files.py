@@ -287,7 +287,7 @@ def test_a_service_killed_during_the_copy_or_the_commit_leaves_no_object(
     tmp_path: Path, start: Callable[..., Any]
 ) -> None:
     file, log = file_of(tmp_path, LARGE), tmp_path / "hits"
-    for point in ("store.object.fsync", "store.object.index", ""):
+    for point in ("store.object.fsync", "store.commit.before", ""):
         faults = {"TIDEMILL_FAULTS": f"{point}:exit", "TIDEMILL_FAULTS_LOG": str(log)} if point else {}
         with start(tmp_path / "s", faults) as server:
             client = server.client()

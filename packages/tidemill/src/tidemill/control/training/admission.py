@@ -26,7 +26,7 @@ from tidemill.control.training.synced import synced_directories, synced_uris
 from tidemill.core.compatibility import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
-from tidemill.core.images import is_of_legacy_mode, parse_image
+from tidemill.core.images import LEGACY_REPOSITORY, Image, parse_image
 from tidemill.core.legacy_script import legacy_refusal
 from tidemill.store.objects.store import ObjectStore
 
@@ -53,6 +53,7 @@ class _Job:
         capabilities: What the service can honor.
         has_bucket: Returns whether a bucket exists.
         algorithm: The AlgorithmSpecification.
+        image: What its TrainingImage says.
         texts: The hyperparameters.
         values: The hyperparameters, decoded.
         instances: Number of instances of all groups.
@@ -62,6 +63,7 @@ class _Job:
     capabilities: Capabilities
     has_bucket: Callable[[str], bool]
     algorithm: Mapping[str, Any]
+    image: Image
     texts: Mapping[str, str]
     values: Mapping[str, Any]
     instances: int
@@ -106,6 +108,7 @@ def _check(request: Mapping[str, Any], capabilities: Capabilities, has_bucket: C
         capabilities,
         has_bucket,
         algorithm=request["AlgorithmSpecification"],
+        image=parse_image(request["AlgorithmSpecification"].get("TrainingImage", "")),
         texts=texts,
         values=decode(texts),
         instances=sum(each["InstanceCount"] for each in groups) if groups else resources.get("InstanceCount", 1),
@@ -207,11 +210,10 @@ def _check_legacy_mode(job: _Job) -> None:
             given,
             f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}",
         )
-    image = job.algorithm.get("TrainingImage", "")
-    if is_of_legacy_mode(image):
+    if job.image.repository == LEGACY_REPOSITORY:
         raise refusal(
             "algorithmSpecification.trainingImage",
-            image,
+            job.algorithm["TrainingImage"],
             "it is the image of legacy mode, which ended with TensorFlow 1.12; make the module a script, and use a"
             " tensorflow-training image",
         )
@@ -377,8 +379,7 @@ _CHECKS: tuple[Callable[[_Job], None], ...] = (
 async def _check_script(job: _Job, objects: ObjectStore) -> None:
     """Refuse a script of legacy mode, if the image does not name a Python, by which script mode is asked for."""
     program, uri = job.values.get("sagemaker_program"), job.values.get("sagemaker_submit_directory")
-    image = job.algorithm.get("TrainingImage", "")
-    if not program or not str(uri).startswith("s3://") or parse_image(image).py_version is not None:
+    if not program or not str(uri).startswith("s3://") or job.image.py_version is not None:
         return
     place = check_s3_uri(str(uri), "hyperParameters.sagemaker_submit_directory")
     info = objects.head(place.bucket, place.key)

@@ -70,6 +70,7 @@ class WriteOperations:
         precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
         if precondition is not None:
             precondition(self._objects.head(bucket, key))
+        publisher = publisher_of(context, bucket, key)
         received = self._received(request) if ticket is None else self._handed(request, ticket)
         async with received as (content, checksums):
             parts = () if content.md5 else (content.size_bytes,)
@@ -78,7 +79,7 @@ class WriteOperations:
                 key,
                 content,
                 attributes=replace(attributes, checksums=checksums, part_sizes=parts),
-                publisher=publisher_of(context, bucket, key),
+                publisher=publisher,
                 precondition=precondition,
             )
         members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums, **encryption_of(info.headers)}
@@ -134,7 +135,6 @@ class WriteOperations:
             raise AwsError(
                 f"the request names {len(wanted)} objects; 1 to {DELETE_MAX} are allowed",
                 code="MalformedXML",
-                status=400,
             )
         errors: list[dict[str, str]] = []
         plain: list[str] = []
@@ -186,7 +186,6 @@ class WriteOperations:
             raise AwsError(
                 f"there is no version {version_id!r}: buckets here keep one version of each object",
                 code="NoSuchVersion",
-                status=404,
             )
         if_match, key = entry.get("ETag"), entry["Key"]
         if if_match is None and (context.writer is None or not context.writer.keeps(bucket, key)):

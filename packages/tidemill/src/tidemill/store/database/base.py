@@ -7,11 +7,9 @@ without anything of one dialect, so that all implementations share one set of st
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Delete, Insert, Select, Update, insert, select
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import Connection, Delete, Dialect, Insert, Select, Update, insert, select
 
 from tidemill.store.database.schema import meta
 
@@ -24,24 +22,31 @@ class Statement:
     """A constant statement with bind parameters, for works that run it often (`pooled.execute`) and for `Database.row`.
 
     Args:
-        core: Expression of SQLAlchemy Core.
+        core: Expression of SQLAlchemy Core, without constants.
+
+    Attributes:
+        compiled: Result of `compile`, once it was called.
     """
 
     def __init__(self, core: Select[*tuple[Any, ...]] | Insert | Update | Delete) -> None:
         self.core = core
+        self.compiled: tuple[str, Sequence[str]] | None = None
 
-    @cached_property
-    def of_sqlite(self) -> tuple[str, Sequence[str]]:
-        """The text for SQLite's driver, and the names of its parameters in their order.
+    def compile(self, dialect: Dialect) -> tuple[str, Sequence[str]]:
+        """Return the text for a driver with positional parameters, and the names of these in their order.
+
+        Args:
+            dialect: That of the only database of the process.
 
         Raises:
-            ValueError: The statement has a constant besides its parameters.
+            ValueError: The statement has a constant.
         """
-        compiled = self.core.compile(dialect=sqlite.dialect())
+        compiled = self.core.compile(dialect=dialect)
         constants = [name for name, value in compiled.params.items() if value is not None]
         if constants:
-            raise ValueError(f"constants of a statement must be literal_column; {constants} are not, in {compiled}")
-        return str(compiled), compiled.positiontup or ()
+            raise ValueError(f"the constants {constants} must be parameters, in {compiled}")
+        self.compiled = str(compiled), compiled.positiontup or ()
+        return self.compiled
 
 
 class Database(Protocol):

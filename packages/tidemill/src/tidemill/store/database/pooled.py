@@ -7,7 +7,6 @@ an idle connection, or opens one, for one transaction.
 
 import asyncio
 import contextlib
-import sqlite3
 import threading
 from abc import abstractmethod
 from collections import deque
@@ -24,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.database.base import Database, Statement
 
-__all__ = ["NotCommitted", "PendingWork", "PooledDatabase", "Savepoint", "execute", "execute_on_sqlite", "reason_of"]
+__all__ = ["NotCommitted", "PendingWork", "PooledDatabase", "Savepoint", "execute", "reason_of"]
 
 T = TypeVar("T")
 
@@ -260,7 +259,7 @@ class PooledDatabase(Database):
 def execute(connection: Connection, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
     """Run a statement in a work, and return its rows; none if it selects nothing.
 
-    On SQLite the driver runs it, in a third of the time that SQLAlchemy takes.
+    A driver with positional parameters, as SQLite's, runs it in a third of the time that SQLAlchemy takes.
 
     Args:
         connection: The work's.
@@ -270,31 +269,19 @@ def execute(connection: Connection, statement: Statement, parameters: Mapping[st
     Raises:
         DBAPIError: As `Connection.execute`.
     """
-    raw = connection.connection.dbapi_connection
-    if isinstance(raw, sqlite3.Connection):
-        return execute_on_sqlite(raw, statement, parameters)
-    result = connection.execute(statement.core, parameters)
-    return result.all() if result.returns_rows else ()
-
-
-def execute_on_sqlite(
-    raw: sqlite3.Connection, statement: Statement, parameters: Mapping[str, Any]
-) -> Sequence[Sequence[Any]]:
-    """Do the same as `execute` on a connection of SQLite's driver.
-
-    Args:
-        raw: The driver's connection.
-        statement: A constant.
-        parameters: Values of the bind parameters, by name.
-
-    Raises:
-        DBAPIError: As `Connection.execute`.
-    """
-    text, names = statement.of_sqlite
+    dialect = connection.dialect
+    if dialect.paramstyle != "qmark":
+        result = connection.execute(statement.core, parameters)
+        return result.all() if result.returns_rows else ()
+    text, names = statement.compiled or statement.compile(dialect)
+    cursor = connection.connection.cursor()
     try:
-        return raw.execute(text, [parameters[name] for name in names]).fetchall()
-    except sqlite3.Error as error:
-        raise DBAPIError.instance(text, dict(parameters), error, sqlite3.Error) from error
+        cursor.execute(text, [parameters[name] for name in names])
+        return cursor.fetchall()
+    except dialect.loaded_dbapi.Error as error:
+        raise DBAPIError.instance(text, dict(parameters), error, dialect.loaded_dbapi.Error) from error
+    finally:
+        cursor.close()
 
 
 def reason_of(error: BaseException) -> str:

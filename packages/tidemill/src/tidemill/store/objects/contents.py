@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Protocol
 
 from sqlalchemy import Connection
 
-from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3
@@ -23,7 +22,7 @@ from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects import unnamed
-from tidemill.store.objects.disk_place import DiskPlace, disk_errors
+from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
@@ -303,8 +302,6 @@ class Commits:
 
     async def _name(self, content_ids: Collection[str], work: Work, *, grows: bool) -> None:
         try:
-            with disk_errors("storing the description of an object"):
-                faults.point("store.object.index")
             await self._release(work, grows=grows, named=content_ids)
         except BaseException:
             for content_id in content_ids:

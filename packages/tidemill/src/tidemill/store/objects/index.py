@@ -215,7 +215,6 @@ def check_key(key: str) -> None:
         raise AwsError(
             f"the key has {size_bytes} bytes as UTF-8; at most {KEY_MAX_BYTES} are allowed",
             code="KeyTooLongError",
-            status=400,
             members={"Size": size_bytes, "MaxSizeAllowed": KEY_MAX_BYTES},
         )
 

@@ -1,6 +1,7 @@
-"""List a page of a bucket's keys, with common prefixes. The cost of a page depends on its size, not on its position.
+"""List the keys of a bucket: all of them, or a page with common prefixes.
 
-A page begins at a key (inclusive) and contains the start of the next page, so that no state is kept between pages.
+The cost of a page depends on its size, not on its position. A page begins at a key (inclusive) and contains the start
+of the next page, so that no state is kept between pages.
 """
 
 from collections.abc import Iterator
@@ -8,10 +9,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects.index import DamagedObject, ObjectInfo
+from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectInfo
 
-__all__ = ["ObjectPage", "after_key", "after_prefix", "list_page"]
+__all__ = ["ObjectPage", "after_key", "after_prefix", "all_objects", "batches_of_objects", "list_page"]
 
 _SCAN_ROWS = 1000
 _SCAN_ROWS_IN_FOLDER = 32
@@ -51,6 +53,58 @@ def after_prefix(prefix: str) -> bytes:
         prefix: The prefix that was skipped, not empty.
     """
     return object_index.successor(prefix.encode())
+
+
+def all_objects(database: Database, bucket: str, prefix: str) -> Iterator[ObjectInfo]:
+    """Yield all objects whose key begins with ``prefix``, in key order. Reads a thousand rows at a time.
+
+    Args:
+        database: Has the rows.
+        bucket: The bucket.
+        prefix: Empty for all objects.
+
+    Raises:
+        StateCorrupt: A row fails its checksum.
+    """
+    start = b""
+    while True:
+        rows = database.read(
+            lambda c, start=start: list(
+                object_index.scan(c, bucket, start=start, prefix=prefix.encode(), limit=_SCAN_ROWS)
+            )
+        )
+        for _, info in rows:
+            if isinstance(info, DamagedObject):
+                raise object_index.corrupt_row(f"object s3://{bucket}/{info.key}")
+            yield info
+        if len(rows) < _SCAN_ROWS:
+            return
+        start = after_key(rows[-1][1].key)
+
+
+def batches_of_objects(database: Database, bucket: str, prefix: str) -> Iterator[list[ListedObject]]:
+    """Do the same as `all_objects`, in lists of up to a thousand, each object with only the members of `ListedObject`.
+
+    Args:
+        database: Has the rows.
+        bucket: The bucket.
+        prefix: Empty for all objects.
+
+    Raises:
+        StateCorrupt: A row fails its checksum.
+    """
+    start = b""
+    while True:
+        found = database.read(
+            lambda c, start=start: object_index.list_objects(
+                c, bucket, start=start, prefix=prefix.encode(), limit=_SCAN_ROWS
+            )
+        )
+        if found:
+            yield found
+        if len(found) < _SCAN_ROWS:
+            return
+        start = after_key(found[-1].key)
 
 
 def list_page(

@@ -24,14 +24,13 @@ from tidemill.store.objects.contents import Commits, Contents, RemoteSettings, W
 from tidemill.store.objects.disk_place import Swept
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
-from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectAttributes, ObjectInfo, check_key
-from tidemill.store.objects.listing import ObjectPage, list_page
+from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
+from tidemill.store.objects.listing import ObjectPage, all_objects, batches_of_objects, list_page
 
 __all__ = ["ObjectStore", "Precondition"]
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified completely before the first byte is sent."""
-LIST_ROWS = 1000
 GRACE_S = 10.0
 COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
 
@@ -86,7 +85,6 @@ class ObjectStore:
                 f"{name!r} cannot name a bucket; allowed are 3-63 characters of a-z, 0-9, '.' and '-', beginning and"
                 " ending with a letter or digit, without '..'; 'endpoints' is reserved",
                 code="InvalidBucketName",
-                status=400,
                 members={"BucketName": name},
             )
         now_ms = self.clock.now_ms()
@@ -139,7 +137,6 @@ class ObjectStore:
                 raise AwsError(
                     f"the bucket {name!r} holds objects or unfinished uploads; delete and abort them first",
                     code="BucketNotEmpty",
-                    status=409,
                     members={"BucketName": name},
                 )
             object_index.delete_bucket(connection, name)
@@ -187,10 +184,8 @@ class ObjectStore:
             NoSuchBucket: There is no such bucket.
             StateCorrupt: A row fails its checksum: a job must not miss a part of its data.
         """
-        for info in self._rows(bucket, prefix):
-            if isinstance(info, DamagedObject):
-                raise object_index.corrupt_row(f"object s3://{bucket}/{info.key}")
-            yield info
+        self.require_bucket(bucket)
+        yield from all_objects(self.database, bucket, prefix)
 
     def list_in_batches(self, bucket: str, prefix: str) -> Iterator[list[ListedObject]]:
         """Yield the objects of `list_all` in lists of up to a thousand, each with only the members of `ListedObject`.
@@ -200,18 +195,7 @@ class ObjectStore:
             StateCorrupt: A row fails its checksum.
         """
         self.require_bucket(bucket)
-        start = b""
-        while True:
-            found = self.database.read(
-                lambda c, start=start: object_index.list_objects(
-                    c, bucket, start=start, prefix=prefix.encode(), limit=LIST_ROWS
-                )
-            )
-            if found:
-                yield found
-            if len(found) < LIST_ROWS:
-                return
-            start = found[-1].key.encode() + b"\0"
+        yield from batches_of_objects(self.database, bucket, prefix)
 
     async def page(self, bucket: str, *, prefix: str, delimiter: str, start: bytes, limit: int) -> ObjectPage:
         """Return one page of a listing; see `tidemill.store.objects.listing.list_page` for the arguments.
@@ -573,22 +557,6 @@ class ObjectStore:
         """Wait for commits in progress, then remove retired content. The database stays open."""
         await self.commits.drain()
         await self.contents.close()
-
-    def _rows(self, bucket: str, prefix: str) -> Iterator[ObjectInfo | DamagedObject]:
-        self.require_bucket(bucket)
-        start = b""
-        while True:
-            rows = self.database.read(
-                lambda c, start=start: list(
-                    object_index.scan(c, bucket, start=start, prefix=prefix.encode(), limit=LIST_ROWS)
-                )
-            )
-            for _, info in rows:
-                yield info
-            following = max([start, *(key + b"\0" for key, _ in rows)])  # a damaged key may be out of order
-            if len(rows) < LIST_ROWS or following == start:
-                return
-            start = following
 
 
 def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:

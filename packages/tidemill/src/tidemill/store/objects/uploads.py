@@ -301,13 +301,12 @@ def check_part_number(part_number: int) -> None:
 
 def _choose(present: tuple[PartInfo, ...], named: Sequence[NamedPart]) -> tuple[PartInfo, ...]:
     if not named:
-        raise AwsError("the request names no part; name at least one", code="MalformedXML", status=400)
+        raise AwsError("the request names no part; name at least one", code="MalformedXML")
     numbers = [part.part_number for part in named]
     if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
         raise AwsError(
             f"the parts are not in ascending order: {numbers[:20]}; sort them by PartNumber, each once",
             code="InvalidPartOrder",
-            status=400,
         )
     by_number = {part.part_number: part for part in present}
     chosen = tuple(_match(by_number.get(part.part_number), part) for part in named)
@@ -317,7 +316,6 @@ def _choose(present: tuple[PartInfo, ...], named: Sequence[NamedPart]) -> tuple[
                 f"part {part.part_number} has {part.size_bytes} bytes; every part but the last needs at least"
                 f" {PART_MIN_BYTES}",
                 code="EntityTooSmall",
-                status=400,
             )
     return chosen
 

@@ -171,9 +171,7 @@ class BodyStream:
         late = {name: _expected_digest(text, header=name) for name, text in trailers.items()}
         for header, digest in (*self._digests.items(), *late.items()):
             if self._running[header].digest() != digest:
-                raise AwsError(
-                    f"The {header} you specified did not match the calculated checksum.", code="BadDigest", status=400
-                )
+                raise AwsError(f"The {header} you specified did not match the calculated checksum.", code="BadDigest")
             member = MEMBERS.get(header.removeprefix(_PREFIX)) if header.startswith(_PREFIX) else None
             if member is not None:
                 self.checksums[member] = base64.b64encode(digest).decode("ascii")
@@ -207,7 +205,6 @@ def open_body(
             f"x-amz-content-sha256 must be {UNSIGNED_PAYLOAD}, {', '.join(_STREAMING)}, or a SHA-256 in hexadecimal;"
             f" received {payload[:96]!r}.",
             code="InvalidArgument",
-            status=400,
         )
     announced_bytes = request.content_length or 0
     if announced_bytes > limit_bytes:
@@ -260,7 +257,6 @@ def too_large(limit_bytes: int) -> AwsError:
     return AwsError(
         f"The request body is larger than the {limit_bytes} bytes that are allowed here.",
         code="RequestEntityTooLarge",
-        status=413,
         close=True,
     )
 
@@ -278,7 +274,7 @@ def _open_chunked(
     if decoded_bytes is not None and decoded_bytes > limit_bytes:
         raise too_large(limit_bytes)
     if payload != _UNSIGNED_TRAILER and not claim.key:
-        raise AwsError("This form of presigned URL does not sign chunks.", code="InvalidArgument", status=400)
+        raise AwsError("This form of presigned URL does not sign chunks.", code="InvalidArgument")
     trailers = _announced_trailers(request) if payload != _SIGNED else frozenset()
     signer = ChunkSigner(claim.key, claim.stamp, claim.scope, claim.signature) if payload != _UNSIGNED_TRAILER else None
     return BodyStream(
@@ -302,7 +298,6 @@ def _decoded_bytes(request: Request) -> int | None:
         raise AwsError(
             f"A body in chunks needs the header x-amz-decoded-content-length; received {(text or '')[:32]!r}.",
             code="MissingContentLength",
-            status=411,
         )
     return int(text)
 
@@ -316,7 +311,6 @@ def _check_algorithm(request: Request) -> None:
             f"The header {_ALGORITHM_HEADER} is {algorithm[:32]!r}, but no checksum was sent; send"
             f" {_PREFIX}{algorithm[:32].lower()} as a header or a trailer.",
             code="InvalidRequest",
-            status=400,
         )
 
 
@@ -329,7 +323,6 @@ def _announced_trailers(request: Request) -> frozenset[str]:
             f"The value specified in the x-amz-trailer header is not supported: {text[:128]!r}; one of"
             f" {', '.join(sorted(known))} is.",
             code="InvalidRequest",
-            status=400,
         )
     return frozenset(names)
 
@@ -352,7 +345,6 @@ def _announced_digests(headers: Mapping[str, str]) -> dict[str, bytes]:
         raise AwsError(
             f"Expecting a single {_PREFIX} header; received {', '.join(sorted(found))}.",
             code="InvalidRequest",
-            status=400,
         )
     names = [_PREFIX + name for name in found]
     digests = {name: _expected_digest(headers[name], header=name) for name in names}
@@ -378,7 +370,6 @@ def _expected_digest(text: str, *, header: str, size_bytes: int | None = None, c
         raise AwsError(
             f"Value for {header} header is invalid: {text[:96]!r} is not base64 of {size} bytes.",
             code=code,
-            status=400,
         )
     return digest
 

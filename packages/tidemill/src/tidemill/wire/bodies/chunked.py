@@ -134,7 +134,7 @@ class ChunkedDecoder:
         if self._signer is not None:
             found = _SIGNATURE.fullmatch(extension)
             if not found:
-                _refuse("SignatureDoesNotMatch", "A chunk carries no chunk-signature.", status=403)
+                _refuse("SignatureDoesNotMatch", "A chunk carries no chunk-signature.")
             self._chunk_signature = found[1].decode("ascii")
             self._digest = hashlib.sha256()
         if self._left_bytes:
@@ -189,7 +189,7 @@ class ChunkedDecoder:
             return
         expected = self._signer.chunk(self._digest.hexdigest())
         if not hmac.compare_digest(expected, self._chunk_signature):
-            _refuse("SignatureDoesNotMatch", "The signature of a chunk does not match its bytes.", status=403)
+            _refuse("SignatureDoesNotMatch", "The signature of a chunk does not match its bytes.")
 
     def _end_trailers(self) -> None:
         names = [name for name, _ in self._trailers]
@@ -206,7 +206,7 @@ class ChunkedDecoder:
         text = "".join(f"{name}:{value}\n" for name, value in self._trailers if name != TRAILER_SIGNATURE)
         expected = self._signer.trailer(hashlib.sha256(text.encode("ascii")).hexdigest())
         if not hmac.compare_digest(expected, dict(self._trailers)[TRAILER_SIGNATURE]):
-            _refuse("SignatureDoesNotMatch", "The signature of the trailers does not match.", status=403)
+            _refuse("SignatureDoesNotMatch", "The signature of the trailers does not match.")
 
     def _take_line(self, data: bytes, position: int) -> tuple[bytes | None, int]:
         """Return the line up to the next CRLF, or None until it is complete."""
@@ -241,5 +241,5 @@ class ChunkedDecoder:
         )
 
 
-def _refuse(code: str, message: str, *, status: int = 400) -> NoReturn:
-    raise AwsError(message, code=code, status=status)
+def _refuse(code: str, message: str) -> NoReturn:
+    raise AwsError(message, code=code)

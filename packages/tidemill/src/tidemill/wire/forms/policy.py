@@ -112,8 +112,8 @@ def _text(value: Any, condition: Any) -> str:
 
 
 def _invalid(why: str) -> AwsError:
-    return AwsError(f"Invalid Policy: {why}", code="InvalidPolicyDocument", status=400)
+    return AwsError(f"Invalid Policy: {why}", code="InvalidPolicyDocument")
 
 
 def _denied(why: str) -> AwsError:
-    return AwsError(f"Invalid according to Policy: {why}", code="AccessDenied", status=403)
+    return AwsError(f"Invalid according to Policy: {why}", code="AccessDenied")

@@ -52,7 +52,6 @@ class FormReader:
                 raise AwsError(
                     "POST requires exactly one file upload per request: the form has no field named file.",
                     code="InvalidArgument",
-                    status=400,
                 )
             name, filename = _disposition(await self._until(b"\r\n\r\n"))
             if name == "file":
@@ -124,7 +123,6 @@ class FormReader:
             f"Your POST request fields preceding the upload file were too large: at most {_MAX_FIELDS_BYTES} bytes are"
             " allowed.",
             code="MaxPostPreDataLengthExceededError",
-            status=400,
             close=True,
         )
 
@@ -147,6 +145,5 @@ def _malformed(why: str) -> AwsError:
     return AwsError(
         f"The body of your POST request is not well-formed multipart/form-data: {why}.",
         code="MalformedPOSTRequest",
-        status=400,
         close=True,
     )

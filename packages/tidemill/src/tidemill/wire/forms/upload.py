@@ -67,7 +67,7 @@ class FormUpload:
         reader = FormReader(receive, request.headers.get("content-type", ""))
         fields, filename = await reader.fields()
         if "key" not in fields:
-            raise AwsError("The form has no field named key.", code="InvalidArgument", status=400)
+            raise AwsError("The form has no field named key.", code="InvalidArgument")
         claim = verifier.claim_form(fields)
         key = fields["key"].replace("${filename}", filename)
         policy = Policy.parse(fields["policy"])
@@ -125,7 +125,6 @@ class _Sized:
             raise AwsError(
                 f"Your proposed upload exceeds the maximum allowed size of {most} bytes.",
                 code="EntityTooLarge",
-                status=400,
                 members={"MaxSizeAllowed": most},
                 close=True,
             )
@@ -134,7 +133,6 @@ class _Sized:
                 f"Your proposed upload of {self._received_bytes} bytes is smaller than the minimum allowed size of"
                 f" {self._policy.min_bytes} bytes.",
                 code="EntityTooSmall",
-                status=400,
                 members={"ProposedSize": self._received_bytes, "MinSizeAllowed": self._policy.min_bytes},
             )
         return data, more
@@ -147,9 +145,7 @@ def _put_request(request: Request, fields: Mapping[str, str], *, bucket: str, ke
         if header not in _CONTENT_HEADERS and (not header.startswith("x-amz-") or header in _OF_SIGNATURE):
             continue
         if not value.isprintable():
-            raise AwsError(
-                f"The field {name!r} holds a control character: {value[:128]!r}.", code="InvalidArgument", status=400
-            )
+            raise AwsError(f"The field {name!r} holds a control character: {value[:128]!r}.", code="InvalidArgument")
         headers[header] = value
     if "tagging" in fields:
         headers["x-amz-tagging"] = _tagging(request, fields["tagging"], bucket=bucket, key=key)

@@ -233,7 +233,6 @@ def _wrong_type(value: Any, path: Path, expected: str) -> NoReturn:
         f"The request cannot be read: expected {_NAMES[expected]} {place}, received"
         f" {shown if len(shown) <= 128 else shown[:128] + '...'}.",
         code="SerializationException",
-        status=400,
     )
 
 
@@ -291,7 +290,7 @@ def _constant(text: str) -> NoReturn:
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise AwsError(f"The request cannot be read: {reason}.", code="SerializationException", status=400)
+    raise AwsError(f"The request cannot be read: {reason}.", code="SerializationException")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)

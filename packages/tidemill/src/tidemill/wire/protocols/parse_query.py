@@ -71,7 +71,7 @@ def compile_query(shape: StructureShape | None) -> Callable[[Mapping[str, str]],
 
 
 def _malformed(reason: str) -> AwsError:
-    return AwsError(f"The form cannot be read: {reason}.", code="MalformedQueryString", status=400)
+    return AwsError(f"The form cannot be read: {reason}.", code="MalformedQueryString")
 
 
 class _Readers(Functions):

@@ -210,7 +210,7 @@ class _HeadMember:
         try:
             value = parse_scalar(self.shape, text, timestamp_format=timestamp_format)
         except ValueError as error:
-            raise AwsError(f"{self.wire_name}: {error}.", code=self.code, status=400) from None
+            raise AwsError(f"{self.wire_name}: {error}.", code=self.code) from None
         return self.spellings.get(value.lower(), value) if self.spellings else value
 
 
@@ -325,5 +325,4 @@ def _malformed(reason: str) -> AwsError:
     return AwsError(
         f"The XML you provided was not well-formed or did not validate against our published schema: {reason}.",
         code="MalformedXML",
-        status=400,
     )

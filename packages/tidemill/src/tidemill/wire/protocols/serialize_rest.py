@@ -71,7 +71,6 @@ def header_pairs(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]
             raise AwsError(
                 f"The value of the reply header {name} would hold a control character: {value[:128]!r}.",
                 code="InvalidArgument",
-                status=400,
             )
         pairs.append((name.lower().encode("latin-1"), value.encode("utf-8")))
     return pairs

@@ -65,10 +65,9 @@ def check_token(credential: Credential, token: str | None, *, now_ms: int) -> No
         return
     if expected is None or token is None or not hmac.compare_digest(expected.encode(), token.encode()):
         what = "is missing" if token is None else "does not belong to this access key"
-        raise AwsError(f"The security token (x-amz-security-token) {what}.", code="InvalidToken", status=400)
+        raise AwsError(f"The security token (x-amz-security-token) {what}.", code="InvalidToken")
     if credential.expires_ms is not None and now_ms >= credential.expires_ms:
         raise AwsError(
             "The provided token has expired; temporary keys end with the job or session they were made for.",
             code="ExpiredToken",
-            status=400,
         )

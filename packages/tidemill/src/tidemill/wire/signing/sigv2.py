@@ -69,7 +69,7 @@ def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int
         AwsError: AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, or a token's error.
     """
     if request.method not in _METHODS:
-        _refuse("InvalidRequest", f"This form of presigned URL is for {' and '.join(_METHODS)} only.", status=400)
+        _refuse("InvalidRequest", f"This form of presigned URL is for {' and '.join(_METHODS)} only.")
     query = request.query_map
     names = [name for name, _ in request.query if name in ("AWSAccessKeyId", "Signature", "Expires")]
     expires = query.get("Expires", "")
@@ -153,5 +153,5 @@ def _refuse_signature() -> NoReturn:
     )
 
 
-def _refuse(code: str, message: str, *, status: int = 403) -> NoReturn:
-    raise AwsError(message, code=code, status=status)
+def _refuse(code: str, message: str) -> NoReturn:
+    raise AwsError(message, code=code)

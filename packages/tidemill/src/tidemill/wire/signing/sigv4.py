@@ -108,7 +108,7 @@ class Verifier:
         )
         old_presigned = service == "s3" and "AWSAccessKeyId" in request.query_map
         if authorization is None and not presigned and not old_presigned:
-            _refuse("MissingAuthenticationToken", f"The request is not signed; {_HEADER_FORM}.", status=403)
+            _refuse("MissingAuthenticationToken", f"The request is not signed; {_HEADER_FORM}.")
         if authorization is None:
             return self._claim_query(request, service) if presigned else self._claim_old(request)
         if presigned or old_presigned:
@@ -159,7 +159,6 @@ class Verifier:
                 "AccessDenied",
                 "The form is not signed: it needs the fields policy and x-amz-signature, as generate_presigned_post"
                 " makes them.",
-                status=403,
             )
         if "x-amz-signature" not in fields:
             credential = verify_sigv2_policy(fields, self._credentials, now_ms=self._clock.now_ms())
@@ -200,12 +199,11 @@ class Verifier:
         _check_date(scope, stamp)
         age_s = self._clock.now_ms() / 1000 - _seconds(stamp)
         if age_s < -MAX_SKEW_S:
-            _refuse("AccessDenied", f"Request is not yet valid: it is dated {stamp}, {self._now_text()}.", status=403)
+            _refuse("AccessDenied", f"Request is not yet valid: it is dated {stamp}, {self._now_text()}.")
         if age_s > lifetime_s:
             _refuse(
                 "AccessDenied",
                 f"Request has expired: it was signed at {stamp} for {lifetime_s} s, {self._now_text()}.",
-                status=403,
             )
         return self._finish(
             request, credential, scope, stamp, fields["X-Amz-SignedHeaders"], fields["X-Amz-Signature"], presigned=True
@@ -259,7 +257,6 @@ class Verifier:
             _refuse(
                 "SignatureDoesNotMatch",
                 f"Credential should be scoped to correct service: {service!r}; received {scope[2][:64]!r}.",
-                status=403,
             )
         if self._strict_region and scope[1] != self._region:
             _refuse(
@@ -274,7 +271,6 @@ class Verifier:
                 "RequestTimeTooSkewed",
                 f"The difference between the request time and the server's time is too large: the request is dated"
                 f" {stamp}, {self._now_text()}; at most {MAX_SKEW_S // 60} minutes are allowed. Set the clock.",
-                status=403,
             )
 
     def _now_text(self) -> str:
@@ -413,7 +409,6 @@ def _check_date(scope: Sequence[str], stamp: str) -> None:
         _refuse(
             "SignatureDoesNotMatch",
             f"Date in Credential scope does not match the request's date: {scope[0][:32]!r} against {stamp[:8]!r}.",
-            status=403,
         )
 
 
@@ -424,7 +419,6 @@ def _check_signed_headers(request: Request, signed: str) -> None:
         _refuse(
             "SignatureDoesNotMatch",
             f"Headers were signed that the request does not have: {', '.join(sorted(absent))[:256]}.",
-            status=403,
         )
     unsigned = [
         name for name in request.headers if name not in signed_names and (name == "host" or name.startswith("x-amz-"))
@@ -433,7 +427,6 @@ def _check_signed_headers(request: Request, signed: str) -> None:
         _refuse(
             "AccessDenied",
             f"There were headers present in the request which were not signed: {', '.join(sorted(unsigned))[:256]}.",
-            status=403,
         )
 
 
@@ -495,7 +488,6 @@ def _refuse_key(key_id: str, service: str) -> NoReturn:
     _refuse(
         code,
         f"The access key {key_id[:64]!r} does not exist in this service; `tidemill env` prints the right one.",
-        status=403,
     )
 
 
@@ -504,9 +496,8 @@ def _refuse_signature() -> NoReturn:
         "SignatureDoesNotMatch",
         "The request signature we calculated does not match the signature you provided. Check the secret access"
         " key and that nothing between client and service changes the request.",
-        status=403,
     )
 
 
-def _refuse(code: str, message: str, *, status: int = 400) -> NoReturn:
-    raise AwsError(message, code=code, status=status)
+def _refuse(code: str, message: str) -> NoReturn:
+    raise AwsError(message, code=code)

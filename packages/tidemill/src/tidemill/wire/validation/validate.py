@@ -67,7 +67,7 @@ def refuse_invalid(check: Check, members: dict[str, Any], *, code: str = "Valida
         count = len(errors)
         noun = "error" if count == 1 else "errors"
         shown = "; ".join(errors[:_MAX_ERRORS])
-        raise AwsError(f"{count} validation {noun} detected: {shown}", code=code, status=400)
+        raise AwsError(f"{count} validation {noun} detected: {shown}", code=code)
 
 
 def compile_refusals(

@@ -27,7 +27,6 @@ from tidemill.store.database.pooled import (
     PendingWork,
     PooledDatabase,
     Savepoint,
-    execute_on_sqlite,
     reason_of,
 )
 from tidemill.store.database.revisions import bring_up_to_date
@@ -200,8 +199,9 @@ class SqliteDatabase(PooledDatabase):
         self._writer.require_open()
         try:
             raw = self._looking_up.pop() if self._looking_up else _connect(self.path, read_only=True)
-            rows = execute_on_sqlite(raw, statement, parameters)
-        except (DBAPIError, sqlite3.Error) as error:
+            text, names = statement.compiled or statement.compile(self._reader.dialect)
+            rows = raw.execute(text, [parameters[name] for name in names]).fetchall()
+        except sqlite3.Error as error:
             translated = self._translate(error)
             if translated is error:
                 raise
