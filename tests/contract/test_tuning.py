@@ -8,10 +8,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 SCRIPT = """
-import json, os, sys
+import json, os, sys, time
 given = json.loads(os.environ["SM_HPS"])
-for _ in range(int(given.get("steps", 1))):
-    print(f"score={(given['x'] - 0.5) ** 2 + given['n'] / 100:.6f};", flush=True)
+score = (given["x"] - 0.5) ** 2 + given.get("n", 0) / 100
+for _ in range(given.get("steps", 1)):
+    print(f"score={score:.6f};", flush=True)
+if score > given.get("hangs_above", 9):
+    time.sleep(600)
 print("arguments", " ".join(sys.argv[1:]))
 sys.exit(int(given.get("fails", 0)))
 """
@@ -189,3 +192,95 @@ def test_a_job_whose_trainings_all_fail_fails_with_the_first_reason(tuning: Tuni
     assert job["FailureReason"].startswith("No training job succeeded after") and "ExitCode 3" in job["FailureReason"]
     assert job["TrainingJobStatusCounters"]["NonRetryableError"] >= 5
     assert len(tuning.trainings(job["HyperParameterTuningJobName"])) < 9
+
+
+def test_a_grid_over_two_definitions_has_every_combination_of_both(tuning: Tuning) -> None:
+    def definition(name: str, x: list[str]) -> dict[str, Any]:
+        return {
+            **tuning.definition(n="0"),
+            "DefinitionName": name,
+            "TuningObjective": {"Type": "Minimize", "MetricName": "score"},
+            "HyperParameterRanges": {"CategoricalParameterRanges": [{"Name": "x", "Values": x}]},
+        }
+
+    request = tuning.request(most=None)
+    del request["TrainingJobDefinition"]
+    for member in ("HyperParameterTuningJobObjective", "ParameterRanges"):
+        del request["HyperParameterTuningJobConfig"][member]
+    request["HyperParameterTuningJobConfig"]["Strategy"] = "Grid"
+    request["TrainingJobDefinitions"] = [definition("first", ["0.25", "0.75"]), definition("second", ["0.5"])]
+    tuning.client.create_hyper_parameter_tuning_job(**request)
+    job = tuning.wait(request["HyperParameterTuningJobName"])
+    assert job["HyperParameterTuningJobStatus"] == "Completed", job
+    assert job["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"] == 3
+    found = tuning.trainings(request["HyperParameterTuningJobName"])
+    assert [(each["TrainingJobDefinitionName"], each["TunedHyperParameters"]) for each in found] == [
+        ("first", {"x": "0.25"}),
+        ("first", {"x": "0.75"}),
+        ("second", {"x": "0.5"}),
+    ]
+    assert job["BestTrainingJob"]["TrainingJobDefinitionName"] == "second"
+
+
+def test_a_model_continues_from_a_parent_and_repeats_with_its_seed(tuning: Tuning) -> None:
+    grid = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["0", "0.1", "0.3", "0.5", "0.9", "1"]}]}
+    parent = tuning.run(most=None, ranges=grid, static={"n": "0"}, config={"Strategy": "Grid"})
+    name, best = parent["HyperParameterTuningJobName"], parent["BestTrainingJob"]
+    assert best["TunedHyperParameters"] == {"x": "0.5"}
+    warm = {
+        "WarmStartType": "IdenticalDataAndAlgorithm",
+        "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": name}],
+    }
+    ranges = {"ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1", "ScalingType": "Linear"}]}
+    changes: dict[str, Any] = {"most": 2, "at_once": 1, "ranges": ranges, "static": {"n": "0"}, "WarmStartConfig": warm}
+    first = tuning.run(**changes, config={"Strategy": "Bayesian", "RandomSeed": 3})
+    assert first["OverallBestTrainingJob"]["TrainingJobName"] == best["TrainingJobName"]
+    assert first["OverallBestTrainingJob"]["TuningJobName"] == name
+    again = tuning.run(**changes, config={"Strategy": "Bayesian", "RandomSeed": 3})
+    values = tuning.values(first["HyperParameterTuningJobName"])
+    assert tuning.values(again["HyperParameterTuningJobName"]) == values
+    # Six values of the parent are enough for the model: random values with this seed would be others.
+    random = tuning.run(**changes, config={"Strategy": "Random", "RandomSeed": 3})
+    assert tuning.values(random["HyperParameterTuningJobName"])[0] != values[0]
+    with pytest.raises(ClientError, match="use WarmStartType TransferLearning"):
+        definition = tuning.definition(n="0")
+        definition["AlgorithmSpecification"]["TrainingImage"] = "tensorflow-training:2.20.0-cpu-py311"
+        tuning.create(**changes, TrainingJobDefinition=definition)
+
+
+def test_early_stopping_ends_a_training_that_is_worse_than_the_others(tuning: Tuning) -> None:
+    values = ["0.5", "0.45", "0.55", "0.6", "1"]
+    grid = {"CategoricalParameterRanges": [{"Name": "x", "Values": values}]}
+    static = {"n": "0", "steps": "2", "hangs_above": "0.2"}
+    config = {"Strategy": "Grid", "TrainingJobEarlyStoppingType": "Auto"}
+    job = tuning.run(most=None, ranges=grid, static=static, config=config)
+    assert job["HyperParameterTuningJobStatus"] == "Completed", job
+    found = tuning.trainings(job["HyperParameterTuningJobName"])
+    assert [each["TrainingJobStatus"] for each in found] == [*["Completed"] * 4, "Stopped"]
+    assert found[4]["ObjectiveStatus"] == "Succeeded" and value(found[4]) == 0.25
+
+
+def test_hyperband_stops_what_is_not_among_the_best_and_what_has_used_up_its_resource(tuning: Tuning) -> None:
+    ranges = {"ContinuousParameterRanges": [{"Name": "x", "MinValue": "0", "MaxValue": "1"}]}
+    config = {
+        "Strategy": "Hyperband",
+        "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 2, "MaxResource": 5}},
+        "RandomSeed": 1,
+    }
+    # Every training logs two values and goes on, so that only the tuning job can end it: all but the best.
+    static = {"n": "0", "steps": "2", "hangs_above": "-1"}
+    name = tuning.create(ranges=ranges, static=static, config=config, most=3, at_once=2)
+    tuning.jobs.wait_until(
+        lambda: tuning.describe(name)["TrainingJobStatusCounters"]["Stopped"] == 2, lambda: tuning.describe(name)
+    )
+    found = tuning.trainings(name)
+    assert sorted(each["TrainingJobStatus"] for each in found) == ["InProgress", "Stopped", "Stopped"]
+    (survivor,) = (each for each in found if each["TrainingJobStatus"] == "InProgress")
+    distance = [abs(float(each["TunedHyperParameters"]["x"]) - 0.5) for each in found]
+    assert min(distance) == abs(float(survivor["TunedHyperParameters"]["x"]) - 0.5)
+    tuning.client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+    assert tuning.wait(name)["HyperParameterTuningJobStatus"] == "Stopped"
+    longer = tuning.run(ranges=ranges, static={**static, "steps": "5"}, config=config, most=1, at_once=1)
+    assert (
+        longer["HyperParameterTuningJobStatus"] == "Completed" and longer["TrainingJobStatusCounters"]["Stopped"] == 1
+    )

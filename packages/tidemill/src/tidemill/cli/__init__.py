@@ -27,6 +27,7 @@ VERBS = (
     "env",
     "run",
     "train",
+    "tune",
     "ps",
     "logs",
     "describe",

@@ -1,5 +1,6 @@
 """`tidemill down`: stop the service but not its jobs."""
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,8 +63,11 @@ def _what_runs(service: "NamedService") -> tuple[list[str] | None, list[str]]:
 
 
 def _stop(service: "NamedService", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:
+    from botocore.exceptions import ClientError
+
     for name in jobs:
-        service.stop_job(name)
+        with contextlib.suppress(ClientError):  # it has ended meanwhile, e.g. because its tuning job was stopped
+            service.stop_job(name)
     for endpoint in service.endpoints():
         if endpoint["EndpointStatus"] != "Deleting":
             service.sagemaker.delete_endpoint(EndpointName=endpoint["EndpointName"])

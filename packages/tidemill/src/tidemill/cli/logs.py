@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.errors import printable
 
@@ -117,6 +118,11 @@ def _find(service: "NamedService", name: str) -> _Log:
         return sagemaker.describe_endpoint(EndpointName=name)["EndpointStatus"] == "Failed"
 
     kind, _ = service.find(name)
+    if kind == "tuning job":
+        raise CommandFailed(
+            f"{name} is a tuning job, whose training jobs have the logs: `tidemill ps --all` lists them, e.g."
+            f" {name}-001-..."
+        )
     if kind == "endpoint":
         return _Log(service, group=f"{_ENDPOINTS_GROUP}{name}", prefix="", ended=endpoint_ended)
     if kind == "transform job":

@@ -27,11 +27,12 @@ def ps(
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     jobs = list(islice(service.jobs(), limit)) if all_jobs else service.live_jobs()
     transforms = list(islice(service.transform_jobs(), limit)) if all_jobs else service.live_transform_jobs()
+    tunings = list(islice(service.tuning_jobs(), limit)) if all_jobs else service.live_tuning_jobs()
     endpoints = service.endpoints()
     if json:
-        print_json({"jobs": jobs, "transform_jobs": transforms, "endpoints": endpoints})
+        print_json({"jobs": jobs, "transform_jobs": transforms, "tuning_jobs": tunings, "endpoints": endpoints})
         return
-    if not jobs and not transforms and not endpoints:
+    if not jobs and not transforms and not tunings and not endpoints:
         typer.echo("no jobs, no endpoints" if all_jobs else "nothing runs; `tidemill ps --all` lists ended jobs")
     if jobs:
         print_table(("JOB", "STATUS", "PHASE", "AGE", "TOOK"), [_job_row(job) for job in jobs])
@@ -39,7 +40,11 @@ def ps(
         if jobs:
             typer.echo()
         print_table(("TRANSFORM JOB", "STATUS", "AGE", "TOOK"), [_transform_row(job) for job in transforms])
-    if (jobs or transforms) and endpoints:
+    if tunings:
+        if jobs or transforms:
+            typer.echo()
+        print_table(("TUNING JOB", "STATUS", "TRAININGS", "AGE", "TOOK"), [_tuning_row(job) for job in tunings])
+    if (jobs or transforms or tunings) and endpoints:
         typer.echo()
     if endpoints:
         print_table(("ENDPOINT", "STATUS", "AGE"), [_endpoint_row(endpoint) for endpoint in endpoints])
@@ -55,6 +60,15 @@ def _transform_row(job: dict[str, Any]) -> tuple[str, ...]:
     created, ended = job["CreationTime"], job.get("TransformEndTime")
     took = age(created, until=ended) if ended else ""
     return job["TransformJobName"], job["TransformJobStatus"], age(created), took
+
+
+def _tuning_row(job: dict[str, Any]) -> tuple[str, ...]:
+    created, ended = job["CreationTime"], job.get("HyperParameterTuningEndTime")
+    counts, most = job["TrainingJobStatusCounters"], job.get("ResourceLimits", {}).get("MaxNumberOfTrainingJobs")
+    ended_trainings = sum(counts.values()) - counts.get("InProgress", 0)
+    trainings = f"{ended_trainings} of {most}" if most else str(ended_trainings)
+    took = age(created, until=ended) if ended else ""
+    return job["HyperParameterTuningJobName"], job["HyperParameterTuningJobStatus"], trainings, age(created), took
 
 
 def _endpoint_row(endpoint: dict[str, Any]) -> tuple[str, ...]:

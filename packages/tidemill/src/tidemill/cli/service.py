@@ -175,10 +175,31 @@ class NamedService:
         """Summaries of the batch transform jobs that have not ended."""
         return [*self.transform_jobs(status="InProgress"), *self.transform_jobs(status="Stopping")]
 
+    def tuning_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield summaries of hyperparameter tuning jobs, newest first.
+
+        Args:
+            status: For example ``InProgress``. Default: all.
+
+        Yields:
+            Summaries, page by page as they are needed.
+        """
+        wanted = {"StatusEquals": status} if status else {}
+        pages = self.sagemaker.get_paginator("list_hyper_parameter_tuning_jobs").paginate(
+            SortBy="CreationTime", SortOrder="Descending", **wanted
+        )
+        for page in pages:
+            yield from page["HyperParameterTuningJobSummaries"]
+
+    def live_tuning_jobs(self) -> list[dict[str, Any]]:
+        """Summaries of the hyperparameter tuning jobs that have not ended."""
+        return [*self.tuning_jobs(status="InProgress"), *self.tuning_jobs(status="Stopping")]
+
     def live_job_names(self) -> list[str]:
-        """Names of the training jobs, then of the batch transform jobs, that have not ended."""
+        """Names of the jobs that have not ended. Tuning jobs come first: until they stop, they create training jobs."""
+        tuning = [job["HyperParameterTuningJobName"] for job in self.live_tuning_jobs()]
         training = [job["TrainingJobName"] for job in self.live_jobs()]
-        return training + [job["TransformJobName"] for job in self.live_transform_jobs()]
+        return tuning + training + [job["TransformJobName"] for job in self.live_transform_jobs()]
 
     def compiler_summaries(self) -> dict[str, str]:
         """By job: the last line that the training compiler wrote to its log. Of the newest jobs, those that use it."""
@@ -201,8 +222,11 @@ class NamedService:
             return []
         return [message for message in events if message.startswith(_COMPILER_LINE)]
 
-    def stop_job(self, name: str) -> None:
-        """Stop the training job of that name, or else the batch transform job of that name.
+    def stop_job(self, name: str) -> str:
+        """Stop the training job of that name, or else the batch transform job, or else the tuning job of that name.
+
+        Returns:
+            Its kind, e.g. ``transform job``.
 
         Raises:
             CommandFailed: There is no job of that name.
@@ -213,8 +237,11 @@ class NamedService:
             self.sagemaker.stop_training_job(TrainingJobName=name)
         elif kind == "transform job":
             self.sagemaker.stop_transform_job(TransformJobName=name)
+        elif kind == "tuning job":
+            self.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
         else:
             raise CommandFailed(f"{name} is an endpoint; `tidemill delete {name}` deletes it")
+        return kind
 
     def interrupt_job(self, name: str) -> None:
         """Interrupt a training job as if its spot instances were reclaimed.
@@ -236,7 +263,9 @@ class NamedService:
         return [endpoint for page in pages for endpoint in page["Endpoints"]]
 
     def find(self, name: str) -> tuple[str, dict[str, Any]]:
-        """Return the kind of a name (the first that exists of job, transform job and endpoint) and its description.
+        """Return the kind of a name and its description.
+
+        A name can be that of several: a job comes before a transform job, a tuning job and an endpoint.
 
         Raises:
             CommandFailed: There is no job or endpoint of that name.
@@ -246,6 +275,7 @@ class NamedService:
         looks: tuple[tuple[str, Callable[..., dict[str, Any]], str], ...] = (
             ("job", self.sagemaker.describe_training_job, "TrainingJobName"),
             ("transform job", self.sagemaker.describe_transform_job, "TransformJobName"),
+            ("tuning job", self.sagemaker.describe_hyper_parameter_tuning_job, "HyperParameterTuningJobName"),
             ("endpoint", self.sagemaker.describe_endpoint, "EndpointName"),
         )
         reason = ""

@@ -11,7 +11,7 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.cli.service import ServiceChoice, ensure_service
 
-__all__ = ["app", "hyperparameter"]
+__all__ = ["app", "given", "hyperparameter", "pairs", "uri"]
 
 app = typer.Typer()
 
@@ -47,11 +47,11 @@ def train(
 ) -> None:
     """Train with SCRIPT; exit code 1 if the job fails. Starts your own service if that is selected and not running."""
     choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
-    channels = {name: _uri(value) for name, value in _pairs("--input", inputs)}
-    arguments = _given(
+    channels = {name: uri(value) for name, value in pairs("--input", inputs)}
+    arguments = given(
         source_dir=str(source_dir) if source_dir else None,
-        hyperparameters={name: hyperparameter(value) for name, value in _pairs("--hp", hp)} or None,
-        environment=dict(_pairs("--env", variables)) or None,
+        hyperparameters={name: hyperparameter(value) for name, value in pairs("--hp", hp)} or None,
+        environment=dict(pairs("--env", variables)) or None,
         output_path=output_path,
         max_run=max_run,
     )
@@ -93,27 +93,49 @@ def hyperparameter(text: str) -> int | float | str:
     return value if number else text
 
 
-def _pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:
-    pairs = [value.partition("=") for value in values or ()]
-    for (name, sign, _), value in zip(pairs, values or (), strict=True):
+def pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:
+    """Return the names and values of an option that can be repeated.
+
+    Args:
+        option: The option, for errors.
+        values: ``NAME=VALUE`` each.
+
+    Raises:
+        BadParameter: A value has another form, or a name is given twice.
+    """
+    found = [value.partition("=") for value in values or ()]
+    for (name, sign, _), value in zip(found, values or (), strict=True):
         if not sign or not name:
             raise typer.BadParameter(f"{value!r} has not the form NAME=VALUE", param_hint=option)
-    names = [name for name, _, _ in pairs]
+    names = [name for name, _, _ in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise typer.BadParameter(f"{', '.join(twice)} given more than once", param_hint=option)
-    return [(name, value) for name, _, value in pairs]
+    return [(name, value) for name, _, value in found]
 
 
-def _uri(value: str) -> str:
+def uri(value: str) -> str:
+    """Return the URI of a channel's data.
+
+    Args:
+        value: A URI, or a path of this machine.
+
+    Raises:
+        BadParameter: It is neither.
+    """
     if value.startswith(("s3://", "file://")):
         return value
     path = Path(value)
     if not path.exists():
         raise typer.BadParameter(f"{value!r} is neither an s3:// URI nor an existing path", param_hint="--input")
-    # Not as_uri(), which would percent-encode: the SDK uses the rest of the URI as a path.
+    # Not asuri(), which would percent-encode: the SDK uses the rest of the URI as a path.
     return f"file://{path.absolute()}"
 
 
-def _given(**arguments: Any) -> dict[str, Any]:
+def given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that are not None.
+
+    Args:
+        **arguments: Arguments of the SDK.
+    """
     return {name: value for name, value in arguments.items() if value is not None}

@@ -55,8 +55,24 @@ _SESSION = {
 }
 _LOCAL = {"LocalSession": "tidemill.sdk:LocalSession"}
 
+_PARAMETERS = {
+    name: f"tidemill.sdk:{name}" for name in ("CategoricalParameter", "ContinuousParameter", "IntegerParameter")
+}
+_TUNER = {
+    **{
+        name: f"tidemill.sdk:{name}"
+        for name in (
+            *("HyperbandStrategyConfig", "HyperparameterTuner", "StrategyConfig", "TuningJobCompletionCriteriaConfig"),
+            *("WarmStartConfig", "WarmStartTypes"),
+        )
+    },
+    **_PARAMETERS,
+}
+_ANALYTICS = {"HyperparameterTuningJobAnalytics": "tidemill.sdk:HyperparameterTuningJobAnalytics"}
+
 MODULES: Mapping[str, Mapping[str, str]] = {
-    "sagemaker": {**_SESSION, **_LOCAL, **_INPUTS, **_PREDICTOR, **_PACKAGE, **_TRANSFORMER},
+    "sagemaker": {**_SESSION, **_LOCAL, **_INPUTS, **_PREDICTOR, **_PACKAGE, **_TRANSFORMER, **_ANALYTICS},
+    "sagemaker.analytics": _ANALYTICS,
     "sagemaker.async_inference": _ASYNC,
     "sagemaker.async_inference.async_inference_config": {"AsyncInferenceConfig": _ASYNC["AsyncInferenceConfig"]},
     "sagemaker.async_inference.async_inference_response": {"AsyncInferenceResponse": _ASYNC["AsyncInferenceResponse"]},
@@ -76,6 +92,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.model_metrics": {name: f"tidemill.sdk:{name}" for name in ("MetricsSource", "ModelMetrics")},
     "sagemaker.model_monitor": _CAPTURE,
     "sagemaker.model_monitor.data_capture_config": _CAPTURE,
+    "sagemaker.parameter": _PARAMETERS,
     "sagemaker.predictor": _PREDICTOR,
     "sagemaker.predictor_async": {"AsyncPredictor": "tidemill.sdk:AsyncPredictor"},
     "sagemaker.serializers": _SERIALIZERS,
@@ -99,4 +116,5 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.tensorflow.training_compiler": _COMPILER,
     "sagemaker.tensorflow.training_compiler.config": _COMPILER,
     "sagemaker.transformer": _TRANSFORMER,
+    "sagemaker.tuner": _TUNER,
 }

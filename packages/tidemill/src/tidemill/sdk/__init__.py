@@ -12,20 +12,36 @@ from tidemill.sdk.inputs import ShuffleConfig, TrainingInput, s3_input
 from tidemill.sdk.instance_group import InstanceGroup
 from tidemill.sdk.model import Model, ModelPackage
 from tidemill.sdk.model_metrics import MetadataProperties, MetricsSource, ModelMetrics
+from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
 from tidemill.sdk.serverless import ServerlessInferenceConfig
 from tidemill.sdk.session import LocalSession, Session, get_execution_role
+from tidemill.sdk.submitted_tuning import HyperparameterTuningJobAnalytics
 from tidemill.sdk.tensorflow_model import TensorFlowModel
 from tidemill.sdk.training_job import TrainingJob
 from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.transformer import Transformer
+from tidemill.sdk.tuner import HyperparameterTuner
+from tidemill.sdk.tuning_settings import (
+    HyperbandStrategyConfig,
+    StrategyConfig,
+    TuningJobCompletionCriteriaConfig,
+    WarmStartConfig,
+    WarmStartTypes,
+)
 
 __all__ = [
     "AsyncInferenceConfig",
     "AsyncInferenceResponse",
     "AsyncPredictor",
+    "CategoricalParameter",
+    "ContinuousParameter",
     "DataCaptureConfig",
+    "HyperbandStrategyConfig",
+    "HyperparameterTuner",
+    "HyperparameterTuningJobAnalytics",
     "InstanceGroup",
+    "IntegerParameter",
     "LocalSession",
     "MetadataProperties",
     "MetricsSource",
@@ -36,6 +52,7 @@ __all__ = [
     "ServerlessInferenceConfig",
     "Session",
     "ShuffleConfig",
+    "StrategyConfig",
     "TensorFlow",
     "TensorFlowModel",
     "TensorFlowPredictor",
@@ -44,7 +61,10 @@ __all__ = [
     "TrainingJob",
     "TransformJob",
     "Transformer",
+    "TuningJobCompletionCriteriaConfig",
     "WaiterConfig",
+    "WarmStartConfig",
+    "WarmStartTypes",
     "get_execution_role",
     "s3_input",
 ]

@@ -285,43 +285,55 @@ class TensorFlow:
         """
         wants_logs(logs)  # refuses an invalid value before the job is created
         session = self.sagemaker_session
-        warn_of_instance_types(session, *self._arguments.instance_types, stacklevel=2)
-        image = self._arguments.image(session.boto_region_name)
-        base = self._arguments.base_job_name or image_base(image)
+        base = self._arguments.base_job_name or image_base(self.training_image_uri())
         name = timestamped(base) if job_name is None else check_name("job_name", job_name)
-        output = self._output_path()
-        data = channels(inputs, upload=self._upload)
-        code_uri = self._stage_code(name, output)
-        model_dir = self._model_dir(name, output)
-        session.sagemaker_client.create_training_job(
-            **request.training_request(
-                self._arguments,
-                job_name=name,
-                role_arn=session.expand_role(self._arguments.role),
-                image=image,
-                output_path=output,
-                hyperparameters=request.job_hyperparameters(
-                    self._arguments,
-                    job_name=name,
-                    entry_point=self._code.entry_point,
-                    code_uri=code_uri,
-                    region=session.boto_region_name,
-                    model_dir=model_dir,
-                ),
-                channels=data,
-                experiment_config=experiment_config,
-            )
-        )
-        self._code_uri = code_uri
+        made = self.training_request(name, inputs, experiment_config=experiment_config)
+        session.sagemaker_client.create_training_job(**made)
         self.latest_training_job = TrainingJob(session, name)
         if run_tensorboard_locally:
-            _say_tensorboard(session, name, model_dir)
+            _say_tensorboard(session, name, self._model_dir(name, self._output_path()))
         if wait:
             try:
                 self.latest_training_job.wait(logs)
             except JobFailed as error:
                 error.args = (f"{error}{self._missing_module_hint(str(error))}",)
                 raise
+
+    def training_request(
+        self, job_name: str, inputs: Any = None, *, experiment_config: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Upload the code and local inputs, and return the CreateTrainingJob request of a job.
+
+        Args:
+            job_name: Name of the job.
+            inputs: As for `fit`.
+            experiment_config: As for `fit`.
+
+        Raises:
+            ValueError: An input is not usable.
+        """
+        session = self.sagemaker_session
+        warn_of_instance_types(session, *self._arguments.instance_types, stacklevel=3)
+        output = self._output_path()
+        data = channels(inputs, upload=self._upload)
+        self._code_uri = self._stage_code(job_name, output)
+        return request.training_request(
+            self._arguments,
+            job_name=job_name,
+            role_arn=session.expand_role(self._arguments.role),
+            image=self.training_image_uri(),
+            output_path=output,
+            hyperparameters=request.job_hyperparameters(
+                self._arguments,
+                job_name=job_name,
+                entry_point=self._code.entry_point,
+                code_uri=self._code_uri,
+                region=session.boto_region_name,
+                model_dir=self._model_dir(job_name, output),
+            ),
+            channels=data,
+            experiment_config=experiment_config,
+        )
 
     @classmethod
     def attach(
@@ -346,17 +358,31 @@ class TensorFlow:
         del model_channel_name
         session = Session.adopt(sagemaker_session)
         description = session.describe_training_job(training_job_name)
+        estimator = cls.of_description(description, session=session)
+        estimator.latest_training_job = TrainingJob(session, training_job_name)
+        if description["TrainingJobStatus"] in TERMINAL:
+            check_end(description)
+        else:
+            estimator.latest_training_job.wait()
+        return estimator
+
+    @classmethod
+    def of_description(cls, description: Mapping[str, Any], *, session: Session) -> "TensorFlow":
+        """Return an estimator with the arguments of a described job, but without the job.
+
+        Args:
+            description: What DescribeTrainingJob answers.
+            session: The session of the estimator.
+
+        Raises:
+            ValueError: The job was not started by an estimator.
+        """
         arguments = attachment.arguments_of(description, region=session.boto_region_name)
         # Set afterwards: warnings about them were issued when the job was created.
         judged = {name: arguments.pop(name) for name in _JUDGED_ONCE if name in arguments}
         estimator = cls(**arguments, sagemaker_session=session)
         estimator._arguments = replace(estimator._arguments, **judged)
         estimator._code_uri = estimator.source_dir
-        estimator.latest_training_job = TrainingJob(session, training_job_name)
-        if description["TrainingJobStatus"] in TERMINAL:
-            check_end(description)
-        else:
-            estimator.latest_training_job.wait()
         return estimator
 
     def logs(self) -> None:

@@ -1,13 +1,17 @@
-"""Names that the SDK generates: ``BASE-YYYY-MM-DD-HH-MM-SS-mmm``, in UTC, at most 63 characters."""
+"""Names that the SDK generates: ``BASE-YYYY-MM-DD-HH-MM-SS-mmm``, in UTC, at most 63 characters.
+
+Names of tuning jobs have at most 32, so their time stamps are shorter: ``YYMMDD-HHMMSS``.
+"""
 
 import re
 import time
 
 from tidemill.core.images import parse_image
 
-__all__ = ["base_of", "check_name", "image_base", "timestamped"]
+__all__ = ["base_of", "check_name", "image_base", "timestamped", "tuning_name"]
 
 _MAX_CHARS = 63
+_MAX_TUNING_CHARS = 32
 _LEGAL = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _STAMP = re.compile(r"-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}-\d{3}$")
 
@@ -26,6 +30,16 @@ def timestamped(base: str, *, now_ms: int | None = None) -> str:
     moment_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(moment_ms // 1000)) + f"-{moment_ms % 1000:03d}"
     return f"{base[: _MAX_CHARS - len(stamp) - 1].rstrip('-')}-{stamp}"
+
+
+def tuning_name(base: str) -> str:
+    """Return ``base``, truncated if necessary, with a short time stamp.
+
+    Args:
+        base: First part of the name.
+    """
+    stamp = time.strftime("%y%m%d-%H%M%S", time.gmtime())
+    return f"{base[: _MAX_TUNING_CHARS - len(stamp) - 1].rstrip('-')}-{stamp}"
 
 
 def base_of(name: str) -> str:

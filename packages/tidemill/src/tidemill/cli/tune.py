@@ -1,0 +1,152 @@
+"""`tidemill tune`: search for the values of a script's hyperparameters."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.service import ServiceChoice, ensure_service
+from tidemill.cli.text import print_table
+from tidemill.cli.train import given, hyperparameter, pairs, uri
+
+if TYPE_CHECKING:
+    from tidemill.sdk import HyperparameterTuner
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+_SCALES = {"linear": "Linear", "log": "Logarithmic", "reverse": "ReverseLogarithmic", "auto": "Auto"}
+_NUMBER = r"([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)"
+_SHOWN = 10
+
+
+@app.command()
+def tune(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script (inside --source-dir).")],
+    ranges: Annotated[
+        list[str],
+        typer.Option(
+            "--range",
+            "-r",
+            metavar="NAME=LOW:HIGH[:SCALE]|NAME=A,B,...",
+            help="What to tune; repeatable. SCALE is linear, log, reverse or auto; integers if both ends are.",
+        ),
+    ],
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of trainings (default: 10; a grid has all).")] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Trainings at the same time.")] = 1,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[=REGEX]",
+            help="What to optimize. Without REGEX the log's 'val_NAME: 0.1' or 'NAME: 0.1', as Keras writes it.",
+        ),
+    ] = "loss",
+    maximize: Annotated[bool, typer.Option("--maximize/--minimize", help="Whether higher values are better.")] = False,
+    strategy: Annotated[str, typer.Option(help="bayesian, random, grid or hyperband.")] = "bayesian",
+    early_stopping: Annotated[bool, typer.Option(help="Stop trainings that are worse than the median.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search.")] = None,
+    source_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory that goes along.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="NAME=PATH|s3://...", help="A channel; repeatable.")
+    ] = None,
+    hp: Annotated[
+        list[str] | None, typer.Option("--hp", metavar="NAME=VALUE", help="A hyperparameter; repeatable.")
+    ] = None,
+    instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
+    framework_version: Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")] = None,
+    job_name: Annotated[str | None, typer.Option("--name", help="Name of the tuning job (default: made up).")] = None,
+    max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop a training after that.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show progress until the tuning job ends.")] = True,
+    endpoint_url: EndpointOption = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Train SCRIPT with many values of its hyperparameters, and print the best. Ctrl-C stops the tuning job."""
+    choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
+    searched = {name: _range(name, text) for name, text in pairs("--range", ranges)}
+    name, _, regex = metric.partition("=")
+    from tidemill.sdk import HyperparameterTuner, Session, TensorFlow
+
+    try:
+        estimator = TensorFlow(
+            str(script),
+            role="tidemill",
+            instance_type=instance_type,
+            framework_version=framework_version or choice.settings.default_framework,
+            py_version="py3",
+            metric_definitions=[{"Name": name, "Regex": regex or _keras_regex(name)}],
+            sagemaker_session=Session(ensure_service(choice).session),
+            **given(
+                source_dir=str(source_dir) if source_dir else None,
+                hyperparameters={each: hyperparameter(text) for each, text in pairs("--hp", hp)} or None,
+                max_run=max_run,
+            ),
+        )
+        tuner = HyperparameterTuner(
+            estimator,
+            name,
+            searched,
+            strategy=strategy.capitalize(),
+            objective_type="Maximize" if maximize else "Minimize",
+            max_jobs=jobs if jobs is not None or strategy.lower() == "grid" else 10,
+            max_parallel_jobs=parallel,
+            early_stopping_type="Auto" if early_stopping else "Off",
+            random_seed=seed,
+        )
+        channels = {channel: uri(value) for channel, value in pairs("--input", inputs)}
+        tuner.fit(channels or None, job_name=job_name, wait=False)
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
+    if wait:
+        _wait(tuner)
+    else:
+        typer.echo(f"{tuner.latest_tuning_job.name} was submitted; `tidemill describe` shows its best training job")
+
+
+def _wait(tuner: "HyperparameterTuner") -> None:
+    job = tuner.latest_tuning_job
+    try:
+        job.wait()
+    except KeyboardInterrupt:
+        job.stop()
+        typer.echo(f"stopping tuning job {job.name} and its trainings; `tidemill describe {job.name}` shows the best")
+        raise
+    valued = [each for each in job.trainings() if "FinalHyperParameterTuningJobObjectiveMetric" in each]
+    ordered = sorted(valued, key=_value, reverse=tuner.objective_type == "Maximize")
+    names = sorted({name for each in ordered for name in each["TunedHyperParameters"]})
+    rows = [
+        (each["TrainingJobName"], f"{_value(each):g}", *(each["TunedHyperParameters"].get(name, "") for name in names))
+        for each in ordered[:_SHOWN]
+    ]
+    print_table(("TRAINING JOB", tuner.objective_metric_name.upper(), *names), rows)
+
+
+def _value(training: dict[str, Any]) -> float:
+    return training["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]
+
+
+def _range(name: str, text: str) -> Any:
+    """Return the range of ``LOW:HIGH[:SCALE]`` or ``A,B,...``."""
+    from tidemill.sdk import CategoricalParameter, ContinuousParameter, IntegerParameter
+
+    ends = text.split(":")
+    if len(ends) == 1:
+        return CategoricalParameter(text.split(","))
+    low, high = (hyperparameter(end) for end in ends[:2])
+    scale = _SCALES.get(ends[2].lower()) if len(ends) == 3 else "Auto"
+    if len(ends) > 3 or scale is None or isinstance(low, str) or isinstance(high, str):
+        allowed = f"LOW:HIGH or LOW:HIGH:SCALE with one of {', '.join(_SCALES)}, or A,B,..."
+        raise typer.BadParameter(f"{name}={text!r} is not a range; expected {allowed}", param_hint="--range")
+    kind = IntegerParameter if isinstance(low, int) and isinstance(high, int) else ContinuousParameter
+    try:
+        return kind(low, high, scale)
+    except ValueError as error:
+        raise typer.BadParameter(f"{name}={text!r}: {error}", param_hint="--range") from error
+
+
+def _keras_regex(name: str) -> str:
+    """Return a regular expression of the last ``val_NAME`` in a line, or else of the first ``NAME``."""
+    return rf"(?:.*\bval_|\b){re.escape(name)}\W{{1,3}}{_NUMBER}"

@@ -1,0 +1,151 @@
+"""A submitted tuning job, as `HyperparameterTuner.latest_tuning_job` gives it, and its results as a table."""
+
+import time
+from typing import Any
+
+from tidemill.sdk.console import Console
+from tidemill.sdk.follow import TERMINAL, patiently
+from tidemill.sdk.interruption import say_detached
+from tidemill.sdk.job import AwaitedJob, raise_if_failed
+from tidemill.sdk.session import Session
+
+__all__ = ["HyperparameterTuningJobAnalytics", "SubmittedTuning"]
+
+_POLL_S = 0.5
+
+
+class SubmittedTuning(AwaitedJob):
+    """One hyperparameter tuning job of the service."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what DescribeHyperParameterTuningJob answers now.
+
+        Returns:
+            The answer as boto3 returns it.
+        """
+        client = self.session.sagemaker_client
+        return client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=self.name)
+
+    def stop(self) -> None:
+        """Ask the job to stop: its running trainings get SIGTERM and time to save."""
+        self.session.sagemaker_client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=self.name)
+
+    def trainings(self) -> list[dict[str, Any]]:
+        """Return the summaries of its training jobs, the first one first."""
+        pages = self.session.sagemaker_client.get_paginator("list_training_jobs_for_hyper_parameter_tuning_job")
+        found = pages.paginate(HyperParameterTuningJobName=self.name)
+        return [each for page in found for each in page["TrainingJobSummaries"]]
+
+    def wait(self, logs: bool = True) -> dict[str, Any]:
+        """Wait for the job's end, showing how many trainings have ended and the best value.
+
+        Args:
+            logs: Whether progress is shown.
+
+        Returns:
+            The last description.
+
+        Raises:
+            JobFailed: The job failed; the message has the whole FailureReason.
+            KeyboardInterrupt: The user does not want to wait any longer; the job goes on.
+        """
+        console = Console()
+        try:
+            description = self._watch(console, shows=logs)
+        except KeyboardInterrupt:
+            say_detached(console, "tuning job", self.name, attach="HyperparameterTuner.attach")
+            raise
+        status = description["HyperParameterTuningJobStatus"]
+        raise_if_failed("tuning job", self.name, status, description)
+        return description
+
+    def _watch(self, console: Console, *, shows: bool) -> dict[str, Any]:
+        shown = ""
+        while True:
+            description = patiently(self.describe, session=self.session, console=console)
+            progress = _progress(description)
+            if shows and progress != shown:
+                console.say(f"{time.strftime('%H:%M:%S')} Tuning job {self.name}: {progress}")
+                shown = progress
+            if description["HyperParameterTuningJobStatus"] in TERMINAL:
+                return description
+            time.sleep(_POLL_S)
+
+
+class HyperparameterTuningJobAnalytics:
+    """The results of a tuning job.
+
+    Args:
+        hyperparameter_tuning_job_name: Name of the tuning job.
+        sagemaker_session: A `Session` of this SDK or of AWS's SDK. Default: a new one for the service.
+    """
+
+    def __init__(self, hyperparameter_tuning_job_name: str, sagemaker_session: Any = None) -> None:
+        self._job = SubmittedTuning(Session.adopt(sagemaker_session), hyperparameter_tuning_job_name)
+
+    @property
+    def name(self) -> str:
+        """Name of the tuning job."""
+        return self._job.name
+
+    def description(self, force_refresh: bool = False) -> dict[str, Any]:
+        """Return what DescribeHyperParameterTuningJob answers now.
+
+        Args:
+            force_refresh: Ignored: nothing is kept.
+        """
+        del force_refresh
+        return self._job.describe()
+
+    def training_job_summaries(self, force_refresh: bool = False) -> list[dict[str, Any]]:
+        """Return the summaries of the training jobs.
+
+        Args:
+            force_refresh: Ignored: nothing is kept.
+        """
+        del force_refresh
+        return self._job.trainings()
+
+    def dataframe(self, force_refresh: bool = False) -> Any:
+        """Return a pandas DataFrame with a row for each training: its hyperparameters, status, objective and times.
+
+        Args:
+            force_refresh: Ignored: nothing is kept.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame([_row(each) for each in self.training_job_summaries(force_refresh)])
+
+
+def _progress(description: dict[str, Any]) -> str:
+    counts = description["TrainingJobStatusCounters"]
+    ended = sum(counts.values()) - counts["InProgress"]
+    text = (
+        f"{description['HyperParameterTuningJobStatus']}, {ended} trainings ended, {counts['InProgress']} in progress"
+    )
+    objective = description.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
+    return f"{text}, best {objective['MetricName']} {objective['Value']:g}" if objective else text
+
+
+def _row(training: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: _number(text) for name, text in training["TunedHyperParameters"].items()}
+    begin, end = training.get("TrainingStartTime"), training.get("TrainingEndTime")
+    objective = training.get("FinalHyperParameterTuningJobObjectiveMetric", {})
+    return row | {
+        "TrainingJobName": training["TrainingJobName"],
+        "TrainingJobStatus": training["TrainingJobStatus"],
+        "FinalObjectiveValue": objective.get("Value"),
+        "TrainingStartTime": begin,
+        "TrainingEndTime": end,
+        "TrainingElapsedTimeSeconds": (end - begin).total_seconds() if begin and end else None,
+    }
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

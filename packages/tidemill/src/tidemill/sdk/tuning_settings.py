@@ -1,0 +1,108 @@
+"""Settings of a tuner that are objects of their own: warm start, Hyperband, and when a tuning job is complete."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+__all__ = [
+    "HyperbandStrategyConfig",
+    "StrategyConfig",
+    "TuningJobCompletionCriteriaConfig",
+    "WarmStartConfig",
+    "WarmStartTypes",
+]
+
+
+class WarmStartTypes(Enum):
+    """What the parents of a warm start have in common with the new tuning job."""
+
+    IDENTICAL_DATA_AND_ALGORITHM = "IdenticalDataAndAlgorithm"
+    TRANSFER_LEARNING = "TransferLearning"
+
+
+class WarmStartConfig:
+    """Earlier tuning jobs from which a new one learns.
+
+    Args:
+        warm_start_type: A `WarmStartTypes`.
+        parents: Names of one to five tuning jobs that have ended.
+
+    Raises:
+        ValueError: The type is unknown, or there is no parent.
+    """
+
+    def __init__(self, warm_start_type: WarmStartTypes, parents: Iterable[str]) -> None:
+        self.type = WarmStartTypes(warm_start_type)
+        self.parents = {parents} if isinstance(parents, str) else set(parents)
+        if not self.parents:
+            raise ValueError("parents is empty; give the names of tuning jobs that have ended")
+
+    def to_input_req(self) -> dict[str, Any]:
+        """Return ``WarmStartConfig`` of the request."""
+        parents = [{"HyperParameterTuningJobName": name} for name in sorted(self.parents)]
+        return {"WarmStartType": self.type.value, "ParentHyperParameterTuningJobs": parents}
+
+
+class HyperbandStrategyConfig:
+    """The resource of Hyperband, counted in values of the objective in a training's log, e.g. epochs.
+
+    Args:
+        max_resource: A training that has logged so many values is stopped.
+        min_resource: Values that every training may log.
+    """
+
+    def __init__(self, max_resource: int, min_resource: int) -> None:
+        self.max_resource = max_resource
+        self.min_resource = min_resource
+
+    def to_input_req(self) -> dict[str, Any]:
+        """Return ``HyperbandStrategyConfig`` of the request."""
+        return {"MinResource": self.min_resource, "MaxResource": self.max_resource}
+
+
+class StrategyConfig:
+    """Settings of a strategy.
+
+    Args:
+        hyperband_strategy_config: Of Hyperband.
+    """
+
+    def __init__(self, hyperband_strategy_config: HyperbandStrategyConfig) -> None:
+        self.hyperband_strategy_config = hyperband_strategy_config
+
+    def to_input_req(self) -> dict[str, Any]:
+        """Return ``StrategyConfig`` of the request."""
+        return {"HyperbandStrategyConfig": self.hyperband_strategy_config.to_input_req()}
+
+
+class TuningJobCompletionCriteriaConfig:
+    """When a tuning job is complete before its number of trainings is reached.
+
+    Args:
+        max_number_of_training_jobs_not_improving: So many trainings in a row have not improved the best value by 1 %.
+        complete_on_convergence: Whether it is complete when the search has converged.
+        target_objective_metric_value: A training has reached this value.
+    """
+
+    def __init__(
+        self,
+        max_number_of_training_jobs_not_improving: int | None = None,
+        complete_on_convergence: bool | None = None,
+        target_objective_metric_value: float | None = None,
+    ) -> None:
+        self.max_number_of_training_jobs_not_improving = max_number_of_training_jobs_not_improving
+        self.complete_on_convergence = complete_on_convergence
+        self.target_objective_metric_value = target_objective_metric_value
+
+    def to_input_req(self) -> dict[str, Any]:
+        """Return ``TuningJobCompletionCriteria`` of the request."""
+        request: dict[str, Any] = {}
+        if self.max_number_of_training_jobs_not_improving is not None:
+            most = self.max_number_of_training_jobs_not_improving
+            request["BestObjectiveNotImproving"] = {"MaxNumberOfTrainingJobsNotImproving": most}
+        if self.target_objective_metric_value is not None:
+            request["TargetObjectiveMetricValue"] = self.target_objective_metric_value
+        if self.complete_on_convergence is not None:
+            chosen = "Enabled" if self.complete_on_convergence else "Disabled"
+            request["ConvergenceDetected"] = {"CompleteOnConvergence": chosen}
+        return request
