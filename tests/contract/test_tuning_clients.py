@@ -46,7 +46,7 @@ CLIENT = """
     best = max(zip(values, summaries), key=lambda pair: pair[0])[1]
     print("TRAININGS", len(summaries), "BEST", best["TrainingJobName"] == tuner.best_training_job())
     hyperparameters = tuner.best_estimator().hyperparameters()
-    print("TUNED", sorted(hyperparameters)[:1], hyperparameters["optimizer"] in ("adam", "sgd"))
+    print("TUNED", sorted(hyperparameters)[:1], hyperparameters["optimizer"].strip('"') in ("adam", "sgd"))
     try:
         import pandas
     except ImportError:

@@ -94,7 +94,8 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
     variables.setdefault("TIDEMILL_TENSORFLOW", "1")
     if environment.region:
         variables.setdefault("S3_REGION", environment.region)
-    return variables | ({} if environment.layout.is_processing else _toolkit_variables(environment))
+    # No `|`: jobs on TensorFlow 1.15 run on Python 3.7, whose dictionaries do not have it.
+    return {**variables, **({} if environment.layout.is_processing else _toolkit_variables(environment))}
 
 
 def _toolkit_variables(environment: Environment) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def signatures() -> dict[str, list[str]]:
     """Return every public callable of the SDK that has arguments, with their names."""
     found: dict[str, list[str]] = {}
     for name, thing in exported().items():
-        if inspect.isclass(thing):
+        if inspect.isclass(thing) and not issubclass(thing, Enum):
             found[name] = parameters(thing)
             for method, member in vars(thing).items():
                 plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member

@@ -309,6 +309,9 @@ class TensorFlow:
             inputs: As for `fit`.
             experiment_config: As for `fit`.
 
+        Returns:
+            Members of CreateTrainingJob.
+
         Raises:
             ValueError: An input is not usable.
         """
@@ -373,6 +376,9 @@ class TensorFlow:
         Args:
             description: What DescribeTrainingJob answers.
             session: The session of the estimator.
+
+        Returns:
+            The estimator, without a latest job.
 
         Raises:
             ValueError: The job was not started by an estimator.

@@ -26,6 +26,9 @@ class _NumberRange:
 
         Args:
             value: A number.
+
+        Returns:
+            True if it has the value.
         """
         return self.min_value <= value <= self.max_value
 
@@ -34,6 +37,9 @@ class _NumberRange:
 
         Args:
             name: Name of the hyperparameter.
+
+        Returns:
+            A member of the list of its kind.
         """
         ends = {"MinValue": str(self.min_value), "MaxValue": str(self.max_value)}
         return {"Name": name, **ends, "ScalingType": self.scaling_type}
@@ -81,6 +87,9 @@ class CategoricalParameter:
 
         Args:
             value: A value.
+
+        Returns:
+            True if it has the value.
         """
         return str(value) in self.values
 
@@ -89,6 +98,9 @@ class CategoricalParameter:
 
         Args:
             name: Name of the hyperparameter.
+
+        Returns:
+            A member of the list of its kind.
         """
         return {"Name": name, "Values": list(self.values)}
 
@@ -97,6 +109,9 @@ class CategoricalParameter:
 
         Args:
             name: Name of the hyperparameter.
+
+        Returns:
+            A member of CategoricalParameterRanges.
         """
         return {"Name": name, "Values": [json.dumps(value) for value in self.values]}
 

@@ -93,6 +93,9 @@ class HyperparameterTuningJobAnalytics:
 
         Args:
             force_refresh: Ignored: nothing is kept.
+
+        Returns:
+            The answer as boto3 returns it.
         """
         del force_refresh
         return self._job.describe()
@@ -102,6 +105,9 @@ class HyperparameterTuningJobAnalytics:
 
         Args:
             force_refresh: Ignored: nothing is kept.
+
+        Returns:
+            The summaries as boto3 returns them, the first training first.
         """
         del force_refresh
         return self._job.trainings()
@@ -111,6 +117,9 @@ class HyperparameterTuningJobAnalytics:
 
         Args:
             force_refresh: Ignored: nothing is kept.
+
+        Returns:
+            The table.
 
         Raises:
             ImportError: pandas is not installed.

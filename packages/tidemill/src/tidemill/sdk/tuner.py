@@ -110,7 +110,11 @@ class HyperparameterTuner:
         return self.estimator.sagemaker_session
 
     def hyperparameter_ranges(self) -> dict[str, Sequence[dict[str, Any]]]:
-        """Return ``ParameterRanges`` of the request."""
+        """Return ``ParameterRanges`` of the request.
+
+        Returns:
+            Lists of ranges by kind.
+        """
         return ranges_in_request(self._ranges)
 
     def fit(
@@ -198,6 +202,9 @@ class HyperparameterTuner:
     def describe(self) -> dict[str, Any]:
         """Return what DescribeHyperParameterTuningJob answers now.
 
+        Returns:
+            The answer as boto3 returns it.
+
         Raises:
             ValueError: There is no tuning job.
         """
@@ -223,6 +230,9 @@ class HyperparameterTuner:
     def best_training_job(self) -> str:
         """Return the name of the training job with the best objective so far.
 
+        Returns:
+            The name.
+
         Raises:
             ValueError: No training has an objective.
         """
@@ -239,6 +249,9 @@ class HyperparameterTuner:
 
         Args:
             best_training_job: A training job to use instead, with ``TrainingJobName``.
+
+        Returns:
+            An estimator attached to the training job.
 
         Raises:
             ValueError: No training has an objective.
@@ -265,6 +278,9 @@ class HyperparameterTuner:
     def analytics(self) -> HyperparameterTuningJobAnalytics:
         """Return the results of the latest tuning job.
 
+        Returns:
+            The results, as a table or as summaries.
+
         Raises:
             ValueError: There is no tuning job.
         """
@@ -277,6 +293,9 @@ class HyperparameterTuner:
 
         Args:
             additional_parents: Names of further tuning jobs to learn from.
+
+        Returns:
+            A new tuner, without a tuning job.
         """
         return self._warm_started(WarmStartTypes.IDENTICAL_DATA_AND_ALGORITHM, additional_parents, self.estimator)
 
@@ -288,6 +307,9 @@ class HyperparameterTuner:
         Args:
             additional_parents: Names of further tuning jobs to learn from.
             estimator: The new estimator. Default: the same.
+
+        Returns:
+            A new tuner, without a tuning job.
         """
         return self._warm_started(WarmStartTypes.TRANSFER_LEARNING, additional_parents, estimator or self.estimator)
 

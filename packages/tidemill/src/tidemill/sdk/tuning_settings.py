@@ -38,7 +38,11 @@ class WarmStartConfig:
             raise ValueError("parents is empty; give the names of tuning jobs that have ended")
 
     def to_input_req(self) -> dict[str, Any]:
-        """Return ``WarmStartConfig`` of the request."""
+        """Return ``WarmStartConfig`` of the request.
+
+        Returns:
+            The member in the API's form.
+        """
         parents = [{"HyperParameterTuningJobName": name} for name in sorted(self.parents)]
         return {"WarmStartType": self.type.value, "ParentHyperParameterTuningJobs": parents}
 
@@ -56,7 +60,11 @@ class HyperbandStrategyConfig:
         self.min_resource = min_resource
 
     def to_input_req(self) -> dict[str, Any]:
-        """Return ``HyperbandStrategyConfig`` of the request."""
+        """Return ``HyperbandStrategyConfig`` of the request.
+
+        Returns:
+            The member in the API's form.
+        """
         return {"MinResource": self.min_resource, "MaxResource": self.max_resource}
 
 
@@ -71,7 +79,11 @@ class StrategyConfig:
         self.hyperband_strategy_config = hyperband_strategy_config
 
     def to_input_req(self) -> dict[str, Any]:
-        """Return ``StrategyConfig`` of the request."""
+        """Return ``StrategyConfig`` of the request.
+
+        Returns:
+            The member in the API's form.
+        """
         return {"HyperbandStrategyConfig": self.hyperband_strategy_config.to_input_req()}
 
 
@@ -95,7 +107,11 @@ class TuningJobCompletionCriteriaConfig:
         self.target_objective_metric_value = target_objective_metric_value
 
     def to_input_req(self) -> dict[str, Any]:
-        """Return ``TuningJobCompletionCriteria`` of the request."""
+        """Return ``TuningJobCompletionCriteria`` of the request.
+
+        Returns:
+            The member in the API's form.
+        """
         request: dict[str, Any] = {}
         if self.max_number_of_training_jobs_not_improving is not None:
             most = self.max_number_of_training_jobs_not_improving

@@ -52,6 +52,16 @@ class Definition:
         """The hyperparameters that all trainings share, with the name of the objective."""
         return {**self.given.get("StaticHyperParameters", {}), OBJECTIVE_HYPERPARAMETER: self.metric}
 
+    @property
+    def resources(self) -> dict[str, Any]:
+        """ResourceConfig of the trainings. Of several instance configurations the first is the preferred one."""
+        if "ResourceConfig" in self.given:
+            return dict(self.given["ResourceConfig"])
+        tuning = self.given["HyperParameterTuningResourceConfig"]
+        chosen = {**tuning, **(tuning.get("InstanceConfigs") or [{}])[0]}
+        members = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
+        return {member: chosen[member] for member in members if member in chosen}
+
     def training_request(self, name: str, hyperparameters: Mapping[str, str]) -> dict[str, Any]:
         """Return the CreateTrainingJob request of a trial.
 
@@ -64,7 +74,7 @@ class Definition:
             **request,
             "TrainingJobName": name,
             "HyperParameters": {**self.static, **hyperparameters},
-            "ResourceConfig": _resources(self.given),
+            "ResourceConfig": self.resources,
         }
 
     def observed(self, trial: Trial, training: TrainingJob) -> Trial:
@@ -113,13 +123,3 @@ def trial_name(job: TuningJob, number: int) -> str:
     """
     mark = hashlib.sha256(f"{job.job_id} {number}".encode()).hexdigest()[:8]
     return f"{job.name}-{number + 1:03}-{mark}"
-
-
-def _resources(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ResourceConfig. Of several instance configurations the first is the preferred one."""
-    if "ResourceConfig" in given:
-        return dict(given["ResourceConfig"])
-    tuning = given["HyperParameterTuningResourceConfig"]
-    chosen = {**tuning, **(tuning.get("InstanceConfigs") or [{}])[0]}
-    members = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
-    return {member: chosen[member] for member in members if member in chosen}

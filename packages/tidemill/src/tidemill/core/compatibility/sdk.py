@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tidemill.core.compatibility import sdk_tuning
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Sent
 
@@ -487,6 +488,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     **{f"Session.{method}": arguments for method, arguments in _SESSION_METHODS.items()},
     "LocalSession": _CLIENTS,
     "get_execution_role": _SESSION,
+    **sdk_tuning.ARGUMENTS,
     **_SERIALIZERS,
 }
 

@@ -90,8 +90,8 @@ class TuningHandlers:
 def _description(job: TuningJob, record: Record) -> dict[str, Any]:
     definitions = definitions_of(job)
     given = [
-        # SDKs remove the name of the objective without asking whether it is there.
-        {**each.given, "StaticHyperParameters": each.static}
+        # SDKs read ResourceConfig, and remove the name of the objective, without asking whether they are there.
+        {**each.given, "StaticHyperParameters": each.static, "ResourceConfig": each.resources}
         for each in definitions
     ]
     best = best_trial(job.trials, maximizes=job.maximizes)
