@@ -242,6 +242,22 @@ for function, call in calls.items():
     shows(function, "process_set")
 for function in ("size_op", "process_set_included_op"):
     shows(function, "process_set_id")
+
+
+def mean_of_batch(process_set=None):
+    layer = hvd.SyncBatchNormalization(momentum=0.0, process_set=process_set)
+    for one in (layer, type(layer).from_config(layer.get_config())):
+        one(tf.constant([[1.0 + 3.0 * rank], [2.0]]), training=True)
+        means.append(float(np.asarray(one.moving_mean)[0]))
+
+
+means = []
+for process_set in (None, everyone, own):
+    mean_of_batch(process_set)
+same(tf.constant(means), [2.25] * 4 + [[1.5, 3.0][rank]] * 2)
+refused(lambda: mean_of_batch(other), "call it on the ranks of the set only")
+refused(lambda: mean_of_batch(hvd.ProcessSet([7])), "call hvd.add_process_set first")
+refused(lambda: hvd.SyncBatchNormalization(process_set=1), "ranks is 1; allowed are numbers of ranks")
 assert int(hvd.size_op(everyone.process_set_id)) == 2
 assert int(hvd.size_op(own.process_set_id)) == 1
 assert int(hvd.process_set_included_op(other.process_set_id)) == 0

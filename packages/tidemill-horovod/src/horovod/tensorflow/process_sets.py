@@ -24,6 +24,7 @@ __all__ = [
     "global_process_set",
     "members_of",
     "register_process_set",
+    "registered",
     "remove_process_set",
 ]
 
@@ -221,6 +222,17 @@ def members_of(function: str, process_set: ProcessSet | None) -> list[int] | Non
             "set only"
         )
     return process_set.ranks
+
+
+def registered(process_set: ProcessSet) -> ProcessSet:
+    """Return the registered set with the same ranks, or the set itself if there is none.
+
+    Args:
+        process_set: A set, registered or not.
+    """
+    if process_set.process_set_id is not None:
+        return process_set
+    return next((one for one in _sets.values() if one == process_set), process_set)
 
 
 def find_process_set(process_set_id: int) -> ProcessSet | None:

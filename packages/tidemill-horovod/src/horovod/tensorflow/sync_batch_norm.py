@@ -10,6 +10,7 @@ import tensorflow as tf
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import is_initialized, size
+from horovod.tensorflow.process_sets import ProcessSet, global_process_set, members_of, registered
 
 __all__ = ["SyncBatchNormalization"]
 
@@ -23,13 +24,17 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
     `virtual_batch_size` and `synchronized`, which are refused.
 
     Args:
+        process_set: The ranks whose batches count, among them this rank; or their numbers, as in the layer's config. It
+            must be registered before the first batch. Default: all ranks.
         kwargs: Arguments of `BatchNormalization`.
 
     Raises:
-        ValueError: If `renorm`, `virtual_batch_size` or `synchronized` is given.
+        ValueError: If `renorm`, `virtual_batch_size` or `synchronized` is given, or `process_set` is no set of ranks.
     """
 
-    def __init__(self, **kwargs: bool | float | str | None) -> None:
+    def __init__(
+        self, *, process_set: ProcessSet | Sequence[int] | None = None, **kwargs: bool | float | str | None
+    ) -> None:
         for name in ("renorm", "virtual_batch_size", "synchronized", "fused"):
             if kwargs.get(name):
                 raise ValueError(f"hvd.SyncBatchNormalization: {name} is {kwargs[name]!r}; leave it out")
@@ -39,21 +44,39 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
             kwargs["fused"] = False  # the fused op computes the moments of this rank only
         super().__init__(**kwargs)
         self.supports_jit = False
+        if process_set is not None and not isinstance(process_set, ProcessSet):
+            process_set = ProcessSet(process_set)
+        self.process_set = None if process_set is global_process_set else process_set
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer; a process set as the numbers of its ranks."""
+        config: dict[str, Any] = super().get_config()
+        return config if self.process_set is None else {**config, "process_set": list(self.process_set.ranks)}
 
     def _moments(self, inputs: Tensor, *args: Tensor | None, **kwargs: Tensor | None) -> tuple[Tensor, Tensor]:
         """The method of Keras 3, which has the mask; in tf_keras the method calls `_calculate_mean_and_var`."""
-        if not _has_others() or not issubclass(_Base, _keras_3_layer()):
+        if not self._has_others() or not issubclass(_Base, _keras_3_layer()):
             return super()._moments(inputs, *args, **kwargs)
         mask = args[0] if args else kwargs["mask"]
-        return _moments_of_all(inputs, self._reduction_axes, mask, keep_dims=False)
+        return _moments_of_all(inputs, self._reduction_axes, mask, keep_dims=False, ranks=self._ranks())
 
     def _calculate_mean_and_var(
         self, inputs: Tensor, reduction_axes: Sequence[int], keep_dims: bool, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The method of tf_keras."""
-        if not _has_others():
+        if not self._has_others():
             return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
-        return _moments_of_all(inputs, reduction_axes, mask, keep_dims=keep_dims)
+        return _moments_of_all(inputs, reduction_axes, mask, keep_dims=keep_dims, ranks=self._ranks())
+
+    def _ranks(self) -> Sequence[int] | None:
+        """Return the ranks whose batches count; None for all."""
+        return members_of("SyncBatchNormalization", self.process_set and registered(self.process_set))
+
+    def _has_others(self) -> bool:
+        if not is_initialized():
+            return False
+        ranks = self._ranks()
+        return (size() if ranks is None else len(ranks)) > 1
 
 
 def _keras_3_layer() -> type:
@@ -62,12 +85,8 @@ def _keras_3_layer() -> type:
     return keras.layers.Layer
 
 
-def _has_others() -> bool:
-    return is_initialized() and size() > 1
-
-
 def _moments_of_all(
-    inputs: Tensor, axes: Sequence[int], mask: Tensor | None, *, keep_dims: bool
+    inputs: Tensor, axes: Sequence[int], mask: Tensor | None, *, keep_dims: bool, ranks: Sequence[int] | None
 ) -> tuple[Tensor, Tensor]:
     wide = tf.cast(inputs, tf.float32) if inputs.dtype.size < 4 else inputs
     axes = list(axes)
@@ -76,7 +95,7 @@ def _moments_of_all(
     squares = tf.reduce_sum(wide * wide * weights, axes, keepdims=True)
     counts = tf.reduce_sum(weights, axes, keepdims=True)
     packed = tf.stack([sums, squares, counts])
-    (total,) = run(CollectiveKind.ALLREDUCE, [packed], label="horovod_sync_batch_norm")
+    (total,) = run(CollectiveKind.ALLREDUCE, [packed], label="horovod_sync_batch_norm", ranks=ranks)
     total_sums, total_squares, total_counts = tf.unstack(total)
     mean = total_sums / tf.maximum(total_counts, 1)
     variance = tf.maximum(total_squares / tf.maximum(total_counts, 1) - mean * mean, 0)

@@ -11,6 +11,7 @@ import functools
 import itertools
 import sys
 import time
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
 from tidemill_tensorflow.compiler.several import job
@@ -217,10 +218,17 @@ def _fit_of(name: str, value: object) -> dict[str, Any] | None:
 
 
 def _may_stop(callback: object) -> bool:
-    """Return whether a callback may end `fit` early: whether its code, or a function that it holds, says so."""
+    """Return whether a callback may end `fit` early: whether its code, or a function that it holds, mentions that."""
     held = [value for each in type(callback).__mro__ if each.__name__ != "Callback" for value in vars(each).values()]
     codes = [getattr(value, "__code__", None) for value in [*held, *vars(callback).values()]]
-    return any("stop_training" in code.co_names for code in codes if code is not None)
+    return any(_mentions(code, "stop_training") for code in codes if code is not None)
+
+
+def _mentions(code: CodeType, name: str) -> bool:
+    """Return whether code, or a function inside of it, uses an attribute by its name or by a string."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    strings = [each for each in code.co_consts if isinstance(each, str)]
+    return name in (*code.co_names, *strings) or any(_mentions(each, name) for each in inner)
 
 
 def _looks_at_batches(callback: object) -> bool:
