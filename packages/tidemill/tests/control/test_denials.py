@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from tidemill.control.credentials import Credentials, end_keys
-from tidemill.control.denials import Denials, forget_denials, with_denials
+from tidemill.control.credentials import Credentials
+from tidemill.control.denials import Denials, end_rights, with_denials
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.policy import Permission
@@ -71,9 +71,8 @@ def test_their_number_and_length_are_limited(stage: Stage) -> None:
 
 def test_they_end_with_the_job(stage: Stage) -> None:
     stage.note("a/x")
-    asyncio.run(stage.records.change(lambda transaction: forget_denials(transaction, JOB_ID)))
+    asyncio.run(stage.records.change(lambda transaction: end_rights(transaction, JOB_ID)))
     assert stage.denials.of(JOB_ID) == []
-    asyncio.run(stage.records.change(lambda transaction: end_keys(transaction, JOB_ID)))
     stage.note("b/x")  # by a request that began before the end of the job
     assert stage.denials.of(JOB_ID) == []
 

@@ -23,7 +23,6 @@ from tidemill.control.training.gang import Gang
 from tidemill.control.training.jobs import Training
 from tidemill.control.training.plan import instances_of
 from tidemill.core.clock import SystemClock
-from tidemill.core.frameworks import Frameworks
 from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
 from tidemill.errors import (
@@ -65,7 +64,9 @@ class Planner:
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.plans = 0
-        self.frameworks = Frameworks()
+
+    def gpus_of(self, request: Any) -> int:
+        return 0
 
     def plan(self, job: TrainingJob, *, variables: Any) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]:
         self.plans += 1

@@ -62,6 +62,7 @@ from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
+from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.services.sts import StsService
 from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
@@ -177,19 +178,21 @@ class Stage:
         rules = BucketRules(self.records, self._objects, keys, clock=self.clock, encrypts=encrypts)
         services: dict[str, Service] = {
             "sagemaker": SageMakerService(
-                self.training,
-                self.processing,
-                self.hosting,
-                self.transform,
-                self.tuning,
-                self.registry,
-                self.experiments,
-                self.components,
-                self.records,
-                Tags(self.records, clock=self.clock),
-                keys,
-                pipelines=self.pipelines,
-                executions=self.pipeline_driver.executions,
+                SageMakerResources(
+                    training=self.training,
+                    processing=self.processing,
+                    hosting=self.hosting,
+                    transform=self.transform,
+                    tuning=self.tuning,
+                    registry=self.registry,
+                    experiments=self.experiments,
+                    components=self.components,
+                    pipelines=self.pipelines,
+                    executions=self.pipeline_driver.executions,
+                    records=self.records,
+                    tags=Tags(self.records, clock=self.clock),
+                    keys=keys,
+                )
             ),
             "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
             "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),

@@ -216,9 +216,9 @@ def test_keys_without_any_right_are_refused(restricted, create, refusal):
 
 
 def test_operations_that_there_are_not_are_unknown(sagemaker, refusal):
-    status, code, message = refusal(sagemaker.list_notebook_instances)
+    status, code, message = refusal(sagemaker.describe_notebook_instance, NotebookInstanceName="n")
     assert (status, code) == (400, "UnknownOperationException")
-    assert "ListNotebookInstances" in message
+    assert "DescribeNotebookInstance" in message
 
 
 RULES = [{"RuleConfigurationName": "Loss", "RuleEvaluatorImage": "image", "RuleParameters": {"patience": "3"}}]

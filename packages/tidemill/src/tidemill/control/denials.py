@@ -18,7 +18,7 @@ from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.records.base import Record, RecordStore, Transaction
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Denials", "denial_lines", "end_rights", "forget_denials", "with_denials"]
+__all__ = ["Denials", "denial_lines", "end_rights", "with_denials"]
 
 _log = structlog.get_logger("tidemill.denials")
 _KIND = "denials"
@@ -107,16 +107,6 @@ class Denials:
         transaction.insert(Record(kind=_KIND, name=key, created_ms=now_ms, modified_ms=now_ms, document=document))
 
 
-def forget_denials(transaction: Transaction, job_id: str) -> None:
-    """Remove the denials of a job, in the transaction that ends the job.
-
-    Args:
-        transaction: The transaction that ends the job.
-        job_id: Hexadecimal id of the job.
-    """
-    transaction.delete(_KIND, access_key_id(job_id))
-
-
 def end_rights(transaction: Transaction, job_id: str) -> None:
     """Revoke the keys of a job and remove its denials, in the transaction that ends the job.
 
@@ -125,7 +115,7 @@ def end_rights(transaction: Transaction, job_id: str) -> None:
         job_id: Hexadecimal id of the job.
     """
     end_keys(transaction, job_id)
-    forget_denials(transaction, job_id)
+    transaction.delete(_KIND, access_key_id(job_id))
 
 
 def denial_lines(denied: Sequence[str]) -> list[str]:

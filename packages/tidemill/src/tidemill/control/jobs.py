@@ -19,6 +19,7 @@ __all__ = [
     "TRAINING",
     "TRANSFORM",
     "TUNING",
+    "AnyJob",
     "J",
     "JobKind",
     "Jobs",
@@ -27,7 +28,9 @@ __all__ = [
     "transform_record",
 ]
 
-J = TypeVar("J", bound=TrainingJob | TransformJob | TuningJob)
+AnyJob = TrainingJob | TransformJob | TuningJob
+"""A processing job is a training job, too."""
+J = TypeVar("J", bound=AnyJob)
 S = TypeVar("S", bound=TrainingJob)
 
 _UNFINISHED = ("InProgress", "Stopping")

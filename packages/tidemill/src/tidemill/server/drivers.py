@@ -14,8 +14,8 @@ from tidemill.control.processing.plan import ProcessingPlanner
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.slots import Slots
 from tidemill.control.sweep import clean_up, find_leftovers
-from tidemill.control.training.driver import JobPlanner, TrainingDriver
-from tidemill.control.training.plan import TrainingPlanner
+from tidemill.control.training.driver import TrainingDriver
+from tidemill.control.training.plan import JobPlanner, TrainingPlanner
 from tidemill.control.training.publish import Publisher
 from tidemill.control.transform.driver import TransformDriver
 from tidemill.control.transform.runs import TransformRuns
@@ -27,7 +27,6 @@ from tidemill.server.access import Access
 from tidemill.server.executors import Executors
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
-from tidemill.settings import Settings
 
 __all__ = ["Drivers", "open_drivers"]
 
@@ -71,8 +70,8 @@ async def open_drivers(
             clock=clock,
         )
 
-    training = driver(TRAINING, _training_planner(settings, stores, executors, frameworks))
-    of_processing = _training_planner(settings, stores, executors, ProcessingFrameworks(frameworks.images))
+    training = driver(TRAINING, _training_planner(start, stores, executors, frameworks))
+    of_processing = _training_planner(start, stores, executors, ProcessingFrameworks(frameworks.images))
     processing = driver(PROCESSING, ProcessingPlanner(of_processing))
     servers = ServerPlanner(
         objects,
@@ -113,9 +112,8 @@ async def open_drivers(
     return Drivers(training=training, processing=processing, transforms=transforms, endpoints=endpoints)
 
 
-def _training_planner(
-    settings: Settings, stores: Stores, executors: Executors, frameworks: Frameworks
-) -> TrainingPlanner:
+def _training_planner(start: Startup, stores: Stores, executors: Executors, frameworks: Frameworks) -> TrainingPlanner:
+    settings = start.settings
     return TrainingPlanner(
         stores.objects,
         region=settings.region,

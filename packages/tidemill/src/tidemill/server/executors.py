@@ -10,6 +10,9 @@ from typing import Any
 
 import structlog
 
+from tidemill.control.admission import Capabilities
+from tidemill.core.frameworks import Frameworks
+from tidemill.core.instances import Isolation
 from tidemill.errors import ConfigurationError
 from tidemill.executors.base import Executor
 from tidemill.executors.cluster.executor import ClusterExecutor
@@ -47,6 +50,21 @@ class Executors:
     fast_file_fault: Callable[[], str]
     agents: ClusterInstances | None
     keep_clean: Callable[[], Coroutine[Any, Any, None]]
+
+    def capabilities(self, frameworks: Frameworks) -> Capabilities:
+        """Return what the service can honor in requests.
+
+        Args:
+            frameworks: Selects the environments of jobs.
+        """
+        return Capabilities(
+            frameworks=frameworks,
+            no_network=self.executor.no_network,
+            mounts=self.executor.isolation is not Isolation.PLAIN,
+            clustered=self.agents is not None,
+            # The machines of a cluster may come and go while a job waits.
+            capacity=None if self.agents else self.executor.capacity(),
+        )
 
 
 def open_executors(start: Startup, stores: Stores) -> Executors:

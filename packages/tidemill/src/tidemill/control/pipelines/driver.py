@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from tidemill.control.jobs import AnyJob
 from tidemill.control.pipelines.conditions import holds
 from tidemill.control.pipelines.definition import PipelineDefinition, StepDefinition
 from tidemill.control.pipelines.executions import Executions
@@ -27,10 +28,6 @@ from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, StepRun, StepStatus
-from tidemill.core.processing import ProcessingJob
-from tidemill.core.training import TrainingJob
-from tidemill.core.transform import TransformJob
-from tidemill.core.tuning import TuningJob
 from tidemill.errors import AwsError, ServiceUnavailable, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
@@ -101,7 +98,7 @@ class PipelineDriver:
         """
         self._queue.wake(name)
 
-    def job_ended(self, job: TrainingJob | ProcessingJob | TransformJob | TuningJob) -> None:
+    def job_ended(self, job: AnyJob) -> None:
         """Look at the execution of a job that has ended, if a step created it.
 
         Args:

@@ -6,7 +6,6 @@ from typing import Any
 
 from tidemill.control.channels import ChannelListing
 from tidemill.control.training.plan import TrainingPlanner
-from tidemill.core.frameworks import Frameworks
 from tidemill.core.names import S3Uri
 from tidemill.core.processing import ProcessingJob, s3_inputs, s3_outputs, where_below_ml
 from tidemill.instance.spec import PROCESSING, ChannelSpec, InlineText, Input, InstanceSpec, SyncedDirectory
@@ -24,10 +23,13 @@ class ProcessingPlanner:
     def __init__(self, training: TrainingPlanner) -> None:
         self._training = training
 
-    @property
-    def frameworks(self) -> Frameworks:
-        """Selects the environments."""
-        return self._training.frameworks
+    def gpus_of(self, request: Mapping[str, Any]) -> int:
+        """Return how many GPUs a job occupies, as `TrainingPlanner.gpus_of`.
+
+        Args:
+            request: The members of CreateTrainingJob that describe the job's instances.
+        """
+        return self._training.gpus_of(request)
 
     def plan(
         self, job: ProcessingJob, *, variables: Mapping[str, str]

@@ -6,28 +6,24 @@ not ended, and continues from the stored state. Any step may therefore run twice
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from tidemill.control.credentials import Credentials, end_keys
-from tidemill.control.denials import Denials, denial_lines, forget_denials, with_denials
+from tidemill.control.credentials import Credentials
+from tidemill.control.denials import Denials, denial_lines, end_rights, with_denials
 from tidemill.control.full_disk import delayed_by_full_disk
-from tidemill.control.gpus import GpusMissing, plan_gpus
 from tidemill.control.jobs import Jobs, S
 from tidemill.control.plan import DataMissing
 from tidemill.control.slots import Slots
 from tidemill.control.training.final_metrics import FoundMetrics
 from tidemill.control.training.gang import Gang
-from tidemill.control.training.plan import instances_of
+from tidemill.control.training.plan import JobPlanner, instances_of
 from tidemill.control.training.publish import ArtifactLost, Publisher
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.frameworks import Frameworks
 from tidemill.core.instances import InstanceRef
 from tidemill.core.retries import (
     attempts_allowed,
@@ -38,11 +34,10 @@ from tidemill.core.retries import (
 from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
 from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
 from tidemill.executors.base import Executor
-from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.store.records.base import Transaction
 
-__all__ = ["JobPlanner", "TrainingDriver"]
+__all__ = ["TrainingDriver"]
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
@@ -65,19 +60,6 @@ _OUTCOMES: Mapping[InstanceOutcome, tuple[SecondaryStatus, str]] = {
         "reached MaxRuntimeInSeconds and was stopped",
     ),
 }
-
-_Planned = TypeVar("_Planned", bound=TrainingJob, contravariant=True)
-
-
-class JobPlanner(Protocol[_Planned]):
-    """Creates the specs of a job's instances. See `tidemill.control.training.plan.TrainingPlanner`."""
-
-    @property
-    def frameworks(self) -> Frameworks: ...
-
-    def plan(
-        self, job: _Planned, *, variables: Mapping[str, str]
-    ) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]: ...
 
 
 class TrainingDriver(JobDriver[S]):
@@ -144,8 +126,8 @@ class TrainingDriver(JobDriver[S]):
         refs = instances_of(job)
         self._queue.listen(job.job_id, job.name)
         try:
-            gpus = self._gpus_of(job)
-        except GpusMissing as error:
+            gpus = self._planner.gpus_of(job.run_request)
+        except DataMissing as error:
             await self._end(job, InstanceOutcome.FAILED, failure=str(error))
             return
         if any(self._launched(ref) for ref in refs):
@@ -161,19 +143,6 @@ class TrainingDriver(JobDriver[S]):
                 pass
         finally:
             self._slots.release(len(refs), gpus=gpus)
-
-    def _gpus_of(self, job: S) -> int:
-        """Return how many GPUs the job occupies.
-
-        Raises:
-            GpusMissing: The machine has too few.
-        """
-        capacity = self._executor.capacity()
-        if capacity.shares_gpus:
-            return 0
-        with contextlib.suppress(ValueError):  # an unsupported Python version; the planner reports it
-            return plan_gpus(job.run_request, present=capacity.gpus, frameworks=self._planner.frameworks).total
-        return 0
 
     def _no_capacity(self, job: S) -> str:
         """Return the FailureReason of a job with too many instances: SageMaker's text, and the local capacity."""
@@ -437,8 +406,7 @@ class TrainingDriver(JobDriver[S]):
         faults.point("control.finalize.before")
 
         def forget(transaction: Transaction) -> None:
-            end_keys(transaction, job.job_id)
-            forget_denials(transaction, job.job_id)
+            end_rights(transaction, job.job_id)
 
         job = await self._update(job.name, end, also=forget)
         faults.point("control.finalize.after")

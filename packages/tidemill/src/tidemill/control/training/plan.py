@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tidemill.control.channels import ChannelListing, ChannelResolver, DataMissing, channel_config
 from tidemill.control.gpus import GpuPlan, GpusMissing, plan_gpus
@@ -24,13 +24,26 @@ from tidemill.instance.object_rows import ObjectRow, rows_of
 from tidemill.instance.spec import ChannelSpec, Input, InstanceSpec
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["TRAINING_LOG_GROUP", "TrainingPlanner", "instances_of"]
+__all__ = ["TRAINING_LOG_GROUP", "JobPlanner", "TrainingPlanner", "instances_of"]
 
 TRAINING_LOG_GROUP = TrainingJob.log_group
 _DEFAULT_RUNTIME_S = 86400
 _MIRRORED = "sagemaker_multi_worker_mirrored_strategy_enabled"
 _COMPILER = "sagemaker_training_compiler_enabled"
 _SUBMIT_DIRECTORY = "sagemaker_submit_directory"
+
+
+_Planned = TypeVar("_Planned", bound=TrainingJob, contravariant=True)
+
+
+class JobPlanner(Protocol[_Planned]):
+    """Creates the specs of a job's instances. See `TrainingPlanner`."""
+
+    def gpus_of(self, request: Mapping[str, Any]) -> int: ...
+
+    def plan(
+        self, job: _Planned, *, variables: Mapping[str, str]
+    ) -> tuple[tuple[InstanceSpec, ...], dict[str, Any]]: ...
 
 
 class TrainingPlanner:
@@ -69,7 +82,7 @@ class TrainingPlanner:
         self._warm = warm
         self._capacity = capacity
         self._limits = limits or LimitPolicy()
-        self.frameworks = frameworks or Frameworks()
+        self._frameworks = frameworks or Frameworks()
 
     def plan(
         self, job: TrainingJob, *, variables: Mapping[str, str]
@@ -128,6 +141,25 @@ class TrainingPlanner:
             specs.append(spec)
         return tuple(specs), record
 
+    def gpus_of(self, request: Mapping[str, Any]) -> int:
+        """Return how many GPUs a job occupies: none if jobs share them.
+
+        Args:
+            request: The members of CreateTrainingJob.
+
+        Raises:
+            DataMissing: The machine has too few.
+        """
+        capacity = self._capacity() if self._capacity else None
+        if capacity is None or capacity.shares_gpus:
+            return 0
+        try:
+            return plan_gpus(request, present=capacity.gpus, frameworks=self._frameworks).total
+        except GpusMissing as error:
+            raise DataMissing(str(error)) from error
+        except ValueError:  # a version that is not supported; `plan` reports it
+            return 0
+
     def _plan_gpus(self, request: Mapping[str, Any]) -> GpuPlan:
         capacity = self._capacity() if self._capacity else None
         try:
@@ -135,7 +167,7 @@ class TrainingPlanner:
                 request,
                 present=capacity.gpus if capacity else 0,
                 shared=capacity is not None and capacity.shares_gpus,
-                frameworks=self.frameworks,
+                frameworks=self._frameworks,
             )
         except GpusMissing as error:
             raise DataMissing(str(error)) from error
@@ -148,7 +180,7 @@ class TrainingPlanner:
         """Return the spec of ``algo-1`` with everything that is the same for all instances."""
         request = job.run_request
         try:
-            selection = self.frameworks.of_training(request, gpus=gpus.total)
+            selection = self._frameworks.of_training(request, gpus=gpus.total)
         except ValueError as error:  # an earlier version of tidemill admitted it unchecked
             raise DataMissing(f"ClientError: {error}") from error
         values = request.get("HyperParameters", {})

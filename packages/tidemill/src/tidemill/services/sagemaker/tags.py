@@ -3,12 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidemill.control.experiments.components import TrialComponents
-from tidemill.control.experiments.experiments import Experiments
-from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
-from tidemill.control.pipelines.pipelines import Pipelines
-from tidemill.control.processing.jobs import Processing
-from tidemill.control.registry.packages import Registry
+from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL
 from tidemill.control.resources import (
     EXPERIMENT,
     MODEL_PACKAGE,
@@ -21,11 +16,8 @@ from tidemill.control.resources import (
     TRIAL_COMPONENT,
     TUNING_JOB,
 )
-from tidemill.control.tags import Tags
-from tidemill.control.training.jobs import Training
-from tidemill.control.transform.jobs import TransformJobs
-from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.errors import ValidationException
+from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["TagHandlers"]
@@ -34,31 +26,20 @@ __all__ = ["TagHandlers"]
 class TagHandlers:
     """List, add and delete the tags of an existing resource."""
 
-    def __init__(
-        self,
-        tags: Tags,
-        training: Training,
-        processing: Processing,
-        hosting: Hosting,
-        transform: TransformJobs,
-        tuning: TuningJobs,
-        registry: Registry,
-        experiments: Experiments,
-        components: TrialComponents,
-        pipelines: Pipelines,
-    ) -> None:
-        self._tags = tags
+    def __init__(self, resources: SageMakerResources) -> None:
+        self._tags = resources.tags
+        hosting, registry, experiments = resources.hosting, resources.registry, resources.experiments
         self._lookups: Mapping[str, Callable[[str], object]] = {
-            TRAINING_JOB: training.record,
-            PROCESSING_JOB: processing.record,
-            TRANSFORM_JOB: transform.record,
-            PIPELINE: pipelines.record,
+            TRAINING_JOB: resources.training.record,
+            PROCESSING_JOB: resources.processing.record,
+            TRANSFORM_JOB: resources.transform.record,
+            PIPELINE: resources.pipelines.record,
             MODEL_PACKAGE: registry.package,
             MODEL_PACKAGE_GROUP: registry.group,
-            TUNING_JOB: tuning.record,
+            TUNING_JOB: resources.tuning.record,
             EXPERIMENT: lambda name: experiments.record(EXPERIMENT, name),
             TRIAL: lambda name: experiments.record(TRIAL, name),
-            TRIAL_COMPONENT: components.record,
+            TRIAL_COMPONENT: resources.components.record,
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
             "endpoint": lambda name: hosting.record(ENDPOINT, name),

@@ -1,0 +1,79 @@
+"""Open SageMaker's services: jobs, endpoints, registry, experiments, tuning and pipelines."""
+
+from collections.abc import Mapping
+
+from tidemill.control.admission import Capabilities
+from tidemill.control.async_queue import AsyncQueue
+from tidemill.control.experiments.components import TrialComponents
+from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.experiments.points import MetricPoints
+from tidemill.control.hosting import Hosting
+from tidemill.control.pipelines.driver import PipelineDriver
+from tidemill.control.processing.jobs import Processing
+from tidemill.control.registry.packages import Registry
+from tidemill.control.tags import Tags
+from tidemill.control.training.jobs import Training
+from tidemill.control.transform.jobs import TransformJobs
+from tidemill.server.access import Access
+from tidemill.server.drivers import Drivers
+from tidemill.server.pipelines import open_pipelines
+from tidemill.server.startup import Startup
+from tidemill.server.stores import Stores
+from tidemill.server.tuning import open_tuning
+from tidemill.services.metrics import MetricsService
+from tidemill.services.runtime import RuntimeService
+from tidemill.services.sagemaker import SageMakerService
+from tidemill.services.sagemaker.resources import SageMakerResources
+from tidemill.wire.exchange import Service
+
+__all__ = ["open_sagemaker"]
+
+
+async def open_sagemaker(
+    start: Startup, stores: Stores, access: Access, drivers: Drivers, *, capabilities: Capabilities
+) -> tuple[Mapping[str, Service], PipelineDriver]:
+    """Return the services by botocore's names, and the driver of pipelines, which is not started yet.
+
+    Args:
+        start: The start of the service.
+        stores: Stores records and objects.
+        access: Decides about requests.
+        drivers: Run jobs and endpoints.
+        capabilities: What the service can honor in requests.
+    """
+    settings, region = start.settings, start.settings.region
+    records, objects, clock, endpoints = stores.records, stores.objects, stores.clock, drivers.endpoints
+    hosting = Hosting(records, region=region, clock=clock, wake=endpoints.wake, frameworks=capabilities.frameworks)
+    queue = AsyncQueue(records, objects, endpoints, endpoint_of=hosting.in_service, roles=access.roles, clock=clock)
+    start.stack.push_async_callback(queue.close)
+    await queue.start()
+    training = Training(
+        records, objects, region=region, clock=clock, wake=drivers.training.wake, capabilities=capabilities
+    )
+    tags = Tags(records, clock=clock)
+    pipelines, pipeline_driver = open_pipelines(start, stores, drivers)
+    resources = SageMakerResources(
+        training=training,
+        processing=Processing(
+            records, objects, region=region, clock=clock, wake=drivers.processing.wake, capabilities=capabilities
+        ),
+        hosting=hosting,
+        transform=TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake),
+        tuning=await open_tuning(start, stores, drivers, training, tags, when_ended=pipeline_driver.job_ended),
+        registry=Registry(records, region=region, clock=clock),
+        experiments=Experiments(records, region=region, clock=clock),
+        components=TrialComponents(records, region=region, clock=clock),
+        pipelines=pipelines,
+        executions=pipeline_driver.executions,
+        records=records,
+        tags=tags,
+        keys=access.kms,
+    )
+    services: Mapping[str, Service] = {
+        "sagemaker": SageMakerService(resources),
+        "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock)),
+        "sagemaker-runtime": RuntimeService(
+            hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
+        ),
+    }
+    return services, pipeline_driver

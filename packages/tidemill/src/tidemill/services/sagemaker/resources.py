@@ -1,0 +1,54 @@
+"""The resources of SageMaker by kind, as the handlers of its operations use them."""
+
+from dataclasses import dataclass
+
+from tidemill.control.experiments.components import TrialComponents
+from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.hosting import Hosting
+from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.pipelines.executions import Executions
+from tidemill.control.pipelines.pipelines import Pipelines
+from tidemill.control.processing.jobs import Processing
+from tidemill.control.registry.packages import Registry
+from tidemill.control.tags import Tags
+from tidemill.control.training.jobs import Training
+from tidemill.control.transform.jobs import TransformJobs
+from tidemill.control.tuning.jobs import TuningJobs
+from tidemill.store.records.base import RecordStore
+
+__all__ = ["SageMakerResources"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SageMakerResources:
+    """The resources.
+
+    Attributes:
+        training: The training jobs.
+        processing: The processing jobs.
+        hosting: Models, endpoint configurations and endpoints.
+        transform: The batch transform jobs.
+        tuning: The hyperparameter tuning jobs.
+        registry: Model packages and their groups.
+        experiments: Experiments and trials.
+        components: Trial components.
+        pipelines: The pipelines.
+        executions: Their executions.
+        records: Stores all resources, for searches.
+        tags: The tags of all resources.
+        keys: The KMS keys, to which those are added that requests name.
+    """
+
+    training: Training
+    processing: Processing
+    hosting: Hosting
+    transform: TransformJobs
+    tuning: TuningJobs
+    registry: Registry
+    experiments: Experiments
+    components: TrialComponents
+    pipelines: Pipelines
+    executions: Executions
+    records: RecordStore
+    tags: Tags
+    keys: KmsKeys
