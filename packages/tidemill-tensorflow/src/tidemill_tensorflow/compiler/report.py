@@ -79,8 +79,7 @@ def times(trial: Trial, *, runs: int = 1, names: Sequence[str] = ()) -> str:
     if not medians:
         return "as rank 0 decided"
     shown = ", ".join(
-        f"{name} {1e3 * seconds / runs:.2f} ms"
-        for name, seconds in zip(names or medians, medians.values())  # noqa: B905 - Python 3.9 has no strict
+        f"{name} {1e3 * seconds / runs:.2f} ms" for name, seconds in zip(names or medians, medians.values())
     )
     return f"{shown}; CPU times, because the machine was busy" if trial.by_cpu_time else shown
 
@@ -137,7 +136,7 @@ def _varying(step: TracedStep) -> list[str]:
     """Return the arguments whose shapes differ between calls, each with up to four of its shapes."""
     if len(step.shapes) < 2:
         return []
-    columns = list(zip(*step.shapes))  # noqa: B905 - Python 3.9 has no strict
+    columns = list(zip(*step.shapes))
     return [
         f"{_argument(step.argument_names, index)}: {', '.join(sorted({str(shape) for shape in column})[:4])}"
         for index, column in enumerate(columns)

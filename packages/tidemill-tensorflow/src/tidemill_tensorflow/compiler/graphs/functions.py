@@ -126,7 +126,7 @@ def chain(links: Sequence[Link], inputs: Sequence[str], outputs: Sequence[str]) 
 
     def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
         found = list(arguments)
-        for link, own in zip(links, reads):  # noqa: B905 - Python 3.9 has no strict
+        for link, own in zip(links, reads):
             with contextlib.nullcontext() if link.device is None else tf.device(link.device):
                 found += link.function(*[found[position] for position in own])
         return [found[position] for position in results]
@@ -161,7 +161,7 @@ def repeat(
         first, left = list(given[: len(arguments)]), iter(given[len(arguments) :])
         results = list(part(*first))
         for _ in range(count - 1):
-            results += part(*[one if same else next(left) for one, same in zip(first, is_common)])  # noqa: B905
+            results += part(*[one if same else next(left) for one, same in zip(first, is_common)])
         return results
 
     runs.__name__ = name
@@ -172,7 +172,7 @@ def repeat(
 def distinct(arguments: Sequence[Sequence[tf.Tensor]], is_common: Sequence[bool]) -> list[tf.Tensor]:
     """Return the arguments of several runs in one list, in which common arguments appear only once."""
     first, *rest = arguments
-    own = [argument for run in rest for argument, same in zip(run, is_common) if not same]  # noqa: B905
+    own = [argument for run in rest for argument, same in zip(run, is_common) if not same]
     return [*first, *own]
 
 
@@ -188,7 +188,7 @@ def _copy_handles(sources: Sequence[tf.Tensor | None], arguments: Sequence[tf.Te
 
     Sources may be None.
     """
-    for source, argument in zip(sources, arguments):  # noqa: B905 - Python 3.9 has no strict
+    for source, argument in zip(sources, arguments):
         if source is not None and source.dtype in (tf.resource, tf.variant):
             handle_data_util.copy_handle_data(source, argument)
 

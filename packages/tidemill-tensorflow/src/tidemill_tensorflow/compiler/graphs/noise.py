@@ -84,7 +84,7 @@ def _shapes(step: Region, arguments: Sequence[tf.Tensor], wanted: Mapping[str, s
             known[f"input_{index}:0"] = placeholder
         references = list(wanted.values())
         found = tf.graph_util.import_graph_def(step.graph_def, known, [full_name(each) for each in references], name="")
-        return {key: tensor_util.try_evaluate_constant(tensor) for key, tensor in zip(wanted, found or ())}  # noqa: B905
+        return {key: tensor_util.try_evaluate_constant(tensor) for key, tensor in zip(wanted, found or ())}
 
 
 def _with_seeds(nodes: Mapping[str, NodeDef], draws: list[str]) -> set[str] | None:

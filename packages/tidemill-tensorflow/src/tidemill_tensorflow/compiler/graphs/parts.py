@@ -100,7 +100,7 @@ class Parts:
 
     def names_of(self, arguments: Sequence[tf.Tensor]) -> tuple[str, ...]:
         """Return the tensor names ``node:k`` of all arguments of the step except variables and iterators."""
-        named = zip(self.step.inputs, arguments)  # noqa: B905 - Python 3.9 has no strict
+        named = zip(self.step.inputs, arguments)
         return tuple(name for name, argument in named if argument.dtype != tf.resource)
 
     def has_static_shapes(self) -> bool:
@@ -134,11 +134,11 @@ class Parts:
         loops = loops_of(self.whole.flat, region, lists)
         if loops is None:
             return region
-        given = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+        given = dict(zip(region.inputs, arguments))
         keep_devices = self.replicas is not None
         copied, kept = functions.copies([given[name] for name in loops.inputs], keep_devices=keep_devices)
         run = build_plain(loops, self.sources, name=f"{self.name}_loops")
-        sizes = sizes_of(lists, dict(zip(loops.outputs, run(*copied))))  # noqa: B905
+        sizes = sizes_of(lists, dict(zip(loops.outputs, run(*copied))))
         assert kept is not None  # the variables outlive the run
         return region if sizes is None else replace(region, graph_def=with_sizes(region.graph_def, sizes))
 
@@ -194,10 +194,10 @@ def _without_noise(
     if separated is None:
         return None
     slots = [f"input_{index}:0" for index in range(len(arguments))]
-    known = {slot: sources[tensor] for slot, tensor in zip(slots, step.inputs) if tensor in sources}  # noqa: B905
+    known = {slot: sources[tensor] for slot, tensor in zip(slots, step.inputs) if tensor in sources}
     noise = build_plain(separated.noise, known, name=f"{name}_noise")
     assert isinstance(noise, functions.Part)  # the region is not empty
-    known.update(zip(separated.noise.outputs, noise.results))  # noqa: B905 - Python 3.9 has no strict
+    known.update(zip(separated.noise.outputs, noise.results))
     rest = functions.build(separated.rest, known, xla=True, name=f"{name}_xla")
     links = [
         functions.Link(noise, separated.noise.inputs, separated.noise.outputs),

@@ -65,7 +65,7 @@ class ReplicaStep:
 
     def warm_up(self, arguments: Sequence[tf.Tensor]) -> float:
         """Run the gradients on copies of the variables, and return the duration in seconds."""
-        given = dict(zip(self._all_inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+        given = dict(zip(self._all_inputs, arguments))
         copied, kept = functions.copies([given[name] for name in self.inputs], keep_devices=True)
         return functions.warm_up(self.gradients, copied, kept)
 
@@ -107,7 +107,7 @@ def build_step(
         rest: Callable of `replicas.rest`.
         name: Name of the function that runs the compiled regions.
     """
-    given = dict(zip(replicas.whole.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+    given = dict(zip(replicas.whole.inputs, arguments))
     links = []
     for device, region in replicas.gradients.items():
         function = compile(region, [given[each] for each in region.inputs])

@@ -132,7 +132,7 @@ class _Scope:
         for node in self.nodes.values():
             for value in node.attr.values():
                 if value.HasField("func") and value.func.name in library:
-                    given = zip(library[value.func.name].signature.input_arg, _data(node))  # noqa: B905 - Python 3.9
+                    given = zip(library[value.func.name].signature.input_arg, _data(node))
                     own = [argument.name for argument, reference in given if self._is_size(reference)]
                     yield value.func.name, frozenset(own if node.op in _CALLS else ())
 

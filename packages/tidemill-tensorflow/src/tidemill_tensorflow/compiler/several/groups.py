@@ -134,4 +134,4 @@ class _SmpGroup:
 
     def sum(self, values: Sequence[int]) -> list[int]:
         gathered = self.ranks.allgather_objects(list(values), what="the training compiler's decision")
-        return [sum(column) for column in zip(*gathered)]  # noqa: B905 - Python 3.9 has no strict
+        return [sum(column) for column in zip(*gathered)]

@@ -110,7 +110,7 @@ class Pipeline:
         def record(*arguments: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
             found = run(*arguments)
             number = len(self.flat.outputs)
-            return found[:number], {**dict(zip(own, arguments)), **dict(zip(wanted, found[number:]))}  # noqa: B905
+            return found[:number], {**dict(zip(own, arguments)), **dict(zip(wanted, found[number:]))}
 
         return record
 
@@ -195,7 +195,7 @@ class Pipeline:
         return region, tuple(own.index(tensor) for tensor in region.inputs)
 
     def _in_xla(self, region: Region, arguments: Sequence[tf.Tensor], name: str) -> functions.Part:
-        sources = dict(zip(region.inputs, arguments))  # noqa: B905 - Python 3.9 has no strict
+        sources = dict(zip(region.inputs, arguments))
         function = compiled_for(region, sources, arguments, name=name)
         if function is not None:
             return function

@@ -159,7 +159,7 @@ class Grouping:
             if self._ended is not None:
                 self.step.end_of_data(parts, common)
             return slots
-        filled = [[*run, *results] for run, results in zip(runs, self._runs(arguments))]  # noqa: B905
+        filled = [[*run, *results] for run, results in zip(runs, self._runs(arguments))]
         slots = filled.pop()
         for earlier in filled if parts.checks_after else ():
             parts.after(*[earlier[index] for index in parts.reads[2]])

@@ -172,7 +172,7 @@ class Trial:
         return {name: self._gain(name, seconds) for name in self.variants[1:] if name not in self._lost}
 
     def _gain(self, name: str, seconds: Callable[[Times], float]) -> _Gain:
-        pairs = zip(self.times[PLAIN], self.times[name])  # noqa: B905 - Python 3.9 has no strict
+        pairs = zip(self.times[PLAIN], self.times[name])
         logs = sorted(math.log(max(seconds(plain), _MIN_S) / max(seconds(other), _MIN_S)) for plain, other in pairs)
         trimmed = logs[len(logs) // 6 : len(logs) - len(logs) // 6]
         return _Gain(statistics.fmean(trimmed), statistics.stdev(trimmed) / math.sqrt(len(trimmed)))
