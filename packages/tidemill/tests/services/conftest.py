@@ -53,6 +53,8 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
+from tidemill.sdk import Session
+from tidemill.sdk.boto import loopback_session
 from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
@@ -401,6 +403,23 @@ def iam(clients: Callable[..., Any], stage: Stage) -> Any:
 @pytest.fixture
 def kms(clients: Callable[..., Any], stage: Stage) -> Any:
     return clients("kms")
+
+
+@pytest.fixture
+def session(stage: Stage, door: Door) -> Iterator[Session]:
+    """Yield a session of tidemill's SDK with the user's keys, whose default bucket is ``data``."""
+    made = Session(
+        loopback_session(
+            endpoint_url=door.url,
+            region=REGION,
+            access_key_id=USER.access_key_id,
+            secret_access_key=USER.secret_access_key,
+        ),
+        default_bucket="data",
+    )
+    yield made
+    for client in made._clients.values():
+        client.close()
 
 
 @pytest.fixture

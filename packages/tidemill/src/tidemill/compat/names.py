@@ -84,6 +84,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         for name in ("CONTENT_TYPE_CSV", "CONTENT_TYPE_JSON", "CONTENT_TYPE_NPY", "CONTENT_TYPE_OCTET_STREAM")
     },
     "sagemaker.deserializers": _DESERIALIZERS,
+    "sagemaker.experiments": {"Run": "tidemill.sdk:Run", "load_run": "tidemill.sdk:load_run"},
+    "sagemaker.experiments.run": {name: f"tidemill.sdk:{name}" for name in ("Run", "list_runs", "load_run")},
     "sagemaker.inputs": _INPUTS,
     "sagemaker.instance_group": {"InstanceGroup": "tidemill.sdk:InstanceGroup"},
     "sagemaker.local": {**_LOCAL, "LocalSagemakerSession": "tidemill.sdk:LocalSession"},

@@ -14,6 +14,7 @@ from tidemill.sdk.model import Model, ModelPackage
 from tidemill.sdk.model_metrics import MetadataProperties, MetricsSource, ModelMetrics
 from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
+from tidemill.sdk.run import Run, list_runs, load_run
 from tidemill.sdk.serverless import ServerlessInferenceConfig
 from tidemill.sdk.session import LocalSession, Session, get_execution_role
 from tidemill.sdk.submitted_tuning import HyperparameterTuningJobAnalytics
@@ -49,6 +50,7 @@ __all__ = [
     "ModelMetrics",
     "ModelPackage",
     "Predictor",
+    "Run",
     "ServerlessInferenceConfig",
     "Session",
     "ShuffleConfig",
@@ -66,5 +68,7 @@ __all__ = [
     "WarmStartConfig",
     "WarmStartTypes",
     "get_execution_role",
+    "list_runs",
+    "load_run",
     "s3_input",
 ]

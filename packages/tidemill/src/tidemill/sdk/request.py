@@ -8,6 +8,7 @@ from tidemill.sdk import distribution as distributions
 from tidemill.sdk.arguments import Arguments, present, tags_of
 from tidemill.sdk.compiler import compiler_hyperparameters
 from tidemill.sdk.instance_group import groups_in_request
+from tidemill.sdk.run_context import current_config
 
 __all__ = ["job_hyperparameters", "training_request"]
 
@@ -64,7 +65,7 @@ def training_request(
         output_path: S3 URI of the output.
         hyperparameters: As `job_hyperparameters` returns them.
         channels: Members of InputDataConfig.
-        experiment_config: Member of that name. Default: none.
+        experiment_config: Member of that name. Default: that of the enclosing `Run`, if any.
 
     Returns:
         Members of CreateTrainingJob.
@@ -85,7 +86,7 @@ def training_request(
         Environment=_texts(arguments.environment),
         Tags=tags_of(arguments.tags),
         VpcConfig=_vpc(arguments),
-        ExperimentConfig=experiment_config or None,
+        ExperimentConfig=experiment_config or current_config(),
         EnableNetworkIsolation=arguments.enable_network_isolation or None,
         EnableInterContainerTrafficEncryption=arguments.encrypt_inter_container_traffic or None,
         EnableManagedSpotTraining=arguments.use_spot_instances or None,

@@ -104,6 +104,11 @@ class Session:
         return self._client("sagemaker-runtime", read_timeout=_INVOCATION_TIMEOUT_S)
 
     @property
+    def sagemaker_metrics_client(self) -> Any:
+        """boto3's ``sagemaker-metrics`` client, for the metrics of runs."""
+        return self._client("sagemaker-metrics")
+
+    @property
     def s3_client(self) -> Any:
         """boto3's ``s3`` client."""
         return self._client("s3")

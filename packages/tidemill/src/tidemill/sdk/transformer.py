@@ -9,6 +9,7 @@ from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.follow import TERMINAL
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
+from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.transform_job import TransformJob
 
@@ -180,7 +181,7 @@ class Transformer:
                 Tags=self.tags,
                 DataProcessing=present(InputFilter=input_filter, OutputFilter=output_filter, JoinSource=join_source)
                 or None,
-                ExperimentConfig=experiment_config,
+                ExperimentConfig=experiment_config or current_config(),
                 ModelClientConfig=model_client_config,
             ),
         }

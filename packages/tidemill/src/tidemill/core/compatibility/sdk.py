@@ -400,6 +400,28 @@ ARGUMENTS: Mapping[str, Arguments] = {
         *("model_statistics", "model_constraints", "model_data_statistics", "model_data_constraints"),
         *("bias", "explainability", "bias_pre_training", "bias_post_training"),
     ),
+    "Run": {
+        **_honored("artifact_bucket", "artifact_prefix"),
+        **_SESSION,
+        "experiment_name": Sent("ExperimentName", "CreateExperiment"),
+        "run_name": Sent("TrialComponentName", "CreateTrialComponent"),
+        "experiment_display_name": Sent("DisplayName", "CreateExperiment"),
+        "run_display_name": Sent("DisplayName", "CreateTrialComponent"),
+        "tags": Sent("Tags", "CreateTrialComponent"),
+    },
+    "Run.log_parameter": _honored("name", "value"),
+    "Run.log_parameters": _honored("parameters"),
+    "Run.log_metric": _honored("name", "value", "timestamp", "step"),
+    "Run.log_artifact": _honored("name", "value", "media_type", "is_output"),
+    "Run.log_file": _honored("file_path", "name", "media_type", "is_output", "extra_args"),
+    "load_run": {
+        **_honored("run_name", "experiment_name", "artifact_bucket", "artifact_prefix", "tags"),
+        **_SESSION,
+    },
+    "list_runs": {
+        **_honored("experiment_name", "created_before", "created_after", "max_results", "sort_by", "sort_order"),
+        **_SESSION,
+    },
     "Model.transformer": _TRANSFORMER,
     "Transformer": {
         **_TRANSFORMER,
