@@ -181,10 +181,17 @@ assert by_fit[-1] < by_fit[0] and sum(losses[-4:]) < sum(losses[:4]), (by_fit, l
 LISTING = 'import os\nprint("DECISIONS", os.listdir(os.environ["TIDEMILL_COMPILER_CACHE"]))\n'
 
 
+@pytest.fixture(scope="module")
+def first_job(tidemill_service: Service, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
+    """Report and output names of a role's first job, in debug mode."""
+    directory = tmp_path_factory.mktemp("first")
+    return train(tidemill_service.boto3_session(), directory, role="decisions", debug=True)
+
+
 def test_the_next_job_of_the_role_starts_with_the_decision(
-    tidemill_service: Service, tidemill_session: boto3.Session, tmp_path: Path
+    first_job: tuple[dict[str, Any], list[str]], tidemill_session: boto3.Session, tmp_path: Path
 ) -> None:
-    first, _ = train(tidemill_session, tmp_path, role="decisions", debug=False)
+    first, _ = first_job
     second, _ = train(tidemill_session, tmp_path, role="decisions", debug=False)
     shapes = [report["functions"][0]["shapes"][0] for report in (first, second)]
     assert [shape["from_earlier_job"] for shape in shapes] == [False, True]
@@ -196,19 +203,10 @@ def test_the_next_job_of_the_role_starts_with_the_decision(
         assert (listed != "DECISIONS []") == has_decisions
 
 
-@pytest.fixture(scope="module")
-def job_of_forms(
-    tidemill_service: Service, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, Any], list[str]]:
-    """Report and output names of a job that trains in several forms, in debug mode."""
-    directory = tmp_path_factory.mktemp("forms")
-    return train(tidemill_service.boto3_session(), directory, role="tidemill", debug=True, script=FORMS)
-
-
 def test_a_job_with_the_compiler_reports_what_it_did(
-    tidemill_service: Service, tidemill_session: boto3.Session, job_of_forms: tuple[dict[str, Any], list[str]]
+    tidemill_service: Service, tidemill_session: boto3.Session, first_job: tuple[dict[str, Any], list[str]]
 ) -> None:
-    report, names = job_of_forms
+    report, names = first_job
     job = report["job"]
     assert any("/hlo/" in each for each in names)
     lines = log_of(tidemill_session, job)
@@ -220,10 +218,12 @@ def test_a_job_with_the_compiler_reports_what_it_did(
     assert f"{job}: multi_step_on_iterator (160 steps): " in shown
 
 
-def test_jobs_compile_fit_train_on_batch_a_strategys_scope_and_loops(
-    job_of_forms: tuple[dict[str, Any], list[str]],
+@pytest.mark.matrix
+def test_a_job_compiles_fit_train_on_batch_a_strategys_scope_and_loops(
+    tidemill_service: Service, tidemill_session: boto3.Session, tmp_path: Path
 ) -> None:
-    functions = job_of_forms[0]["functions"]
+    report, _ = train(tidemill_session, tmp_path, role="tidemill", debug=False, script=FORMS)
+    functions = report["functions"]
     of_keras = ["multi_step_on_iterator", "one_step_on_data", "multi_step_on_iterator"]
     assert [function["name"] for function in functions] == [*of_keras, "train_step_dist", "compiled_step"]
     for function in functions:

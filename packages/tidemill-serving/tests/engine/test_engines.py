@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from tidemill_serving.engine import c_library, open_engine
 
-c_library.{change}
+c_library._SHORT_CALLS["TF_Absent"] = (None, ())
 engine = open_engine()
 model = engine.load(Path(sys.argv[1]))
 (y,) = model.run(model.signatures["serving_default"], [np.array([2], np.float32)], pooled=False)
@@ -89,19 +89,11 @@ def test_only_the_messages_of_pythons_tensorflow_are_imported(models: Path) -> N
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("_FILE_NAME = 'libtensorflow_absent.so'", "there is no /"),
-        ("_SHORT_CALLS['TF_Absent'] = (None, ())", "has no TF_Absent"),
-    ],
-    ids=["no_library", "no_function"],
-)
-def test_without_the_library_or_a_function_pythons_session_runs(models: Path, change: str, reason: str) -> None:
-    done = run_script(FALLBACK_SCRIPT.replace("{change}", change), models / "half_plus/123")
+def test_without_a_function_of_the_library_pythons_session_runs(models: Path) -> None:
+    done = run_script(FALLBACK_SCRIPT, models / "half_plus/123")
     assert done.stdout == "session [3.0]\n"
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("engine.fallback engine=session")]
-    assert reason in line
+    assert "has no TF_Absent" in line
 
 
 def test_a_missing_library_is_an_error_if_its_engine_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
