@@ -1,5 +1,6 @@
 """Source shared by several distributions is one file, with copies in checkouts, wheels and source archives."""
 
+import os
 import runpy
 import shutil
 import subprocess
@@ -77,4 +78,5 @@ def _renew(checkout: Path, package: str) -> None:
 
 def _hatchling(source: Path, target: str, directory: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(directory)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    variables = os.environ | {"CXX": "no-compiler"}  # native libraries are none of the copies, and take long to compile
+    subprocess.run(command, cwd=source, env=variables, check=True, capture_output=True)
