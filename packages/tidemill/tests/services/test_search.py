@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,10 @@ from tidemill.store.records.base import Transaction
 ARN = "arn:aws:sagemaker:us-west-2:000000000000"
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 CREATED = datetime.fromtimestamp(1_700_000_000, tz=UTC)
+IMAGE = "tensorflow-training:2.21.0-cpu-py312"
+DEFINITION = json.dumps(
+    {"Version": "2020-12-01", "Steps": [{"Name": "Stop", "Type": "Fail", "Arguments": {"ErrorMessage": "no data"}}]}
+)
 LOSSES = {"a": 0.5, "b": 0.125, "c": 10.0}
 
 
@@ -241,6 +246,48 @@ def test_packages_groups_and_endpoints_are_found(sagemaker, stage):
     sagemaker.create_endpoint(EndpointName="digits", EndpointConfigName="digits")
     assert found(sagemaker, "Endpoint", where("EndpointStatus", "Equals", "Creating")) == ["digits"]
     assert found(sagemaker, "Endpoint", where("EndpointConfigName", "Equals", "other")) == []
+
+
+def test_tuning_jobs_and_pipelines_are_found(sagemaker, stage):
+    ranges = {"ContinuousParameterRanges": [{"Name": "rate", "MinValue": "0.1", "MaxValue": "1"}]}
+    for name in ("a", "b"):
+        stage.clock.ms += 1000
+        sagemaker.create_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=name,
+            HyperParameterTuningJobConfig={
+                "Strategy": "Random",
+                "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+                "ResourceLimits": {"MaxNumberOfTrainingJobs": 2, "MaxParallelTrainingJobs": 1},
+                "ParameterRanges": ranges,
+            },
+            TrainingJobDefinition={
+                "StaticHyperParameters": {
+                    "sagemaker_program": "train.py",
+                    "sagemaker_submit_directory": "s3://data/code.tar.gz",
+                    "kind": name,
+                },
+                "AlgorithmSpecification": {
+                    "TrainingImage": IMAGE,
+                    "TrainingInputMode": "File",
+                    "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+                },
+                "RoleArn": ROLE,
+                "OutputDataConfig": {"S3OutputPath": "s3://data/out"},
+                "ResourceConfig": {"InstanceType": "local", "InstanceCount": 1, "VolumeSizeInGB": 1},
+                "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+            },
+        )
+        sagemaker.create_pipeline(
+            PipelineName=f"pipeline-{name}",
+            PipelineDefinition=DEFINITION,
+            ClientRequestToken="t" * 32,
+            RoleArn=ROLE,
+        )
+    kind = where("TrainingJobDefinition.StaticHyperParameters.kind", "Equals", "b")
+    assert found(sagemaker, "HyperParameterTuningJob", kind) == ["b"]
+    running = where("HyperParameterTuningJobStatus", "Equals", "InProgress")
+    assert found(sagemaker, "HyperParameterTuningJob", running, SortBy="CreationTime") == ["b", "a"]
+    assert found(sagemaker, "Pipeline", where("PipelineName", "Contains", "-a")) == ["pipeline-a"]
 
 
 def test_suggestions_are_names_of_properties(sagemaker):

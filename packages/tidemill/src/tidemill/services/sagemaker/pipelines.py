@@ -14,7 +14,7 @@ from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["PipelineHandlers"]
+__all__ = ["PipelineHandlers", "pipeline_summary"]
 
 _STEPS_PAGE = 20
 
@@ -82,7 +82,7 @@ class PipelineHandlers:
         if request.get("ManagedBy") == "AWS":
             return {"PipelineSummaries": []}
         found, token = await self._pipelines.list(_query(request), prefix=request.get("PipelineNamePrefix", ""))
-        return _page("PipelineSummaries", [_pipeline_summary(each) for each in found], token)
+        return _page("PipelineSummaries", [pipeline_summary(each) for each in found], token)
 
     async def list_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = self._pipelines.get(request["PipelineName"])
@@ -204,7 +204,12 @@ def _display_name(given: str, created_ms: int) -> str:
     return given or f"execution-{created_ms}"
 
 
-def _pipeline_summary(pipeline: Summary) -> dict[str, Any]:
+def pipeline_summary(pipeline: Summary) -> dict[str, Any]:
+    """Return what lists show of a pipeline.
+
+    Args:
+        pipeline: The summary.
+    """
     shown = pipeline.summary
     times = {"CreationTime": when(pipeline.created_ms), "LastModifiedTime": when(pipeline.modified_ms)}
     if pipeline.is_damaged:

@@ -16,14 +16,17 @@ from tidemill.control.resources import (
     EXPERIMENT,
     MODEL_PACKAGE,
     MODEL_PACKAGE_GROUP,
+    PIPELINE,
     TRAINING_JOB,
     TRIAL,
     TRIAL_COMPONENT,
+    TUNING_JOB,
 )
 from tidemill.control.search.search import Searched, Wanted, search
 from tidemill.control.tags import Tags
+from tidemill.core.tuning import TuningJob
 from tidemill.errors import ValidationException
-from tidemill.services.sagemaker import experiments, hosting, registry, training
+from tidemill.services.sagemaker import experiments, hosting, pipelines, registry, training, tuning
 from tidemill.store.records.base import Record, RecordStore, Summary
 from tidemill.wire.exchange import Context, Handler
 from tidemill.wire.protocols.models import service_model
@@ -44,7 +47,7 @@ class _Resource:
 
     Attributes:
         kind: Kind of the records.
-        member: Member of `SearchRecord`, and name of its shape.
+        member: Member of `SearchRecord`.
         naming: The property that has the record's name; empty if none has it.
         describe: Returns the description of a record.
         summarize: Returns what lists show of a summary.
@@ -62,7 +65,8 @@ class _Resource:
     def properties(self) -> frozenset[str]:
         """The first parts of all properties."""
         named = {"Metrics"} if self.kind in (TRAINING_JOB, TRIAL_COMPONENT) else set()
-        shape = service_model("sagemaker").shape_for(self.member)
+        results = service_model("sagemaker").shape_for("SearchRecord")
+        shape = results.members[self.member] if isinstance(results, StructureShape) else None
         return frozenset(shape.members if isinstance(shape, StructureShape) else ()) | named
 
 
@@ -99,6 +103,33 @@ _RESOURCES: Mapping[str, _Resource] = {
         describe=registry.group_description,
         summarize=registry.group_summary,
         summarized=frozenset({"CreationTime", "ModelPackageGroupName", "ModelPackageGroupArn"}),
+    ),
+    "HyperParameterTuningJob": _Resource(
+        kind=TUNING_JOB,
+        member="HyperParameterTuningJob",
+        naming="HyperParameterTuningJobName",
+        describe=lambda record: tuning.tuning_description(TuningJob.from_document(record.document), record),
+        summarize=tuning.tuning_summary,
+        summarized=frozenset(
+            {
+                *_DATES,
+                *(f"HyperParameterTuningJob{name}" for name in ("Name", "Arn", "Status")),
+                *("TrainingJobStatusCounters", "ObjectiveStatusCounters"),
+            }
+        ),
+    ),
+    "Pipeline": _Resource(
+        kind=PIPELINE,
+        member="Pipeline",
+        naming="PipelineName",
+        describe=pipelines.pipeline_summary,
+        summarize=pipelines.pipeline_summary,
+        summarized=frozenset(
+            {
+                *(*_DATES, "PipelineName", "PipelineArn", "PipelineDisplayName"),
+                *("PipelineDescription", "RoleArn"),
+            }
+        ),
     ),
     "Experiment": _Resource(
         kind=EXPERIMENT,

@@ -16,7 +16,7 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["TuningHandlers"]
+__all__ = ["TuningHandlers", "tuning_description", "tuning_summary"]
 
 _ECHOED = ("WarmStartConfig", "Autotune")
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
@@ -54,11 +54,11 @@ class TuningHandlers:
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._jobs.record(request["HyperParameterTuningJobName"])
-        return _description(TuningJob.from_document(record.document), record)
+        return tuning_description(TuningJob.from_document(record.document), record)
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
-        reply: dict[str, Any] = {"HyperParameterTuningJobSummaries": [_summary(job) for job in jobs]}
+        reply: dict[str, Any] = {"HyperParameterTuningJobSummaries": [tuning_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
     async def list_trainings(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -87,7 +87,13 @@ class TuningHandlers:
         return trials
 
 
-def _description(job: TuningJob, record: Record) -> dict[str, Any]:
+def tuning_description(job: TuningJob, record: Record) -> dict[str, Any]:
+    """Return the description of a tuning job.
+
+    Args:
+        job: The job, with the present state of its trainings.
+        record: The stored job.
+    """
     definitions = definitions_of(job)
     given = [
         # SDKs read ResourceConfig, and remove the name of the objective, without asking whether they are there.
@@ -152,7 +158,12 @@ def _config(job: TuningJob, allowed: int) -> dict[str, Any]:
     return config
 
 
-def _summary(job: Summary) -> dict[str, Any]:
+def tuning_summary(job: Summary) -> dict[str, Any]:
+    """Return what lists show of a tuning job.
+
+    Args:
+        job: The summary.
+    """
     modified = {"LastModifiedTime": when(job.modified_ms)}
     if not job.is_damaged:
         return {**_state(job, job.summary), **modified, "ResourceLimits": job.summary["limits"]}
