@@ -1,7 +1,7 @@
 """The life cycle of the service process: lock the state directory, listen, serve until a signal, shut down.
 
-`tidemill.server.app.Application` is what it serves; this module does not depend on it. Jobs do not depend on this
-process: they keep running if it dies at any point.
+It serves `tidemill.server.app.Application`. Jobs do not depend on this process: they keep running if it dies at any
+point.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
@@ -35,46 +35,18 @@ from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
 from tidemill.shim.cgroup import delegate
-from tidemill.wire.gateway import LIMITS, Answer, HttpServer
+from tidemill.wire.gateway import LIMITS, HttpServer
 
-__all__ = ["AppFactory", "ServiceApp", "serve"]
+if TYPE_CHECKING:
+    from tidemill.server.app import Application
+
+__all__ = ["serve"]
 
 DRAIN_S = 5
 _LOCK_WAIT_S = 5.0
 _LOCK_PAUSE_S = 0.05
 
 _log = structlog.get_logger()
-
-
-class ServiceApp(Protocol):
-    """All parts of the service behind its sockets."""
-
-    def opened(self) -> contextlib.AbstractAsyncContextManager[Answer]:
-        """Open every part, and close all of them when the block ends. Yields what answers all requests."""
-        ...
-
-    def begin_leases(self) -> None:
-        """Begin the leases of instances on other machines, whose agents reach the service from now on."""
-        ...
-
-    def end_waits(self) -> None:
-        """Answer requests at once that wait for news: the service is about to end."""
-        ...
-
-
-class AppFactory(Protocol):
-    """Creates the application. Nothing is opened yet."""
-
-    def __call__(
-        self,
-        settings: Settings,
-        *,
-        state: StateDirectory,
-        keys: Keys,
-        url: Callable[[], str],
-        public_url: str,
-        relay: tuple[str, int],
-    ) -> ServiceApp: ...
 
 
 def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | None = None) -> None:
@@ -245,8 +217,9 @@ def _serve_locked(
     events.configure(level=settings.log_level, secrets=[keys.secret_access_key])
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
-    factory: AppFactory = Application
-    app = factory(settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url, relay=sockets.relay)
+    app = Application(
+        settings, state=state, keys=keys, url=lambda: url, public_url=sockets.public_url, relay=sockets.relay
+    )
     is_started = False
     record = ServiceRecord.of_this_process(url=url, public_url=sockets.public_url, region=settings.region, clock=clock)
 
@@ -295,7 +268,7 @@ def _connections_wanted(settings: Settings) -> int:
 
 
 async def _serve_until_signal(
-    app: ServiceApp,
+    app: "Application",
     sockets: _Sockets,
     *,
     limits: Limits,
