@@ -49,7 +49,11 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         self.process_set = None if process_set is global_process_set else process_set
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer; a process set as the numbers of its ranks."""
+        """Return the arguments of an equal layer.
+
+        Returns:
+            The arguments of Keras's layer; a process set as the numbers of its ranks.
+        """
         config: dict[str, Any] = super().get_config()
         return config if self.process_set is None else {**config, "process_set": list(self.process_set.ranks)}
 

@@ -382,6 +382,9 @@ class ModelPackage(Model):
         sagemaker_session: As for `Model`.
         vpc_config: As for `Model`.
 
+    Raises:
+        ValueError: ``model_package_arn`` is missing, or an argument cannot be used.
+
     Example:
         >>> ModelPackage(model_package_arn="tides/3").deploy(1, "local")  # doctest: +SKIP
     """

@@ -23,7 +23,11 @@ class MetricsSource:
     content_digest: str | None = None
 
     def to_request(self) -> dict[str, str]:
-        """Return the member of a request."""
+        """Return the member of a request.
+
+        Returns:
+            The members that are set, by botocore's names.
+        """
         return present(ContentType=self.content_type, S3Uri=self.s3_uri, ContentDigest=self.content_digest)
 
 
@@ -52,7 +56,11 @@ class ModelMetrics:
     bias_post_training: MetricsSource | None = None
 
     def to_request(self) -> dict[str, Any]:
-        """Return ``ModelMetrics`` of CreateModelPackage."""
+        """Return ``ModelMetrics`` of CreateModelPackage.
+
+        Returns:
+            The files that are set, by botocore's names.
+        """
         parts = {
             "ModelQuality": {"Statistics": self.model_statistics, "Constraints": self.model_constraints},
             "ModelDataQuality": {"Statistics": self.model_data_statistics, "Constraints": self.model_data_constraints},
@@ -87,7 +95,11 @@ class MetadataProperties:
     project_id: str | None = None
 
     def to_request(self) -> dict[str, str]:
-        """Return ``MetadataProperties`` of a request."""
+        """Return ``MetadataProperties`` of a request.
+
+        Returns:
+            The members that are set, by botocore's names.
+        """
         return present(
             CommitId=self.commit_id,
             Repository=self.repository,

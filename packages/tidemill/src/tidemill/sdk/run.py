@@ -239,6 +239,9 @@ def load_run(
         artifact_prefix: As for `Run`.
         tags: As for `Run`.
 
+    Returns:
+        A new object for the run, also in a block.
+
     Raises:
         ValueError: ``run_name`` without ``experiment_name``.
         RuntimeError: No run is named, there is no block, and the job belongs to none.
@@ -276,6 +279,9 @@ def list_runs(
         max_results: Most runs. Default: all.
         sort_by: ``CreationTime`` or ``Name``.
         sort_order: ``Ascending`` or ``Descending``.
+
+    Returns:
+        The runs, in this order.
     """
     session = Session.adopt(sagemaker_session)
     client, experiment = session.sagemaker_client, experiment_name.lower()
