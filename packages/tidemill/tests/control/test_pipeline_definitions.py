@@ -246,15 +246,14 @@ def test_failures_are_named_as_retry_policies_name_them(code, status, reason, ki
     assert failure_kind(code, status=status, reason=reason) == kind
 
 
-def test_results_are_found_by_all_arguments_but_names_and_tags():
+def test_results_are_found_by_the_arguments_on_which_they_depend():
     job = JOBS["Training"]
     arguments = {"HyperParameters": {"a": "1", "b": "2"}, "TrainingJobName": "x", "Tags": [{"Key": "k", "Value": "v"}]}
     key = cache_key("id", "A", job, arguments)
-    assert cache_key("id", "A", job, {"HyperParameters": {"b": "2", "a": "1"}, "ProfilerConfig": {}}) == key
-    elsewhere = {**arguments, "OutputDataConfig": {"S3OutputPath": "s3://b/EXECUTION"}, "ResourceConfig": {}}
-    assert cache_key("id", "A", job, elsewhere) == key
+    assert cache_key("id", "A", job, {"HyperParameters": {"b": "2", "a": "1"}, "OutputDataConfig": {}}) == key
     others = [
         cache_key("id", "A", job, {"HyperParameters": {"a": "1", "b": "3"}}),
+        cache_key("id", "A", job, {**arguments, "InputDataConfig": []}),
         cache_key("id", "B", job, arguments),
         cache_key("other", "A", job, arguments),
         cache_key("id", "A", JOBS["Transform"], arguments),

@@ -172,7 +172,7 @@ def _step(value: Any, at: str, condition: str, branch: str) -> StepDefinition:
     try:
         own = _own_arguments(kind, arguments)
         read = {path.name for path in found_in(own) if path.root == "Steps"}
-        caching = parse_caching(value.get("CacheConfig"), allowed=kind in JOBS and JOBS[kind].cached)
+        caching = parse_caching(value.get("CacheConfig"), allowed=kind in JOBS and bool(JOBS[kind].compared))
         retries = parse_retries(value.get("RetryPolicies") or [], allowed=kind in JOBS)
         files = _files(value.get("PropertyFiles") or [], kind)
     except Unresolved as error:

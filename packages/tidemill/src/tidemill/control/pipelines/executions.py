@@ -65,6 +65,7 @@ class Executions:
         pipeline = self._pipelines.get(request["PipelineName"])
         version = request.get("PipelineVersionId", pipeline.version)
         definition = self._pipelines.definition(pipeline.name, version)
+        described: dict[str, Any] = {"max_parallel": pipeline.max_parallel, **_described(request)}
         new = PipelineExecution(
             execution_id=_execution_id(pipeline.pipeline_id, request["ClientRequestToken"]),
             pipeline=pipeline.name,
@@ -77,8 +78,7 @@ class Executions:
             parameters=parameter_values(definition.parameters, request.get("PipelineParameters", ())),
             created_ms=self._clock.now_ms(),
             token=request["ClientRequestToken"],
-            max_parallel=pipeline.max_parallel,
-            **_described(request),
+            **described,
         )
         new = self._selected(new, request.get("SelectiveExecutionConfig"), definition)
         values = ExecutionValues(new, job="", now_ms=new.created_ms)

@@ -12,8 +12,6 @@ from tidemill.control.pipelines.step_types import JobStep
 
 __all__ = ["Caching", "FailureKind", "StepRetry", "cache_key", "failure_kind", "parse_caching", "parse_retries"]
 
-_IGNORED = ("Tags", "ExperimentConfig")
-
 _SECONDS = {"Y": 365 * 86400, "MO": 30 * 86400, "W": 7 * 86400, "D": 86400, "H": 3600, "M": 60, "S": 1}
 _DURATION = re.compile(
     r"P?(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE
@@ -141,7 +139,7 @@ def cache_key(pipeline_id: str, step: str, job: JobStep, arguments: Mapping[str,
         job: Type of the step.
         arguments: The arguments, without expressions.
     """
-    compared = {name: value for name, value in arguments.items() if name not in (job.name, *_IGNORED, *job.ignored)}
+    compared = {name: arguments[name] for name in job.compared if name in arguments}
     text = json.dumps([step, job.create, compared], sort_keys=True, ensure_ascii=False)
     return f"{pipeline_id}/{hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -24,9 +24,9 @@ class JobStep:
         children: Operation that lists what the job created, whose answer is also a part of the properties; empty for
             none.
         longest_name: Maximum length of its name, or of the value of ``repeatable``.
-        cached: Whether CacheConfig is allowed.
-        ignored: Members that make no difference for CacheConfig, besides tags and experiment: where results are stored,
-            and what the job runs on. SDKs put the execution's id into paths of outputs.
+        compared: Members of the request that CacheConfig compares, as on SageMaker: those on which the result depends,
+            and not those that say where it is stored or on which machines it is made. Empty if CacheConfig is not
+            allowed.
     """
 
     create: str
@@ -40,8 +40,7 @@ class JobStep:
     repeatable: str = ""
     children: str = ""
     longest_name: int = 63
-    cached: bool = True
-    ignored: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
 
 JOBS: Mapping[str, JobStep] = {
@@ -53,10 +52,9 @@ JOBS: Mapping[str, JobStep] = {
         metadata="TrainingJob",
         status="TrainingJobStatus",
         stop="StopTrainingJob",
-        ignored=(
-            *("OutputDataConfig", "ResourceConfig", "StoppingCondition", "RoleArn"),
-            # AWS's SDK v2 puts the time into the profiler's rules.
-            *("ProfilerConfig", "ProfilerRuleConfigurations", "DebugRuleConfigurations"),
+        compared=(
+            *("AlgorithmSpecification", "CheckpointConfig", "DebugHookConfig", "DebugRuleConfigurations"),
+            *("Environment", "HyperParameters", "InputDataConfig"),
         ),
     ),
     "Processing": JobStep(
@@ -67,7 +65,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="ProcessingJob",
         status="ProcessingJobStatus",
         stop="StopProcessingJob",
-        ignored=("ProcessingOutputConfig", "ProcessingResources", "StoppingCondition", "RoleArn"),
+        compared=("AppSpecification", "Environment", "ProcessingInputs"),
     ),
     "Tuning": JobStep(
         create="CreateHyperParameterTuningJob",
@@ -79,6 +77,12 @@ JOBS: Mapping[str, JobStep] = {
         stop="StopHyperParameterTuningJob",
         children="ListTrainingJobsForHyperParameterTuningJob",
         longest_name=32,
+        compared=(
+            "HyperParameterTuningJobConfig",
+            "TrainingJobDefinition",
+            "TrainingJobDefinitions",
+            "WarmStartConfig",
+        ),
     ),
     "Transform": JobStep(
         create="CreateTransformJob",
@@ -88,7 +92,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="TransformJob",
         status="TransformJobStatus",
         stop="StopTransformJob",
-        ignored=("TransformOutput", "TransformResources"),
+        compared=("DataProcessing", "Environment", "ModelName", "TransformInput"),
     ),
     "Model": JobStep(
         create="CreateModel",
@@ -96,7 +100,6 @@ JOBS: Mapping[str, JobStep] = {
         name="ModelName",
         arn="ModelArn",
         metadata="Model",
-        cached=False,
     ),
     "RegisterModel": JobStep(
         create="CreateModelPackage",
@@ -106,7 +109,6 @@ JOBS: Mapping[str, JobStep] = {
         longest_name=36,
         arn="ModelPackageArn",
         metadata="RegisterModel",
-        cached=False,
     ),
 }
 """By the step's Type."""
