@@ -210,7 +210,7 @@ lock: .venv/ready ## renew all pins (of one file: make lock-NAME, e.g. lock-dev,
 lock-%: .venv/ready
 	$(BIN)/python requirements/compile_locks.py $*
 bench: setup ## benchmarks; figures: docs/performance.md, notes: docs/measurements
-	$(foreach each,control_plane s3_throughput start_latency package_layer channels fast_files pipe_feed,$(BIN)/python benchmarks/$(each).py &&) true
+	$(foreach each,control_plane s3_throughput start_latency tuning_pause package_layer channels fast_files pipe_feed,$(BIN)/python benchmarks/$(each).py &&) true
 	$(foreach each,pipe_read serving smp_memory allreduce,$(IN_JOB) benchmarks/$(each).py &&) true
 	$(IN_JOB) benchmarks/smp_pipeline.py --rounds 3 --attempts 8
 	$(IN_JOB) benchmarks/smp_partition.py --rounds 3

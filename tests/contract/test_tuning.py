@@ -15,6 +15,7 @@ for _ in range(given.get("steps", 1)):
     print(f"score={score:.6f};", flush=True)
 if score > given.get("hangs_above", 9):
     time.sleep(600)
+print("model_dir", given.get("model_dir"))
 print("arguments", " ".join(sys.argv[1:]))
 sys.exit(int(given.get("fails", 0)))
 """
@@ -109,7 +110,8 @@ def value(training: Mapping[str, Any]) -> float:
 
 
 def test_a_random_search_runs_ordinary_training_jobs_and_shows_the_best(tuning: Tuning) -> None:
-    job = tuning.run(config={"RandomSeed": 7}, Tags=[{"Key": "team", "Value": "vision"}])
+    static = {"model_dir": "s3://bucket/models"}
+    job = tuning.run(static=static, config={"RandomSeed": 7}, Tags=[{"Key": "team", "Value": "vision"}])
     name = job["HyperParameterTuningJobName"]
     assert job["HyperParameterTuningJobStatus"] == "Completed", job
     assert job["TrainingJobStatusCounters"] == {
@@ -134,6 +136,8 @@ def test_a_random_search_runs_ordinary_training_jobs_and_shows_the_best(tuning: 
         assert given["_tuning_objective_metric"] == "score"
         assert 0 <= float(tuned["x"]) <= 1 and tuned["n"] in ("1", "2", "3")
         assert value(each) == pytest.approx((float(tuned["x"]) - 0.5) ** 2 + int(tuned["n"]) / 100, abs=1e-5)
+        (own,) = (line for line in tuning.jobs.log(each["TrainingJobName"]) if line.startswith("model_dir"))
+        assert own == f"model_dir s3://bucket/models/{each['TrainingJobName']}/model"
         (arguments,) = (line for line in tuning.jobs.log(each["TrainingJobName"]) if line.startswith("arguments"))
         assert "_tuning" not in arguments and f"-n {tuned['n']}" in arguments
     tags = tuning.client.list_tags(ResourceArn=best["TrainingJobArn"])["Tags"]

@@ -64,6 +64,8 @@ def test_the_nine_reserved_names_configure_the_toolkit():
 def test_every_trial_of_a_tuning_job_gets_its_own_model_dir():
     tuning = {"_tuning_objective_metric": "loss", "sagemaker_job_name": "trial-1"}
     assert decode({**tuning, "model_dir": "s3://b/k"}).user["model_dir"] == "s3://b/k/trial-1/model"
+    named = decode({**tuning, "model_dir": "s3://b/k"}, training_job="trial-2")
+    assert named.user["model_dir"] == "s3://b/k/trial-2/model", "SDKs name the tuning job in sagemaker_job_name"
     assert decode({**tuning, "model_dir": "/opt/ml/model"}).user["model_dir"] == "/opt/ml/model"
     assert "model_dir" not in decode(tuning).user
     assert decode({"model_dir": "s3://b/k"}).user["model_dir"] == "s3://b/k"

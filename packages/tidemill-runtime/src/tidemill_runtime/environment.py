@@ -74,7 +74,9 @@ class Environment:
             ConfigurationError: A file is not a JSON object, or there is no /opt/ml.
         """
         layout = Layout.of(variables)
-        hyperparameters = decode(_read_object(layout.config / "hyperparameters.json"))
+        hyperparameters = decode(
+            _read_object(layout.config / "hyperparameters.json"), training_job=variables.get("TRAINING_JOB_NAME")
+        )
         reserved = hyperparameters.reserved
         program = variables.get("SAGEMAKER_PROGRAM") or reserved.get("sagemaker_program")
         return cls(

@@ -50,11 +50,13 @@ class Hyperparameters:
     framework: Mapping[str, Any]
 
 
-def decode(raw: Mapping[str, Any]) -> Hyperparameters:
+def decode(raw: Mapping[str, Any], *, training_job: str | None = None) -> Hyperparameters:
     """Decode the content of hyperparameters.json, and separate the script's from the platform's.
 
     Args:
         raw: Name to string. SDK v1 and v2 send JSON in the strings, v3 sends plain text; both are accepted.
+        training_job: Name of the training job, for its own model_dir in a tuning job. Default: ``sagemaker_job_name``,
+            which SDKs set to the name of the tuning job.
 
     Returns:
         The decoded hyperparameters.
@@ -63,8 +65,9 @@ def decode(raw: Mapping[str, Any]) -> Hyperparameters:
     split_off = {name: value for name, value in values.items() if name.startswith("sagemaker_") or name in RESERVED}
     reserved = {name: value for name, value in split_off.items() if name in RESERVED}
     user = {name: value for name, value in values.items() if name not in split_off}
-    if TUNING_METRIC in reserved and reserved.get("sagemaker_job_name"):
-        user = _separate_trials(user, job_name=str(reserved["sagemaker_job_name"]))
+    trial = training_job or reserved.get("sagemaker_job_name")
+    if TUNING_METRIC in reserved and trial:
+        user = _separate_trials(user, job_name=str(trial))
     framework = {name: value for name, value in split_off.items() if name not in RESERVED}
     return Hyperparameters(user=user, reserved=reserved, framework=framework)
 

@@ -1,6 +1,8 @@
 """The search for hyperparameters: scales, grids, seeds, and whether a model finds better values than chance."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from random import Random
 from statistics import median
@@ -112,6 +114,12 @@ def test_the_model_learns_only_from_trials_in_its_ranges_that_did_not_fail() -> 
     task = model_task(found, trials, maximizes=True, seed=1, startup=1)
     assert task["points"] == [[0.25], [0.5]] and task["values"] == [-2.0, None]
     assert suggest(task) == suggest(task), "the program keeps nothing between tasks"
+
+
+def test_the_service_does_not_import_what_only_the_model_needs() -> None:
+    program = "import sys, tidemill.server.run; print([name for name in ('optuna', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 # --- a model against chance -------------------------------------------------------------------------------------
