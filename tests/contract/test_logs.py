@@ -200,7 +200,7 @@ def test_the_aws_cli_searches_and_lists(
 
     def aws(*arguments: str) -> Any:
         command = [str(root / ".venvs/peers/bin/aws"), "logs", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

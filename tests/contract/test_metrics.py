@@ -83,7 +83,7 @@ class Watched:
             env={"PATH": "/usr/bin:/bin", "HOME": str(self._directory), **self.service.environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

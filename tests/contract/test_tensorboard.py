@@ -65,7 +65,7 @@ def interrupt(process: "subprocess.Popen[str]") -> str:
     """Send SIGINT, as Ctrl-C does, and return the output."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGINT)
-    return process.communicate(timeout=60)[0]
+    return process.communicate(timeout=300)[0]
 
 
 class Board:
@@ -78,7 +78,7 @@ class Board:
 
     def get(self, path: str, **query: str) -> Any:
         """Return its answer, or None if it does not listen or has no such run."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         with contextlib.closing(connection):
             try:
                 connection.request("GET", f"/data/plugin/{path}?{urlencode(query)}")
@@ -148,7 +148,7 @@ def test_jobs_are_shown_while_they_run_and_to_their_end(
         Board(again, free_port, wait_until=jobs.wait_until).wait_for_steps({f"{plain}/output/data/logs": [1, 2]})
     finally:
         again.terminate()
-        output = again.communicate(timeout=60)[0]
+        output = again.communicate(timeout=300)[0]
     assert again.returncode == 128 + signal.SIGTERM, output
     assert board.get("scalars/tags") is None
 
@@ -163,12 +163,12 @@ def test_a_job_that_cannot_be_shown_is_reported_in_one_line(
         (absent, "there is no training"),
     ):
         process = tidemill(tidemill_service, "tensorboard", name)
-        output = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=300)[0]
         assert (process.returncode, output.count("\n")) == (1, 1), output
         assert reason in output
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMILL_ENVIRONMENTS_DIR", str(tmp_path))
         process = tidemill(tidemill_service, "tensorboard", without)
-        output = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=300)[0]
     assert process.returncode == 1
     assert "build it with `tidemill environments build tf-2.21`" in output

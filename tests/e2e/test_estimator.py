@@ -53,7 +53,7 @@ def client(variables: dict[str, str], tmp_path: Path) -> Client:
     def run(script: str, *prefix: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         (tmp_path / "client.py").write_text(textwrap.dedent(script))
         command = [sys.executable, *prefix, "client.py"]
-        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 
@@ -229,7 +229,7 @@ def test_ctrl_c_detaches_and_prints_how_to_attach(variables: dict[str, str], tmp
                 os.killpg(process.pid, signal.SIGINT)
                 break
         rest = process.stdout.read()
-        assert process.wait(30) == -signal.SIGINT, shown + rest
+        assert process.wait(300) == -signal.SIGINT, shown + rest
     assert "Traceback" not in rest
     assert "KeyboardInterrupt" not in rest
     summaries = jobs.sagemaker.list_training_jobs(NameContains="detached")["TrainingJobSummaries"]
@@ -278,7 +278,7 @@ def test_lines_appear_while_the_script_runs(variables: dict[str, str], tmp_path:
         """,
     )
     done = subprocess.run(
-        [sys.executable, "client.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=90
+        [sys.executable, "client.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "went on" in done.stdout
@@ -304,7 +304,7 @@ def test_a_client_without_a_service_starts_one_and_prints_a_line(tmp_path: Path)
     }
     try:
         done = subprocess.run(
-            [sys.executable, "client.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120
+            [sys.executable, "client.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "ran" in done.stdout
@@ -315,7 +315,7 @@ def test_a_client_without_a_service_starts_one_and_prints_a_line(tmp_path: Path)
         assert again.returncode == 0
         assert "already" in (again.stdout + again.stderr)
     finally:
-        subprocess.run([sys.executable, "-m", "tidemill.cli", "down"], env=variables, check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "tidemill.cli", "down"], env=variables, check=True, timeout=300)
 
 
 def test_a_job_in_plain_isolation_gets_its_base_directory(jobs_of: Any, tmp_path: Path) -> None:

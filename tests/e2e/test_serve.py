@@ -48,7 +48,7 @@ def output_fn(prediction_result, accepts):
     (output,) = prediction_result.outputs.values()
     return "entry " + str(list(output.float_val))
 """
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 class Serving:

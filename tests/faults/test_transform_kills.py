@@ -55,7 +55,7 @@ def test_objects_with_a_result_are_not_done_again_after_a_kill(
             if number == 0:
                 _create(service.client("sagemaker"))
             assert service._process is not None
-            service._process.wait(120)  # the fault point kills it
+            service._process.wait(300)  # the fault point kills it
             assert len(hits.read_text().splitlines()) == number + 1
             service.kill()
         service._variables = {}

@@ -35,7 +35,7 @@ class Victim:
         process = self.service._process
         assert process is not None
         try:
-            process.wait(60)
+            process.wait(300)
         except subprocess.TimeoutExpired:
             pytest.fail(f"the server never passed {point}")
         assert self.log.read_text().split()[:2] == [point, "exit"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conftest import Channels
 
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 # Its own loop: `fit` of Keras 3 does not accept batches of several workers (TypeError on PerReplica, 2.16 to 2.21).
 WORKER = """

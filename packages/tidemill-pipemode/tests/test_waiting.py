@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from sagemaker_tensorflow import waits
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 SCRIPT = """
 import sys

@@ -94,7 +94,7 @@ def report() -> tuple[list[str], bool]:
     def wait(event: threading.Event) -> None:
         if smp.rank() == 0:
             reporters.append(progress._local.progress.reporter) if not reporters else None
-            assert event.wait(60), lines
+            assert event.wait(300), lines
 
     def waited(x: Any) -> Any:
         wait(running)

@@ -44,7 +44,7 @@ def read_plainly(
     variables = {**os.environ, "PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": "-1", **(environment or {})}
     arguments = [sys.executable, str(LOAD_PLAINLY)]
     done = subprocess.run(
-        arguments, input=json.dumps(work), env=variables, capture_output=True, text=True, timeout=150, check=False
+        arguments, input=json.dumps(work), env=variables, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(np.load(directory / "answers.npz"))

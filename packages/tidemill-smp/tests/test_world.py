@@ -214,7 +214,7 @@ def test_a_rank_that_exited_normally_is_an_error_only_for_ranks_that_wait_for_it
     with ranks.Job(3, {"partitions": 3}) as job:
         job.call(ranks_and_sizes)
         job._pipes[2][0].close()  # its script ends
-        assert job.processes[2].wait(30) == 0
+        assert job.processes[2].wait(120) == 0
         job.begin(exchange_between_the_others, only=[0, 1])
         assert [job.result(rank) for rank in (0, 1)] == ["hello", "hello"]
         job.begin(wait_for_all, only=[0])
