@@ -38,7 +38,7 @@ from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.processing.jobs import Processing
-from tidemill.control.registry.packages import Registry
+from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
@@ -145,7 +145,7 @@ class Stage:
         self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.processing = Processing(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
-        self.registry = Registry(self.records, region=REGION, clock=self.clock)
+        self.registry = ModelRegistry(self.records, region=REGION, clock=self.clock)
         self.tuning = TuningJobs(self.records, self.training, region=REGION, clock=self.clock, wake=self.woken.append)
         self.experiments = Experiments(self.records, region=REGION, clock=self.clock)
         self.components = TrialComponents(self.records, region=REGION, clock=self.clock)

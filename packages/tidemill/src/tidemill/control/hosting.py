@@ -10,7 +10,7 @@ from tidemill.control.admission import check_s3_uri, refusal
 from tidemill.control.endpoints.updates import limit_of, resized, retaining, updated
 from tidemill.control.endpoints.variants import check_variants, deployment_of
 from tidemill.control.registry.containers import container_of
-from tidemill.control.registry.packages import Registry
+from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -63,7 +63,7 @@ class Hosting:
         self._clock = clock
         self._wake = wake
         self._frameworks = frameworks or Frameworks()
-        self._package = Registry(records, region=region, clock=clock).package
+        self._package = ModelRegistry(records, region=region, clock=clock).package
         self._cache = _EndpointCache(records)
 
     async def create_model(self, request: Mapping[str, Any], *, tags: _Tags = ()) -> Resource:

@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.experiments import Tracked, TrialComponent
 from tidemill.core.hosting import Endpoint, Resource
-from tidemill.core.registry import ModelPackage, PackageGroup
+from tidemill.core.registry import PackageGroup, RegisteredModel
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
@@ -134,7 +134,7 @@ def group_record(group: PackageGroup) -> Record:
     return replace(record, summary=group.to_summary())
 
 
-def package_record(package: ModelPackage) -> Record:
+def package_record(package: RegisteredModel) -> Record:
     """Return a model package as a record. Its status is its approval, by which lists filter.
 
     Args:

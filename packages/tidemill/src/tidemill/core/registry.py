@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["APPROVED", "PENDING_APPROVAL", "ModelPackage", "PackageGroup", "package_key"]
+__all__ = ["APPROVED", "PENDING_APPROVAL", "PackageGroup", "RegisteredModel", "package_key"]
 
 APPROVED = "Approved"
 PENDING_APPROVAL = "PendingManualApproval"
@@ -44,7 +44,7 @@ class PackageGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPackage:
+class RegisteredModel:
     """A model package: versioned, as a member of a group, or unversioned, with a name of its own.
 
     Attributes:

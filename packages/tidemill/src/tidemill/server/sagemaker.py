@@ -10,7 +10,7 @@ from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.processing.jobs import Processing
-from tidemill.control.registry.packages import Registry
+from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
@@ -60,7 +60,7 @@ async def open_sagemaker(
         hosting=hosting,
         transform=TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake),
         tuning=await open_tuning(start, stores, drivers, training, tags, when_ended=pipeline_driver.job_ended),
-        registry=Registry(records, region=region, clock=clock),
+        registry=ModelRegistry(records, region=region, clock=clock),
         experiments=Experiments(records, region=region, clock=clock),
         components=TrialComponents(records, region=region, clock=clock),
         pipelines=pipelines,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidemill.control.admission import check_s3_uri, refusal
-from tidemill.core.registry import APPROVED, ModelPackage
+from tidemill.core.registry import APPROVED, RegisteredModel
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Record
 
@@ -70,7 +70,7 @@ def container_of(container: Mapping[str, Any], package_of: Callable[[str], Recor
                 container[member],
                 "a container has either a ModelPackageName or its own Image and ModelDataUrl",
             )
-    package = ModelPackage(**package_of(name).document)
+    package = RegisteredModel(**package_of(name).document)
     if package.approval not in ("", APPROVED):
         raise refusal(
             "container.modelPackageName",

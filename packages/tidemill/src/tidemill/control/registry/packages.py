@@ -10,11 +10,11 @@ from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import sagemaker_arn
-from tidemill.core.registry import ModelPackage, PackageGroup, package_key
+from tidemill.core.registry import PackageGroup, RegisteredModel, package_key
 from tidemill.errors import ConflictException, ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
 
-__all__ = ["Registry"]
+__all__ = ["ModelRegistry"]
 
 _REPEATABLE = "client-token"
 """Kind of the record of a ClientToken, with the key of the package that its request created."""
@@ -32,7 +32,7 @@ _REPLACED = (
 _Tags = Sequence[Mapping[str, str]]
 
 
-class Registry:
+class ModelRegistry:
     """The model packages of the account.
 
     Args:
@@ -73,7 +73,7 @@ class Registry:
 
     async def create_package(
         self, request: Mapping[str, Any], *, caller: str, tags: _Tags = (), makes_group: bool = False
-    ) -> ModelPackage:
+    ) -> RegisteredModel:
         """Create a package: a new version of its group, or an unversioned one.
 
         A request with the ClientToken of a package that exists returns that package.
@@ -94,12 +94,12 @@ class Registry:
         _check_names(members)
         check_specifications(members)
 
-        def insert(transaction: Transaction) -> ModelPackage:
+        def insert(transaction: Transaction) -> RegisteredModel:
             earlier = _made_before(transaction, token)
             if earlier is not None:
                 return earlier
             key = self._new_key(transaction, members, caller, makes_group=makes_group)
-            package = ModelPackage(
+            package = RegisteredModel(
                 key=key,
                 arn=sagemaker_arn(MODEL_PACKAGE, key, region=self._region),
                 request=members,
@@ -117,7 +117,7 @@ class Registry:
         faults.point("control.registry.created")
         return package
 
-    async def update_package(self, request: Mapping[str, Any], *, caller: str) -> ModelPackage:
+    async def update_package(self, request: Mapping[str, Any], *, caller: str) -> RegisteredModel:
         """Change a package's approval, descriptions and specifications.
 
         Args:
@@ -130,7 +130,7 @@ class Registry:
         check_specifications(request)
 
         def change(record: Record) -> Record:
-            package = ModelPackage(**record.document)
+            package = RegisteredModel(**record.document)
             return package_record(replace(package, request=_updated(package, request), modified_by=caller))
 
         def update(transaction: Transaction) -> Record:
@@ -139,7 +139,7 @@ class Registry:
             assert record is not None
             return record
 
-        return ModelPackage(**(await self._records.change(update, grows=True)).document)
+        return RegisteredModel(**(await self._records.change(update, grows=True)).document)
 
     async def delete_package(self, name: str) -> None:
         """Delete a package and its tags. Models that were created from it stay.
@@ -284,14 +284,14 @@ def _check_names(request: Mapping[str, Any]) -> None:
         )
 
 
-def _made_before(transaction: Transaction, token: str) -> ModelPackage | None:
+def _made_before(transaction: Transaction, token: str) -> RegisteredModel | None:
     """Return the package that a request with the same token created, if it still exists."""
     record = transaction.get(_REPEATABLE, token) if token else None
     package = transaction.get(MODEL_PACKAGE, record.document["key"]) if record is not None else None
-    return None if package is None else ModelPackage(**package.document)
+    return None if package is None else RegisteredModel(**package.document)
 
 
-def _token_record(package: ModelPackage) -> Record:
+def _token_record(package: RegisteredModel) -> Record:
     return Record(
         kind=_REPEATABLE,
         name=package.token,
@@ -301,7 +301,7 @@ def _token_record(package: ModelPackage) -> Record:
     )
 
 
-def _updated(package: ModelPackage, request: Mapping[str, Any]) -> dict[str, Any]:
+def _updated(package: RegisteredModel, request: Mapping[str, Any]) -> dict[str, Any]:
     members = dict(package.request)
     members |= {name: request[name] for name in _REPLACED if name in request}
     metadata = {**members.get("CustomerMetadataProperties", {}), **request.get("CustomerMetadataProperties", {})}

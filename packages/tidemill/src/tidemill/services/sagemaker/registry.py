@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.control.registry.packages import Registry
+from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP
-from tidemill.core.registry import ModelPackage, package_key
+from tidemill.core.registry import RegisteredModel, package_key
 from tidemill.errors import ValidationException
 from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
@@ -25,7 +25,7 @@ _TYPES = {"Unversioned": _UNVERSIONED, "Versioned": _VERSIONED, "Both": ""}
 class RegistryHandlers:
     """Create, describe, list, update and delete model packages and groups."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
 
     @property
@@ -75,7 +75,7 @@ class RegistryHandlers:
         errors: dict[str, Any] = {}
         for arn in request["ModelPackageArnList"]:
             try:
-                found[arn] = _batch_summary(ModelPackage(**self._registry.package(arn).document))
+                found[arn] = _batch_summary(RegisteredModel(**self._registry.package(arn).document))
             except ValidationException as error:
                 errors[arn] = {"ErrorCode": error.code, "ErrorResponse": error.message}
         return {
@@ -120,7 +120,7 @@ def package_description(record: Record) -> dict[str, Any]:
     Args:
         record: The stored package.
     """
-    package = ModelPackage(**record.document)
+    package = RegisteredModel(**record.document)
     modified = {"LastModifiedTime": when(record.modified_ms), "LastModifiedBy": user_of(package.modified_by)}
     return {
         **package.request,
@@ -131,7 +131,7 @@ def package_description(record: Record) -> dict[str, Any]:
     }
 
 
-def _identity(package: ModelPackage) -> dict[str, Any]:
+def _identity(package: RegisteredModel) -> dict[str, Any]:
     versioned = {
         "ModelPackageGroupName": package.group,
         "ModelPackageVersion": package.version,
@@ -146,7 +146,7 @@ def _identity(package: ModelPackage) -> dict[str, Any]:
     }
 
 
-def _batch_summary(package: ModelPackage) -> dict[str, Any]:
+def _batch_summary(package: RegisteredModel) -> dict[str, Any]:
     shown = ("ModelPackageDescription", "ModelPackageRegistrationType")
     identity = _identity(package)
     del identity["ModelPackageName"]

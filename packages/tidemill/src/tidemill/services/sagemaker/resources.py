@@ -9,7 +9,7 @@ from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.executions import Executions
 from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.processing.jobs import Processing
-from tidemill.control.registry.packages import Registry
+from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.transform.jobs import TransformJobs
@@ -44,7 +44,7 @@ class SageMakerResources:
     hosting: Hosting
     transform: TransformJobs
     tuning: TuningJobs
-    registry: Registry
+    registry: ModelRegistry
     experiments: Experiments
     components: TrialComponents
     pipelines: Pipelines
