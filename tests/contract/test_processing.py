@@ -1,13 +1,19 @@
 """Processing jobs by boto3, unmodified; every reply is validated by botocore's model."""
 
+import json
+import os
+import subprocess
 import textwrap
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+
+from tidemill.testing import Service
 
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -34,7 +40,7 @@ class Processing:
     """Creates processing jobs of a service."""
 
     def __init__(self, jobs: Any, session: boto3.Session) -> None:
-        self._jobs = jobs
+        self.jobs = jobs
         self.sagemaker, self.s3 = session.client("sagemaker"), session.client("s3")
 
     def request(
@@ -101,7 +107,7 @@ class Processing:
             job = self.sagemaker.describe_processing_job(ProcessingJobName=name)
             return job if job["ProcessingJobStatus"] in statuses else None
 
-        return self._jobs.wait_until(reached, f"{name} is none of {statuses}")
+        return self.jobs.wait_until(reached, f"{name} is none of {statuses}")
 
     def stored(self, name: str) -> dict[str, str]:
         """Return the uploaded texts by key below the prefix of the job's outputs."""
@@ -113,7 +119,7 @@ class Processing:
         }
 
     def log(self, name: str) -> str:
-        return "\n".join(self._jobs.log(name, group="/aws/sagemaker/ProcessingJobs"))
+        return "\n".join(self.jobs.log(name, group="/aws/sagemaker/ProcessingJobs"))
 
 
 def source(name: str, key: str, path: str, **members: str) -> dict[str, Any]:
@@ -131,6 +137,16 @@ def source(name: str, key: str, path: str, **members: str) -> dict[str, Any]:
             **members,
         },
     }
+
+
+@pytest.fixture
+def tidemill(tidemill_service: Service, root: Path) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        command = [root / ".venv/bin/tidemill", *arguments]
+        variables = {**os.environ, **tidemill_service.environment}
+        return subprocess.run(command, env=variables, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    return run
 
 
 @pytest.fixture
@@ -194,7 +210,9 @@ def test_a_failed_job_says_why_and_uploads_no_output_of_its_end(processing: Proc
     assert processing.stored(job["ProcessingJobName"]) == {"report/half.txt": "report"}
 
 
-def test_a_stopped_job_is_stopping_until_its_command_has_ended(processing: Processing) -> None:
+def test_the_command_line_shows_and_stops_a_job_which_saves_its_work(
+    processing: Processing, tidemill: Callable[..., str]
+) -> None:
     request = processing.request(
         """
         import pathlib, signal, sys
@@ -209,8 +227,120 @@ def test_a_stopped_job_is_stopping_until_its_command_has_ended(processing: Proce
     )
     name = request["ProcessingJobName"]
     processing.sagemaker.create_processing_job(**request)
-    processing._jobs.wait_until(lambda: processing.stored(name), "the command has begun")
-    processing.sagemaker.stop_processing_job(ProcessingJobName=name)
+    processing.jobs.wait_until(lambda: processing.stored(name), "the command has begun")
+    assert f"{name}  InProgress" in tidemill("ps")
+    assert "ProcessingJobStatus: InProgress" in tidemill("describe", name)
+    tidemill("stop", name)
+    assert "tidemill: stop requested" in tidemill("logs", "-f", name)
     job = processing.until(name, "Stopped")
     assert "FailureReason" not in job
     assert processing.stored(name) == {"begun/begun.txt": "begun", "train/saved.txt": "saved"}
+
+
+def test_instances_share_objects_find_each_other_and_reach_nothing_else(processing: Processing) -> None:
+    request = processing.request(
+        """
+        import json, pathlib, socket
+        import boto3, botocore
+        base = pathlib.Path("/opt/ml/processing")
+        config = json.loads(pathlib.Path("/opt/ml/config/resourceconfig.json").read_text())
+        names = sorted(path.name for path in (base / "input").glob("*.csv"))
+        hosts = {host: socket.gethostbyname(host) != "" for host in config["hosts"]}
+        try:
+            boto3.client("s3", config=botocore.config.Config(retries={"total_max_attempts": 1})).list_buckets()
+            reached = True
+        except botocore.exceptions.BotoCoreError:
+            reached = False
+        result = [names, hosts, reached]
+        (base / "shards" / f"{config['current_host']}.json").write_text(json.dumps(result))
+        """,
+        data={f"{index}.csv": "" for index in range(5)},
+        outputs={"shards": "EndOfJob"},
+    )
+    request["ProcessingInputs"][1]["S3Input"]["S3DataDistributionType"] = "ShardedByS3Key"
+    request["ProcessingResources"]["ClusterConfig"]["InstanceCount"] = 2
+    request["NetworkConfig"] = {"EnableNetworkIsolation": True}
+    job = processing.run(request)
+    assert job["ProcessingJobStatus"] == "Completed", job.get("FailureReason")
+    found = {name: json.loads(text) for name, text in processing.stored(job["ProcessingJobName"]).items()}
+    hosts = {"algo-1": True, "algo-2": True}
+    assert found == {
+        "shards/algo-1.json": [["0.csv", "2.csv", "4.csv"], hosts, False],
+        "shards/algo-2.json": [["1.csv", "3.csv"], hosts, False],
+    }
+
+
+def test_outputs_that_cannot_be_uploaded_fail_the_job_and_name_the_file(processing: Processing) -> None:
+    request = processing.request(
+        """
+        import pathlib
+        pathlib.Path("/opt/ml/processing/train/rows.txt").write_text("rows")
+        """,
+        outputs={"train": "EndOfJob"},
+    )
+    policy = {
+        "Statement": [
+            {
+                "Effect": "Deny",
+                "Principal": "*",
+                "Action": "s3:PutObject",
+                "Resource": f"arn:aws:s3:::{BUCKET}/{request['ProcessingJobName']}/output/*",
+            }
+        ]
+    }
+    processing.s3.put_bucket_policy(Bucket=BUCKET, Policy=json.dumps(policy))
+    try:
+        job = processing.run(request)
+    finally:
+        processing.s3.delete_bucket_policy(Bucket=BUCKET)
+    assert job["ProcessingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("ClientError: 'rows.txt' is not uploaded to s3://")
+
+
+def test_an_input_and_an_output_may_share_a_directory(processing: Processing) -> None:
+    request = processing.request(
+        """
+        import pathlib
+        for path in pathlib.Path("/opt/ml/processing/shared").iterdir():
+            path.write_text(path.read_text() + "!")
+        """,
+        data={"a.txt": "a", "b.txt": "b"},
+        outputs={"shared": "EndOfJob"},
+    )
+    request["ProcessingInputs"][1]["S3Input"]["LocalPath"] = "/opt/ml/processing/shared"
+    job = processing.run(request)
+    assert job["ProcessingJobStatus"] == "Completed", job.get("FailureReason")
+    assert processing.stored(job["ProcessingJobName"]) == {"shared/a.txt": "a!", "shared/b.txt": "b!"}
+    key = f"{job['ProcessingJobName']}/data/a.txt"
+    assert processing.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"a"
+
+
+REFUSED: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("AppSpecification", "ContainerEntrypoint"), None, "containerEntrypoint.*give the command"),
+    (("AppSpecification", "ImageUri"), "acme/prepare:1", "appSpecification.imageUri.*scikit-learn"),
+    (("ProcessingInputs", 0, "S3Input", "LocalPath"), "/data", "below /opt/ml/processing"),
+    (("ProcessingInputs", 0, "S3Input", "LocalPath"), "/opt/ml/processing/../model", "below /opt/ml/processing"),
+    (("ProcessingInputs", 0, "S3Input", "S3InputMode"), "Pipe", "File"),
+    (("ProcessingInputs", 0, "S3Input", "S3CompressionType"), "Gzip", "unpack"),
+    (("ProcessingInputs", 0, "DatasetDefinition"), {"LocalPath": "x"}, "neither Athena nor Redshift"),
+    (("ProcessingOutputConfig", "Outputs", 0, "S3Output", "S3Uri"), "s3://no-such-bucket-here/x", "does not exist"),
+    (("ProcessingOutputConfig", "Outputs", 1, "OutputName"), "train", "names are unique"),
+    (("ProcessingResources", "ClusterConfig", "InstanceCount"), 99, "instances can run at the same time"),
+    (("Environment",), {"SM_HOSTS": "x"}, "set by the service"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), REFUSED, ids=lambda each: str(each)[:40])
+def test_what_cannot_be_honored_is_refused_at_create(
+    processing: Processing, path: tuple[Any, ...], value: Any, message: str
+) -> None:
+    request = processing.request("pass", outputs={"train": "EndOfJob", "report": "Continuous"})
+    place = request
+    for step in path[:-1]:
+        place = place[step]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    with pytest.raises(ClientError, match=message):
+        processing.sagemaker.create_processing_job(**request)

@@ -1,10 +1,12 @@
-"""AWS's own SageMaker SDK, version 2, unmodified: fit, attach, deploy, predict, delete; and its processors."""
+"""AWS's own SageMaker SDK, version 2, unmodified: fit, attach, deploy, predict, delete; processors, also of ours."""
 
 import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tidemill.core.frameworks import SCIKIT_LEARN
 from tidemill.testing import Service
@@ -52,6 +54,7 @@ IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0
 
 PROCESSORS = """
     import sys
+    import boto3
     from sagemaker.network import NetworkConfig
     from sagemaker.processing import FrameworkProcessor, ProcessingInput, ProcessingJob, ProcessingOutput, Processor
     from sagemaker.processing import ScriptProcessor
@@ -59,15 +62,13 @@ PROCESSORS = """
     from sagemaker.tensorflow import TensorFlow
     from sagemaker.tensorflow.processing import TensorFlowProcessor
 
-    IMAGE = sys.argv[1]
+    IMAGE, s3 = sys.argv[1], boto3.resource("s3")
     common = {"role": "SageMakerRole", "instance_count": 1, "instance_type": "ml.m5.large"}
 
     def files(job, name):
-        outputs = job.describe()["ProcessingOutputConfig"]["Outputs"]
-        output = next(each for each in outputs if each["OutputName"] == name)
-        bucket, _, prefix = output["S3Output"]["S3Uri"].removeprefix("s3://").partition("/")
-        session = job.sagemaker_session
-        return [session.read_s3_file(bucket, key) for key in session.list_s3_files(bucket, prefix)]
+        (uri,) = [each.destination for each in job.outputs if each.output_name == name]
+        bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        return [each.get()["Body"].read().decode() for each in s3.Bucket(bucket).objects.filter(Prefix=prefix)]
 
     script = ScriptProcessor(
         image_uri=IMAGE, command=["python3"], env={"TEAM": "tides"}, max_runtime_in_seconds=600, base_job_name="script",
@@ -158,16 +159,21 @@ def test_fit_attach_deploy_predict_delete(
     assert "PREDICTED {'predictions': [3.0, 4.0]}" in done.stdout
 
 
+@pytest.mark.parametrize("sdk", ["of AWS", "of tidemill"])
 def test_processors(
-    tidemill_service: Service, root: Path, tmp_path: Path, build_environment: Callable[[str], Any]
+    tidemill_service: Service, root: Path, tmp_path: Path, build_environment: Callable[[str], Any], sdk: str
 ) -> None:
     build_environment(SCIKIT_LEARN.environment)
     for name, text in PROCESSOR_SCRIPTS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(textwrap.dedent(text))
     (tmp_path / "client.py").write_text(textwrap.dedent(PROCESSORS))
+    if sdk == "of AWS":
+        command = [root / ".venvs/peers/bin/python", "client.py"]
+    else:
+        command = [root / ".venv/bin/tidemill", "run", "client.py"]
     done = subprocess.run(
-        [root / ".venvs/peers/bin/python", "client.py", IMAGE],
+        [*command, IMAGE],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment},
         capture_output=True,

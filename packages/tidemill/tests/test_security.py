@@ -137,8 +137,10 @@ PROMISES = {
         "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy",
     ],
     "With the built-in policy, a job's keys may read every bucket, write and delete in buckets whose names contain"
-    " `sagemaker` and below the output, `model_dir` and checkpoint prefixes of the job's request, create such buckets,"
-    " describe the job, read its log and track runs of experiments, and nothing else.": [
+    " `sagemaker` and below the output, `model_dir` and checkpoint prefixes of the job's request (of a processing job:"
+    " its outputs), create such buckets, describe the job, read its log and track runs of experiments, and nothing"
+    " else.": [
+        f"{STACK}/core/test_roles.py::test_a_processing_job_owns_each_of_its_outputs_and_nothing_beside_them",
         "tests/contract/test_experiments.py::test_runs_and_the_registry",
         "tests/contract/test_roles.py::test_a_job_does_its_own_work_and_nothing_to_others",
         "tests/contract/test_roles.py::test_a_path_is_compared_literally_even_if_it_looks_relative",

@@ -212,3 +212,19 @@ def test_a_job_named_like_a_pattern_owns_no_more() -> None:
     own = JobScope(name="*", output="bkt/*", model_dir="bkt/${job.name}")
     assert not may("s3:PutObject", "arn:aws:s3:::bkt/x/y", own)
     assert not may("sagemaker:DescribeTrainingJob", "arn:aws:sagemaker:r:a:training-job/x", own)
+
+
+def test_a_processing_job_owns_each_of_its_outputs_and_nothing_beside_them() -> None:
+    targets = ("s3://bkt/a/train", "s3://bkt/a/train/deep/", "s3://other/test", "s3://whole")
+    outputs = [{"OutputName": uri, "S3Output": {"S3Uri": uri}} for uri in targets]
+    own = JobScope.of_processing({"ProcessingJobName": "job-1", "ProcessingOutputConfig": {"Outputs": outputs}})
+    assert JobScope.from_document(json.loads(json.dumps(own.to_document()))) == own
+    assert own.publisher == "processing-job/job-1"
+    for place in ("bkt/a/train/x", "bkt/a/train/deep/x", "other/test/x"):
+        assert may("s3:PutObject", f"arn:aws:s3:::{place}", own)
+        assert own.owns(*place.split("/", 1))
+    for place in ("bkt/a/trained/x", "bkt/a/x", "other/x", "whole/x"):
+        assert not may("s3:PutObject", f"arn:aws:s3:::{place}", own)
+        assert not own.owns(*place.split("/", 1))
+    assert may("sagemaker:DescribeProcessingJob", "arn:aws:sagemaker:us-west-2:0:processing-job/job-1", own)
+    assert not may("sagemaker:DescribeProcessingJob", "arn:aws:sagemaker:us-west-2:0:processing-job/job-2", own)

@@ -82,11 +82,23 @@ class Toy:
         ]
         return 200, {"TrainingJobSummaries": jobs}
 
+    def ListProcessingJobs(self, state, request):
+        return 200, {"ProcessingJobSummaries": []}
+
+    def DescribeProcessingJob(self, state, request):
+        return 400, {"__type": "ValidationException", "message": "Could not find requested job."}
+
     def ListTransformJobs(self, state, request):
         return 200, {"TransformJobSummaries": []}
 
     def DescribeTransformJob(self, state, request):
         return 400, {"__type": "ValidationException", "message": "Could not find requested job."}
+
+    def ListHyperParameterTuningJobs(self, state, request):
+        return 200, {"HyperParameterTuningJobSummaries": []}
+
+    def DescribeHyperParameterTuningJob(self, state, request):
+        return 400, {"__type": "ResourceNotFound", "message": "Could not find requested job."}
 
     def ListEndpoints(self, state, request):
         return 200, {

@@ -18,15 +18,16 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-_JOBS_GROUP = "/aws/sagemaker/TrainingJobs"
-_TRANSFORMS_GROUP = "/aws/sagemaker/TransformJobs"
+_GROUPS = {"job": "TrainingJobs", "processing job": "ProcessingJobs", "transform job": "TransformJobs"}
 _ENDPOINTS_GROUP = "/aws/sagemaker/Endpoints/"
 _LOOK_EVERY_S = 0.5
 
 
 @app.command()
 def logs(
-    name: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job, a transform job or an endpoint.")],
+    name: Annotated[
+        str, typer.Argument(metavar="JOB", help="Name of a training, processing or transform job, or of an endpoint.")
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Keep control characters.")] = False,
     endpoint_url: EndpointOption = None,
@@ -107,12 +108,9 @@ def _find(service: "NamedService", name: str) -> _Log:
     sagemaker = service.sagemaker
 
     def job_ended() -> bool:
-        answer = sagemaker.describe_training_job(TrainingJobName=name)
-        return answer["TrainingJobStatus"] in ("Completed", "Failed", "Stopped")
-
-    def transform_ended() -> bool:
-        answer = sagemaker.describe_transform_job(TransformJobName=name)
-        return answer["TransformJobStatus"] in ("Completed", "Failed", "Stopped")
+        described = service.find(name)[1]
+        status = next(value for member, value in described.items() if member.endswith("JobStatus"))
+        return status in ("Completed", "Failed", "Stopped")
 
     def endpoint_ended() -> bool:
         return sagemaker.describe_endpoint(EndpointName=name)["EndpointStatus"] == "Failed"
@@ -125,6 +123,4 @@ def _find(service: "NamedService", name: str) -> _Log:
         )
     if kind == "endpoint":
         return _Log(service, group=f"{_ENDPOINTS_GROUP}{name}", prefix="", ended=endpoint_ended)
-    if kind == "transform job":
-        return _Log(service, group=_TRANSFORMS_GROUP, prefix=f"{name}/", ended=transform_ended)
-    return _Log(service, group=_JOBS_GROUP, prefix=f"{name}/", ended=job_ended)
+    return _Log(service, group=f"/aws/sagemaker/{_GROUPS[kind]}", prefix=f"{name}/", ended=job_ended)

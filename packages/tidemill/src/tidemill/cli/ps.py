@@ -26,28 +26,28 @@ def ps(
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     jobs = list(islice(service.jobs(), limit)) if all_jobs else service.live_jobs()
+    processing = list(islice(service.processing_jobs(), limit)) if all_jobs else service.live_processing_jobs()
     transforms = list(islice(service.transform_jobs(), limit)) if all_jobs else service.live_transform_jobs()
     tunings = list(islice(service.tuning_jobs(), limit)) if all_jobs else service.live_tuning_jobs()
     endpoints = service.endpoints()
     if json:
-        print_json({"jobs": jobs, "transform_jobs": transforms, "tuning_jobs": tunings, "endpoints": endpoints})
+        kinds = {"jobs": jobs, "processing_jobs": processing, "transform_jobs": transforms, "tuning_jobs": tunings}
+        print_json({**kinds, "endpoints": endpoints})
         return
-    if not jobs and not transforms and not tunings and not endpoints:
+    tables = (
+        (("JOB", "STATUS", "PHASE", "AGE", "TOOK"), [_job_row(job) for job in jobs]),
+        (("PROCESSING JOB", "STATUS", "AGE", "TOOK"), [_row(job, "Processing") for job in processing]),
+        (("TRANSFORM JOB", "STATUS", "AGE", "TOOK"), [_row(job, "Transform") for job in transforms]),
+        (("TUNING JOB", "STATUS", "TRAININGS", "AGE", "TOOK"), [_tuning_row(job) for job in tunings]),
+        (("ENDPOINT", "STATUS", "AGE"), [_endpoint_row(endpoint) for endpoint in endpoints]),
+    )
+    shown = [(head, rows) for head, rows in tables if rows]
+    if not shown:
         typer.echo("no jobs, no endpoints" if all_jobs else "nothing runs; `tidemill ps --all` lists ended jobs")
-    if jobs:
-        print_table(("JOB", "STATUS", "PHASE", "AGE", "TOOK"), [_job_row(job) for job in jobs])
-    if transforms:
-        if jobs:
+    for index, (head, rows) in enumerate(shown):
+        if index:
             typer.echo()
-        print_table(("TRANSFORM JOB", "STATUS", "AGE", "TOOK"), [_transform_row(job) for job in transforms])
-    if tunings:
-        if jobs or transforms:
-            typer.echo()
-        print_table(("TUNING JOB", "STATUS", "TRAININGS", "AGE", "TOOK"), [_tuning_row(job) for job in tunings])
-    if (jobs or transforms or tunings) and endpoints:
-        typer.echo()
-    if endpoints:
-        print_table(("ENDPOINT", "STATUS", "AGE"), [_endpoint_row(endpoint) for endpoint in endpoints])
+        print_table(head, rows)
 
 
 def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
@@ -56,10 +56,10 @@ def _job_row(job: dict[str, Any]) -> tuple[str, ...]:
     return job["TrainingJobName"], job["TrainingJobStatus"], job.get("SecondaryStatus", ""), age(created), took
 
 
-def _transform_row(job: dict[str, Any]) -> tuple[str, ...]:
-    created, ended = job["CreationTime"], job.get("TransformEndTime")
+def _row(job: dict[str, Any], kind: str) -> tuple[str, ...]:
+    created, ended = job["CreationTime"], job.get(f"{kind}EndTime")
     took = age(created, until=ended) if ended else ""
-    return job["TransformJobName"], job["TransformJobStatus"], age(created), took
+    return job[f"{kind}JobName"], job[f"{kind}JobStatus"], age(created), took
 
 
 def _tuning_row(job: dict[str, Any]) -> tuple[str, ...]:

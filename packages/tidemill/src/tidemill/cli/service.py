@@ -136,60 +136,60 @@ class NamedService:
         return self.session.client("logs")
 
     def jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield summaries of training jobs, newest first.
+        """Return summaries of training jobs, newest first.
 
         Args:
             status: For example ``InProgress``. Default: all.
 
-        Yields:
+        Returns:
             Summaries, page by page as they are needed.
         """
-        wanted = {"StatusEquals": status} if status else {}
-        pages = self.sagemaker.get_paginator("list_training_jobs").paginate(
-            SortBy="CreationTime", SortOrder="Descending", **wanted
-        )
-        for page in pages:
-            yield from page["TrainingJobSummaries"]
+        return self._summaries("list_training_jobs", "TrainingJobSummaries", status)
 
     def live_jobs(self) -> list[dict[str, Any]]:
         """Summaries of the jobs that have not ended."""
         return [*self.jobs(status="InProgress"), *self.jobs(status="Stopping")]
 
-    def transform_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield summaries of batch transform jobs, newest first.
+    def processing_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+        """Return summaries of processing jobs, newest first.
 
         Args:
             status: For example ``InProgress``. Default: all.
 
-        Yields:
+        Returns:
             Summaries, page by page as they are needed.
         """
-        wanted = {"StatusEquals": status} if status else {}
-        pages = self.sagemaker.get_paginator("list_transform_jobs").paginate(
-            SortBy="CreationTime", SortOrder="Descending", **wanted
-        )
-        for page in pages:
-            yield from page["TransformJobSummaries"]
+        return self._summaries("list_processing_jobs", "ProcessingJobSummaries", status)
+
+    def live_processing_jobs(self) -> list[dict[str, Any]]:
+        """Summaries of the processing jobs that have not ended."""
+        return [*self.processing_jobs(status="InProgress"), *self.processing_jobs(status="Stopping")]
+
+    def transform_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+        """Return summaries of batch transform jobs, newest first.
+
+        Args:
+            status: For example ``InProgress``. Default: all.
+
+        Returns:
+            Summaries, page by page as they are needed.
+        """
+        return self._summaries("list_transform_jobs", "TransformJobSummaries", status)
 
     def live_transform_jobs(self) -> list[dict[str, Any]]:
         """Summaries of the batch transform jobs that have not ended."""
         return [*self.transform_jobs(status="InProgress"), *self.transform_jobs(status="Stopping")]
 
     def tuning_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield summaries of hyperparameter tuning jobs, newest first.
+        """Return summaries of hyperparameter tuning jobs, newest first.
 
         Args:
             status: For example ``InProgress``. Default: all.
 
-        Yields:
+        Returns:
             Summaries, page by page as they are needed.
         """
-        wanted = {"StatusEquals": status} if status else {}
-        pages = self.sagemaker.get_paginator("list_hyper_parameter_tuning_jobs").paginate(
-            SortBy="CreationTime", SortOrder="Descending", **wanted
-        )
-        for page in pages:
-            yield from page["HyperParameterTuningJobSummaries"]
+        return self._summaries("list_hyper_parameter_tuning_jobs", "HyperParameterTuningJobSummaries", status)
 
     def live_tuning_jobs(self) -> list[dict[str, Any]]:
         """Summaries of the hyperparameter tuning jobs that have not ended."""
@@ -197,9 +197,20 @@ class NamedService:
 
     def live_job_names(self) -> list[str]:
         """Names of the jobs that have not ended. Tuning jobs come first: until they stop, they create training jobs."""
-        tuning = [job["HyperParameterTuningJobName"] for job in self.live_tuning_jobs()]
-        training = [job["TrainingJobName"] for job in self.live_jobs()]
-        return tuning + training + [job["TransformJobName"] for job in self.live_transform_jobs()]
+        return [
+            *(job["HyperParameterTuningJobName"] for job in self.live_tuning_jobs()),
+            *(job["TrainingJobName"] for job in self.live_jobs()),
+            *(job["ProcessingJobName"] for job in self.live_processing_jobs()),
+            *(job["TransformJobName"] for job in self.live_transform_jobs()),
+        ]
+
+    def _summaries(self, operation: str, member: str, status: str | None) -> Iterator[dict[str, Any]]:
+        wanted = {"StatusEquals": status} if status else {}
+        pages = self.sagemaker.get_paginator(operation).paginate(
+            SortBy="CreationTime", SortOrder="Descending", **wanted
+        )
+        for page in pages:
+            yield from page[member]
 
     def compiler_summaries(self) -> dict[str, str]:
         """By job: the last line that the training compiler wrote to its log. Of the newest jobs, those that use it."""
@@ -223,7 +234,7 @@ class NamedService:
         return [message for message in events if message.startswith(_COMPILER_LINE)]
 
     def stop_job(self, name: str) -> str:
-        """Stop the training job of that name, or else the batch transform job, or else the tuning job of that name.
+        """Stop the first that exists of a training, processing, batch transform and tuning job of that name.
 
         Returns:
             Its kind, e.g. ``transform job``.
@@ -235,6 +246,8 @@ class NamedService:
         kind, _ = self.find(name)
         if kind == "job":
             self.sagemaker.stop_training_job(TrainingJobName=name)
+        elif kind == "processing job":
+            self.sagemaker.stop_processing_job(ProcessingJobName=name)
         elif kind == "transform job":
             self.sagemaker.stop_transform_job(TransformJobName=name)
         elif kind == "tuning job":
@@ -265,7 +278,7 @@ class NamedService:
     def find(self, name: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of a name and its description.
 
-        A name can be that of several: a job comes before a transform job, a tuning job and an endpoint.
+        A name can be that of several: a training, processing, transform and tuning job and an endpoint, in this order.
 
         Raises:
             CommandFailed: There is no job or endpoint of that name.
@@ -274,6 +287,7 @@ class NamedService:
 
         looks: tuple[tuple[str, Callable[..., dict[str, Any]], str], ...] = (
             ("job", self.sagemaker.describe_training_job, "TrainingJobName"),
+            ("processing job", self.sagemaker.describe_processing_job, "ProcessingJobName"),
             ("transform job", self.sagemaker.describe_transform_job, "TransformJobName"),
             ("tuning job", self.sagemaker.describe_hyper_parameter_tuning_job, "HyperParameterTuningJobName"),
             ("endpoint", self.sagemaker.describe_endpoint, "EndpointName"),

@@ -13,11 +13,11 @@ app = typer.Typer()
 
 @app.command()
 def stop(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training, transform or tuning job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training, processing, transform or tuning job.")],
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Stop a job. A training job gets SIGTERM and time to save; a transform job keeps the results stored so far.
+    """Stop a job. Training and processing jobs get SIGTERM and time to save; a transform job keeps stored results.
 
     A tuning job stops its training jobs.
     """

@@ -49,6 +49,12 @@ _TRANSFORMER = {"Transformer": "tidemill.sdk:Transformer"}
 _CAPTURE = {"DataCaptureConfig": "tidemill.sdk:DataCaptureConfig"}
 _ASYNC = {name: f"tidemill.sdk:{name}" for name in ("AsyncInferenceConfig", "AsyncInferenceResponse", "WaiterConfig")}
 _SERVERLESS = {"ServerlessInferenceConfig": "tidemill.sdk:ServerlessInferenceConfig"}
+_PROCESSORS = {
+    name: f"tidemill.sdk:{name}"
+    for name in (
+        *("FrameworkProcessor", "ProcessingInput", "ProcessingJob", "ProcessingOutput", "Processor", "ScriptProcessor"),
+    )
+}
 _SESSION = {
     "Session": "tidemill.sdk:Session",
     "get_execution_role": "tidemill.sdk:get_execution_role",
@@ -95,13 +101,22 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.model_monitor": _CAPTURE,
     "sagemaker.model_monitor.data_capture_config": _CAPTURE,
     "sagemaker.parameter": _PARAMETERS,
+    "sagemaker.network": {"NetworkConfig": "tidemill.sdk:NetworkConfig"},
     "sagemaker.predictor": _PREDICTOR,
     "sagemaker.predictor_async": {"AsyncPredictor": "tidemill.sdk:AsyncPredictor"},
+    "sagemaker.processing": _PROCESSORS,
     "sagemaker.serializers": _SERIALIZERS,
     "sagemaker.serverless": _SERVERLESS,
     "sagemaker.serverless.serverless_inference_config": _SERVERLESS,
     "sagemaker.session": {**_SESSION, **_INPUTS},
-    "sagemaker.tensorflow": {**_ESTIMATOR, **_MODEL, **_COMPILER},
+    "sagemaker.sklearn": {"SKLearnProcessor": "tidemill.sdk:SKLearnProcessor"},
+    "sagemaker.sklearn.processing": {"SKLearnProcessor": "tidemill.sdk:SKLearnProcessor"},
+    "sagemaker.tensorflow": {
+        **_ESTIMATOR,
+        **_MODEL,
+        **_COMPILER,
+        "TensorFlowProcessor": "tidemill.sdk:TensorFlowProcessor",
+    },
     "sagemaker.tensorflow.estimator": _ESTIMATOR,
     "sagemaker.tensorflow.model": _MODEL,
     "sagemaker.tensorflow.predictor": {
@@ -111,6 +126,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             "tf_serializer",
         )
     },
+    "sagemaker.tensorflow.processing": {"TensorFlowProcessor": "tidemill.sdk:TensorFlowProcessor"},
     "sagemaker.tensorflow.serving": {
         "Model": "tidemill.sdk:TensorFlowModel",
         "Predictor": "tidemill.sdk:TensorFlowPredictor",

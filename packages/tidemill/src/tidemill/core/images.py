@@ -19,6 +19,7 @@ __all__ = [
     "inference_image",
     "parse_image",
     "python_inference_image",
+    "scikit_learn_image",
     "training_image",
 ]
 
@@ -131,6 +132,16 @@ def training_image(version: str, py_version: str, region: str = DEFAULT_REGION, 
         device: ``cpu`` or ``gpu``.
     """
     return f"{_registry(region)}/tensorflow-training:{_full(version)}-{device}-{py_version}"
+
+
+def scikit_learn_image(version: str, region: str = DEFAULT_REGION) -> str:
+    """Return the URI of the image with scikit-learn ``version``, e.g. ``1.2-1``.
+
+    Args:
+        version: Version of scikit-learn, which may have a number of the image.
+        region: AWS region of the registry.
+    """
+    return f"{_registry(region)}/sagemaker-scikit-learn:{version}-cpu-py3"
 
 
 def inference_image(version: str, region: str = DEFAULT_REGION, *, device: str = "cpu") -> str:

@@ -8,12 +8,16 @@ from tidemill.sdk.asynchronous import AsyncInferenceConfig, AsyncInferenceRespon
 from tidemill.sdk.compiler import TrainingCompilerConfig
 from tidemill.sdk.data_capture import DataCaptureConfig
 from tidemill.sdk.estimator import TensorFlow
+from tidemill.sdk.framework_processor import FrameworkProcessor, SKLearnProcessor, TensorFlowProcessor
 from tidemill.sdk.inputs import ShuffleConfig, TrainingInput, s3_input
 from tidemill.sdk.instance_group import InstanceGroup
 from tidemill.sdk.model import Model, ModelPackage
 from tidemill.sdk.model_metrics import MetadataProperties, MetricsSource, ModelMetrics
+from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
+from tidemill.sdk.processing import Processor, ScriptProcessor
+from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
 from tidemill.sdk.run import Run, list_runs, load_run
 from tidemill.sdk.serverless import ServerlessInferenceConfig
 from tidemill.sdk.session import LocalSession, Session, get_execution_role
@@ -38,6 +42,7 @@ __all__ = [
     "CategoricalParameter",
     "ContinuousParameter",
     "DataCaptureConfig",
+    "FrameworkProcessor",
     "HyperbandStrategyConfig",
     "HyperparameterTuner",
     "HyperparameterTuningJobAnalytics",
@@ -49,8 +54,15 @@ __all__ = [
     "Model",
     "ModelMetrics",
     "ModelPackage",
+    "NetworkConfig",
     "Predictor",
+    "ProcessingInput",
+    "ProcessingJob",
+    "ProcessingOutput",
+    "Processor",
     "Run",
+    "SKLearnProcessor",
+    "ScriptProcessor",
     "ServerlessInferenceConfig",
     "Session",
     "ShuffleConfig",
@@ -58,6 +70,7 @@ __all__ = [
     "TensorFlow",
     "TensorFlowModel",
     "TensorFlowPredictor",
+    "TensorFlowProcessor",
     "TrainingCompilerConfig",
     "TrainingInput",
     "TrainingJob",

@@ -1,4 +1,4 @@
-"""A submitted job of the service: what training and transform jobs have in common."""
+"""A submitted job of the service: what training, processing and transform jobs have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def raise_if_failed(title: str, name: str, status: str, description: Mapping[str
     """Raise for a job that failed.
 
     Args:
-        title: ``training job`` or ``transform job``.
+        title: ``training job``, ``processing job`` or ``transform job``.
         name: Of the job.
         status: How it ended.
         description: Has its ``FailureReason``.

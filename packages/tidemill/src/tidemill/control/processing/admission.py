@@ -39,8 +39,6 @@ def check_processing_request(
     """
     capabilities = capabilities or Capabilities(frameworks=ProcessingFrameworks())
     cluster = request["ProcessingResources"]["ClusterConfig"]
-    if "RoleArn" not in request:
-        raise refusal("roleArn", None, "the job's keys have the rights of a role: name one")
     if "InstanceType" not in cluster:
         raise refusal(f"{_CLUSTER}.instanceType", None, "an instance type is required, e.g. 'local' or 'ml.m5.large'")
     _check_application(request, capabilities)

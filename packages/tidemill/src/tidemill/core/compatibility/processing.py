@@ -87,7 +87,7 @@ _CREATE: Rows = {
     ),
     "NetworkConfig.EnableNetworkIsolation": Honored("needs a network of the job's own, as for training jobs"),
     "NetworkConfig.VpcConfig": Recorded("there is one machine and no VPC"),
-    "RoleArn": Honored("required; its name selects the policy of the job's keys"),
+    "RoleArn": Honored("its name selects the policy of the job's keys"),
     "Tags": Honored(),
     "Tags[].Key": Honored(),
     "Tags[].Value": Honored(),
