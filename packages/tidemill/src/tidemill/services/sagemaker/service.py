@@ -1,6 +1,6 @@
 """The SageMaker service: its handlers by operation name."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Any
 
 from tidemill.control.kms_keys import KmsKeys
@@ -55,9 +55,15 @@ def _naming_keys(operation: str, handler: Handler, keys: KmsKeys) -> Handler:
     if not any(isinstance(row, Unencrypted) for row in OPERATIONS["sagemaker"][operation].values()):
         return handler
 
-    async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
-        for key in keys_named("sagemaker", operation, request).values():
+    async def name_and_handle(
+        named: Collection[str], request: dict[str, Any], context: Context
+    ) -> Mapping[str, Any] | Reply:
+        for key in named:
             await keys.name(key)
         return await handler(request, context)
+
+    def handle(request: dict[str, Any], context: Context) -> Awaitable[Mapping[str, Any] | Reply]:
+        named = keys_named("sagemaker", operation, request).values()
+        return name_and_handle(named, request, context) if named else handler(request, context)
 
     return handle

@@ -276,7 +276,7 @@ def execute(connection: Connection, statement: Statement, parameters: Mapping[st
     text, names = statement.compiled or statement.compile(dialect)
     cursor = connection.connection.cursor()
     try:
-        cursor.execute(text, [parameters[name] for name in names])
+        cursor.execute(text, list(map(parameters.__getitem__, names)))
         return cursor.fetchall()
     except dialect.loaded_dbapi.Error as error:
         raise DBAPIError.instance(text, dict(parameters), error, dialect.loaded_dbapi.Error) from error

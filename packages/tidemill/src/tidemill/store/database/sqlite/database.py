@@ -200,7 +200,7 @@ class SqliteDatabase(PooledDatabase):
         try:
             raw = self._looking_up.pop() if self._looking_up else _connect(self.path, read_only=True)
             text, names = statement.compiled or statement.compile(self._reader.dialect)
-            rows = raw.execute(text, [parameters[name] for name in names]).fetchall()
+            rows = raw.execute(text, list(map(parameters.__getitem__, names))).fetchall()
         except sqlite3.Error as error:
             translated = self._translate(error)
             if translated is error:
