@@ -1,4 +1,4 @@
-"""`tidemill describe`: print the description of a job or an endpoint."""
+"""`tidemill describe`: print the description of a job, an endpoint or an execution of a pipeline."""
 
 from typing import Annotated
 
@@ -14,12 +14,12 @@ app = typer.Typer()
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a job or an endpoint.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a job or an endpoint, or PIPELINE/ID.")],
     json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Print the API's description of a job or an endpoint."""
+    """Print the API's description of a job, an endpoint, or an execution of a pipeline with its steps."""
     from tidemill.cli.service import require_service
 
     _, description = require_service(state_dir=state_dir, endpoint_url=endpoint_url).find(name)

@@ -16,6 +16,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import load_settings
+from tidemill.cli.text import execution_name
 from tidemill.server.discovery import ServiceConnection, connect
 from tidemill.server.state import StateDirectory
 from tidemill.settings import NamedEndpoint
@@ -195,9 +196,22 @@ class NamedService:
         """Summaries of the hyperparameter tuning jobs that have not ended."""
         return [*self.tuning_jobs(status="InProgress"), *self.tuning_jobs(status="Stopping")]
 
+    def executions(self) -> Iterator[dict[str, Any]]:
+        """Yield summaries of the executions of all pipelines, those of one pipeline newest first."""
+        pipelines = self.sagemaker.get_paginator("list_pipelines").paginate()
+        for pipeline in (each for page in pipelines for each in page["PipelineSummaries"]):
+            name = pipeline["PipelineName"]
+            for page in self.sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name):
+                yield from page["PipelineExecutionSummaries"]
+
+    def live_executions(self) -> list[dict[str, Any]]:
+        """Summaries of the executions that have not ended."""
+        return [each for each in self.executions() if each["PipelineExecutionStatus"] in ("Executing", "Stopping")]
+
     def live_job_names(self) -> list[str]:
-        """Names of the jobs that have not ended. Tuning jobs come first: until they stop, they create training jobs."""
+        """Names of the jobs and executions that have not ended. Those come first that create further jobs."""
         return [
+            *(execution_name(each) for each in self.live_executions()),
             *(job["HyperParameterTuningJobName"] for job in self.live_tuning_jobs()),
             *(job["TrainingJobName"] for job in self.live_jobs()),
             *(job["ProcessingJobName"] for job in self.live_processing_jobs()),
@@ -234,7 +248,7 @@ class NamedService:
         return [message for message in events if message.startswith(_COMPILER_LINE)]
 
     def stop_job(self, name: str) -> str:
-        """Stop the first that exists of a training, processing, batch transform and tuning job of that name.
+        """Stop the first that exists of a training, processing, transform and tuning job, or an execution of that name.
 
         Returns:
             Its kind, e.g. ``transform job``.
@@ -243,7 +257,7 @@ class NamedService:
             CommandFailed: There is no job of that name.
             ClientError: The job has ended.
         """
-        kind, _ = self.find(name)
+        kind, description = self.find(name)
         if kind == "job":
             self.sagemaker.stop_training_job(TrainingJobName=name)
         elif kind == "processing job":
@@ -252,9 +266,21 @@ class NamedService:
             self.sagemaker.stop_transform_job(TransformJobName=name)
         elif kind == "tuning job":
             self.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+        elif kind == "execution":
+            self.sagemaker.stop_pipeline_execution(PipelineExecutionArn=description["PipelineExecutionArn"])
         else:
             raise CommandFailed(f"{name} is an endpoint; `tidemill delete {name}` deletes it")
         return kind
+
+    def _describe_execution(self, name: str) -> dict[str, Any]:
+        """Return the description of an execution, with its steps in the order of their begin."""
+        pipeline, _, execution_id = name.partition("/")
+        arn = f"{self.sagemaker.describe_pipeline(PipelineName=pipeline)['PipelineArn']}/execution/{execution_id}"
+        description = self.sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+        pages = self.sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
+            PipelineExecutionArn=arn, SortOrder="Ascending"
+        )
+        return {**description, "Steps": [step for page in pages for step in page["PipelineExecutionSteps"]]}
 
     def interrupt_job(self, name: str) -> None:
         """Interrupt a training job as if its spot instances were reclaimed.
@@ -279,9 +305,10 @@ class NamedService:
         """Return the kind of a name and its description.
 
         A name can be that of several: a training, processing, transform and tuning job and an endpoint, in this order.
+        An execution is named ``PIPELINE/ID``.
 
         Raises:
-            CommandFailed: There is no job or endpoint of that name.
+            CommandFailed: There is no job, execution or endpoint of that name.
         """
         from botocore.exceptions import ClientError
 
@@ -292,13 +319,15 @@ class NamedService:
             ("tuning job", self.sagemaker.describe_hyper_parameter_tuning_job, "HyperParameterTuningJobName"),
             ("endpoint", self.sagemaker.describe_endpoint, "EndpointName"),
         )
+        if "/" in name:  # no name of the others has a slash
+            looks = (("execution", self._describe_execution, "name"),)
         reason = ""
         for kind, describe, member in looks:
             try:
                 return kind, describe(**{member: name})
             except ClientError as error:
                 reason = reason or error.response.get("Error", {}).get("Message", str(error))
-        raise CommandFailed(f"no job or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
+        raise CommandFailed(f"no job, execution or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
 
 
 def require_service(*, state_dir: Path | None, endpoint_url: str | None = None) -> NamedService:

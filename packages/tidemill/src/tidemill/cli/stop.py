@@ -1,4 +1,4 @@
-"""`tidemill stop`: stop a training, batch transform or tuning job."""
+"""`tidemill stop`: stop a job, or an execution of a pipeline."""
 
 from typing import Annotated
 
@@ -13,17 +13,17 @@ app = typer.Typer()
 
 @app.command()
 def stop(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training, processing, transform or tuning job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a job, or PIPELINE/ID.")],
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Stop a job. Training and processing jobs get SIGTERM and time to save; a transform job keeps stored results.
 
-    A tuning job stops its training jobs.
+    A tuning job stops its training jobs, and the execution of a pipeline the jobs of its steps.
     """
     from tidemill.cli.service import require_service
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     kind = service.stop_job(job)
-    follow = f"tidemill describe {job}" if kind == "tuning job" else f"tidemill logs -f {job}"
+    follow = f"tidemill describe {job}" if kind in ("tuning job", "execution") else f"tidemill logs -f {job}"
     typer.echo(f"{job} is stopping; follow it with `{follow}`")

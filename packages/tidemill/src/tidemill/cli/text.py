@@ -11,7 +11,7 @@ import typer
 
 from tidemill.errors import printable
 
-__all__ = ["age", "print_json", "print_members", "print_table", "size"]
+__all__ = ["age", "execution_name", "print_json", "print_members", "print_table", "size"]
 
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
@@ -31,6 +31,16 @@ def age(since: datetime, *, until: datetime | None = None) -> str:
             below, below_length = units[index + 1]
             return f"{seconds // length}{letter}{seconds % length // below_length}{below}"
     return f"{seconds}s"
+
+
+def execution_name(execution: Mapping[str, Any]) -> str:
+    """Return the name of a pipeline's execution for commands, ``PIPELINE/ID``.
+
+    Args:
+        execution: A summary with PipelineExecutionArn.
+    """
+    _, pipeline, _, execution_id = execution["PipelineExecutionArn"].rsplit("/", 3)
+    return f"{pipeline}/{execution_id}"
 
 
 def size(size_bytes: int) -> str:
