@@ -5,7 +5,7 @@ it, and a test compares it with botocore's models and the SDK's signatures. Valu
 condition (one variant, one container, a name that is taken) are refused by `tidemill.control`; the row's note says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -104,7 +104,7 @@ def row_of(service: str, operation: str, member: str) -> Row | None:
 
 
 def keys_named(service: str, operation: str, request: Mapping[str, Any]) -> dict[str, str]:
-    """Return the KMS keys that a request names, by the path of the member.
+    """Return the KMS keys that a request names, by the path of the member; those in lists are numbered.
 
     Args:
         service: botocore's name of the service.
@@ -113,12 +113,21 @@ def keys_named(service: str, operation: str, request: Mapping[str, Any]) -> dict
     """
     found: dict[str, str] = {}
     for path in _key_members(service, operation):
-        value: Any = request
-        for member in path.split("."):
-            value = value.get(member) or {}
-        if isinstance(value, str) and value:
-            found[path] = value
+        for number, value in enumerate(_values_at(request, path.split("."))):
+            found[path.replace("[]", f"[{number}]", 1)] = value
     return found
+
+
+def _values_at(value: Any, path: list[str]) -> Iterator[str]:
+    """Yield the texts at a path, whose members of lists end with ``[]``."""
+    if not path:
+        if isinstance(value, str) and value:
+            yield value
+        return
+    name = path[0].removesuffix("[]")
+    below = value.get(name) or {}
+    for each in below if path[0].endswith("[]") else (below,):
+        yield from _values_at(each, path[1:])
 
 
 @cache

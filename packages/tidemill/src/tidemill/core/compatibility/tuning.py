@@ -117,7 +117,7 @@ def _definition(at: str) -> Rows:
         f"{resources}.InstanceType": Honored(_AS_TRAINING),
         f"{resources}.InstanceCount": Honored(_AS_TRAINING),
         f"{resources}.VolumeSizeInGB": Honored(_AS_TRAINING),
-        f"{resources}.VolumeKmsKeyId": Unencrypted(),
+        f"{resources}.VolumeKmsKeyId": Unencrypted(names_key=True),
         f"{resources}.AllocationStrategy": Recorded("the first of InstanceConfigs is always available"),
         f"{resources}.InstanceConfigs": Honored("the first one is taken: every instance type is available"),
         f"{resources}.InstanceConfigs[].InstanceType": Honored(),
