@@ -139,6 +139,14 @@ class Arguments:
         return tuple(group["InstanceType"] for group in groups) or (self.instance_type,)
 
     @property
+    def instances_shown(self) -> str:
+        """Number and type of the instances, for people."""
+        if not self.instance_groups:
+            return f"{self.instance_count or 1} x {self.instance_type or 'local'}"
+        groups = groups_in_request(self.instance_groups)
+        return ", ".join(f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups)
+
+    @property
     def served_version(self) -> str:
         """TensorFlow version for serving the job's model."""
         of_image = parse_image(self.image_uri).tensorflow_version if self.image_uri else None

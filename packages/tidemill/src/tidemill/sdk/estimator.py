@@ -1,13 +1,10 @@
 """TensorFlow: the estimator. Trains a script as a job of the service, and serves the job's model."""
 
 import os
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tidemill.core.names import S3Uri
 from tidemill.errors import JobFailed
 from tidemill.sdk import attachment, request
 from tidemill.sdk.arguments import (
@@ -17,23 +14,20 @@ from tidemill.sdk.arguments import (
     check_script_mode,
     merge_arguments,
 )
-from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, check_end
 from tidemill.sdk.inputs import channels
-from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.markup import table
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.staging import Staging
 from tidemill.sdk.tensorflow_model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.training_job import TrainingJob, wants_logs
 from tidemill.sdk.transformer import Transformer
-from tidemill.sdk.upload import LocalData, upload
 
 __all__ = ["TensorFlow"]
 
 _FIELDS = frozenset(each.name for each in fields(Arguments)) - {"hyperparameters"}
-_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _JUDGED_ONCE = ("hyperparameters", "distribution", "compiler_config")
 
 
@@ -229,7 +223,7 @@ class TensorFlow:
         members = {
             "entry point": arguments.entry_point,
             "source directory": arguments.source_dir,
-            "instances": _instances_shown(arguments),
+            "instances": arguments.instances_shown,
             "TensorFlow": arguments.framework_version,
             "image": arguments.image_uri,
             "hyperparameters": ", ".join(arguments.hyperparameters),
@@ -291,12 +285,12 @@ class TensorFlow:
         session.sagemaker_client.create_training_job(**made)
         self.latest_training_job = TrainingJob(session, name)
         if run_tensorboard_locally:
-            _say_tensorboard(session, name, self._model_dir(name, self._output_path()))
+            self.latest_training_job.say_tensorboard(self._staging.model_dir(name))
         if wait:
             try:
                 self.latest_training_job.wait(logs)
             except JobFailed as error:
-                error.args = (f"{error}{self._missing_module_hint(str(error))}",)
+                error.args = (f"{error}{self._code.missing_module_hint(str(error))}",)
                 raise
 
     def training_request(
@@ -317,22 +311,22 @@ class TensorFlow:
         """
         session = self.sagemaker_session
         warn_of_instance_types(session, *self._arguments.instance_types, stacklevel=3)
-        output = self._output_path()
-        data = channels(inputs, upload=self._upload)
-        self._code_uri = self._stage_code(job_name, output)
+        staging = self._staging
+        data = channels(inputs, upload=staging.upload)
+        self._code_uri = staging.stage_code(job_name)
         return request.training_request(
             self._arguments,
             job_name=job_name,
             role_arn=session.expand_role(self._arguments.role),
             image=self.training_image_uri(),
-            output_path=output,
+            output_path=staging.output_path,
             hyperparameters=request.job_hyperparameters(
                 self._arguments,
                 job_name=job_name,
                 entry_point=self._code.entry_point,
                 code_uri=self._code_uri,
                 region=session.boto_region_name,
-                model_dir=self._model_dir(job_name, output),
+                model_dir=staging.model_dir(job_name),
             ),
             channels=data,
             experiment_config=experiment_config,
@@ -398,18 +392,6 @@ class TensorFlow:
             job.show_logs()
         else:
             job.wait()
-
-    def _missing_module_hint(self, reason: str) -> str:
-        """Return a line for a script that imports a file beside it which was not submitted; else an empty text."""
-        missing = _MISSING_MODULE.search(reason)
-        path = self._code.beside(missing[1]) if missing else None
-        if path is None:
-            return ""
-        return (
-            f"\n{path} was not submitted: only the entry point is, unless source_dir names the directory with both:"
-            f" TensorFlow(entry_point={self._code.entry_point!r}, source_dir={str(path.parent)!r}, ...), or"
-            f" `tidemill train --source-dir {shlex.quote(str(path.parent))} {self._code.entry_point}`"
-        )
 
     @property
     def model_data(self) -> str:
@@ -603,58 +585,11 @@ class TensorFlow:
         """
         return self._arguments.image(self.sagemaker_session.boto_region_name)
 
+    @property
+    def _staging(self) -> Staging:
+        return Staging(self.sagemaker_session, self._arguments, self._code)
+
     def _latest(self) -> TrainingJob:
         if self.latest_training_job is None:
             raise ValueError("this estimator has no training job; call fit() first, or use TensorFlow.attach(NAME)")
         return self.latest_training_job
-
-    def _output_path(self) -> str:
-        session = self.sagemaker_session
-        if self._arguments.output_path is None:
-            return f"s3://{session.default_bucket()}/"
-        session.ensure_bucket(S3Uri.parse(self._arguments.output_path).bucket)
-        return self._arguments.output_path
-
-    def _upload(self, path: str) -> str:
-        data = LocalData.read(path)
-        session = self.sagemaker_session
-        return upload(session.s3_client, data, bucket=session.default_bucket(), console=Console())
-
-    def _stage_code(self, job_name: str, output_path: str) -> str:
-        if self._code.remote is not None:
-            return self._code.remote
-        location = self._arguments.code_location or f"s3://{S3Uri.parse(output_path).bucket}"
-        target = S3Uri.parse(location.rstrip("/")) / job_name / "source" / "sourcedir.tar.gz"
-        session = self.sagemaker_session
-        session.ensure_bucket(target.bucket)
-        session.s3_client.put_object(Bucket=target.bucket, Key=target.key, Body=self._code.pack())
-        return str(target)
-
-    def _model_dir(self, job_name: str, output_path: str) -> str | None:
-        chosen = self._arguments.model_dir
-        if chosen is False:
-            return None
-        if isinstance(chosen, str):
-            return chosen
-        if self._arguments.mpi:
-            return "/opt/ml/model"
-        return str(S3Uri.parse(output_path.rstrip("/")) / job_name / "model")
-
-
-def _instances_shown(arguments: Arguments) -> str:
-    if not arguments.instance_groups:
-        return f"{arguments.instance_count or 1} x {arguments.instance_type or 'local'}"
-    groups = groups_in_request(arguments.instance_groups)
-    return ", ".join(f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups)
-
-
-def _say_tensorboard(session: Session, job_name: str, model_dir: str | None) -> None:
-    console = Console()
-    if not session.is_aws:
-        console.say("TensorBoard shows what the script writes for it; run it beside the job:")
-        console.say(f"  tidemill tensorboard {job_name}")
-        return
-    if model_dir is None:
-        raise ValueError("run_tensorboard_locally needs a model_dir, and model_dir=False passes none to the script")
-    console.say("TensorBoard shows what the script writes to its model_dir; run it beside the job:")
-    console.say(f"  tensorboard --logdir {model_dir} --host localhost --port 6006")

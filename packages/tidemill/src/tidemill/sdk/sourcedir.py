@@ -5,6 +5,8 @@ Members are sorted and have no times, so the same code produces the same bytes.
 
 import gzip
 import io
+import re
+import shlex
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from tidemill.sdk.git import Clone
 
 __all__ = ["SourceCode"]
 
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _LEFT_OUT = frozenset({"__pycache__", ".git"})
 
 
@@ -104,6 +107,22 @@ class SourceCode:
         name = module.partition(".")[0]
         found = (self.script.parent / f"{name}.py", self.script.parent / name)
         return next((path for path in found if path.exists() and path not in self.dependencies), None)
+
+    def missing_module_hint(self, reason: str) -> str:
+        """Return a line for a script that imports a file beside it which was not submitted; else an empty text.
+
+        Args:
+            reason: FailureReason of the job.
+        """
+        missing = _MISSING_MODULE.search(reason)
+        path = self.beside(missing[1]) if missing else None
+        if path is None:
+            return ""
+        return (
+            f"\n{path} was not submitted: only the entry point is, unless source_dir names the directory with both:"
+            f" TensorFlow(entry_point={self.entry_point!r}, source_dir={str(path.parent)!r}, ...), or"
+            f" `tidemill train --source-dir {shlex.quote(str(path.parent))} {self.entry_point}`"
+        )
 
     @property
     def local_script(self) -> Path | None:

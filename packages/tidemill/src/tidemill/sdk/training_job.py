@@ -71,6 +71,25 @@ class TrainingJob(AwaitedJob):
         for lines in tail.read(everything=True):
             console.log_all((message, instance if tail.several else None) for _, message, instance in lines)
 
+    def say_tensorboard(self, model_dir: str | None) -> None:
+        """Print the command that shows the job in TensorBoard.
+
+        Args:
+            model_dir: The script's argument ``--model_dir``.
+
+        Raises:
+            ValueError: The service is AWS, and the script gets no ``model_dir``.
+        """
+        console = Console()
+        if not self.session.is_aws:
+            console.say("TensorBoard shows what the script writes for it; run it beside the job:")
+            console.say(f"  tidemill tensorboard {self.name}")
+            return
+        if model_dir is None:
+            raise ValueError("run_tensorboard_locally needs a model_dir, and model_dir=False passes none to the script")
+        console.say("TensorBoard shows what the script writes to its model_dir; run it beside the job:")
+        console.say(f"  tensorboard --logdir {model_dir} --host localhost --port 6006")
+
 
 def wants_logs(logs: bool | str) -> bool:
     """Return whether the argument ``logs`` of `fit` asks for log lines.

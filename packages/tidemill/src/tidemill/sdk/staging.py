@@ -1,0 +1,74 @@
+"""What the estimator uploads before a job is created, and where the job writes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tidemill.core.names import S3Uri
+from tidemill.sdk.arguments import Arguments
+from tidemill.sdk.console import Console
+from tidemill.sdk.session import Session
+from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.upload import LocalData, upload
+
+__all__ = ["Staging"]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The S3 locations of a job.
+
+    Attributes:
+        session: Sends the uploads.
+        arguments: The estimator's arguments.
+        code: The code of the job.
+    """
+
+    session: Session
+    arguments: Arguments
+    code: SourceCode
+
+    @cached_property
+    def output_path(self) -> str:
+        """S3 URI below which jobs write; its bucket is created if missing."""
+        if self.arguments.output_path is None:
+            return f"s3://{self.session.default_bucket()}/"
+        self.session.ensure_bucket(S3Uri.parse(self.arguments.output_path).bucket)
+        return self.arguments.output_path
+
+    def upload(self, path: str) -> str:
+        """Upload a local file or directory to the default bucket. Return its S3 URI.
+
+        Args:
+            path: The path.
+        """
+        data = LocalData.read(path)
+        return upload(self.session.s3_client, data, bucket=self.session.default_bucket(), console=Console())
+
+    def stage_code(self, job_name: str) -> str:
+        """Upload the packed code of a job, unless it is on S3 already. Return its S3 URI.
+
+        Args:
+            job_name: Name of the job.
+        """
+        if self.code.remote is not None:
+            return self.code.remote
+        location = self.arguments.code_location or f"s3://{S3Uri.parse(self.output_path).bucket}"
+        target = S3Uri.parse(location.rstrip("/")) / job_name / "source" / "sourcedir.tar.gz"
+        self.session.ensure_bucket(target.bucket)
+        self.session.s3_client.put_object(Bucket=target.bucket, Key=target.key, Body=self.code.pack())
+        return str(target)
+
+    def model_dir(self, job_name: str) -> str | None:
+        """Return the script's argument ``--model_dir``; None if the script gets none.
+
+        Args:
+            job_name: Name of the job.
+        """
+        chosen = self.arguments.model_dir
+        if chosen is False:
+            return None
+        if isinstance(chosen, str):
+            return chosen
+        if self.arguments.mpi:
+            return "/opt/ml/model"
+        return str(S3Uri.parse(self.output_path.rstrip("/")) / job_name / "model")
