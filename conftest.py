@@ -4,7 +4,9 @@ import functools
 import inspect
 import re
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,8 @@ from hypothesis import HealthCheck, settings
 # Hypothesis fails a test whose examples take long to generate or to run. On a busy machine any example may.
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
+
+sys.path.append(str(Path(__file__).parent / "tests"))  # forked_scripts
 
 _NEEDS = {
     "bubblewrap": (

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import forked_scripts
 from tidemill_tensorflow.compiler.several.job import has_several_processes
 from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
 
 SCRIPT = """
-import os, sys, json
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import sys
 import tidemill_tensorflow
 tidemill_tensorflow.compile_training(report_dir=sys.argv[1], cache_dir=sys.argv[2], deterministic=True)
 import tensorflow as tf
@@ -236,7 +236,7 @@ def _go(trainings: "list[subprocess.Popen[str]]") -> "list[subprocess.Popen[str]
 
 
 def _run(report: Path, cache: Path) -> dict[str, object]:
-    subprocess.run([sys.executable, "-c", SCRIPT, report, cache], check=True, capture_output=True, timeout=300)
+    forked_scripts.start(SCRIPT, report, cache).wait()
     (function,) = json.loads((report / "report.json").read_text())["functions"]
     return function
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import forked_scripts
 from tidemill_tensorflow.compiler.variants.payback import MAX_COST, MIN_RUNS, VARIABLE, Account, Ledger, max_cost_of
 
 SIZE = 1000
@@ -113,8 +114,6 @@ def test_a_share_that_is_none_is_refused_by_name(
 
 SCRIPT = """
 import json, math, os, sys, threading, time
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import tidemill_tensorflow
 tidemill_tensorflow.compile_training(report_dir=sys.argv[1])
 import keras
@@ -209,11 +208,8 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """Trainings in one process. By the injected clock, each step takes half a second."""
-    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     report = tmp_path_factory.mktemp("report")
-    command = [sys.executable, "-c", SCRIPT, str(report)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = forked_scripts.start(SCRIPT, report, **{VARIABLE: ""}).wait()
     return {
         **json.loads(ended.stdout.splitlines()[-1]),
         "log": ended.stderr,

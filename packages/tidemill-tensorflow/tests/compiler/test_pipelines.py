@@ -1,15 +1,14 @@
 """Model parallelism (smp): ranks compile their segments, switch together, and losses do not change."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = str(Path(__file__).with_name("pipelines.py"))
-LAUNCHER = ["-m", "smdistributed.modelparallel.tensorflow.run", "-n"]
+from forked_scripts import start_ranks, wait_for_all
+
+SCRIPT = Path(__file__).with_name("pipelines.py")
 
 
 @pytest.mark.parametrize("form", ["loop", "fit"])
@@ -79,7 +78,5 @@ def _shape(rank: dict[str, Any]) -> dict[str, Any]:
 
 def _run(switch: str, form: str, *, ranks: int) -> list[dict[str, Any]]:
     """Return what each rank found."""
-    command = [sys.executable, *LAUNCHER, str(ranks), SCRIPT, switch, form]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    return sorted(map(json.loads, ended.stdout.splitlines()), key=lambda found: int(found["rank"]))
+    started = start_ranks(ranks, SCRIPT, switch, form)
+    return [json.loads(rank.stdout) for rank in wait_for_all(started)]

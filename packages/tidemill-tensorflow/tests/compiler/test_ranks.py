@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forked_scripts import start_ranks, wait_for_all
 from tidemill_tensorflow.compiler.variants.earlier_jobs import BY_SHAPE
 
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
-LAUNCHER = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
 
 
 @pytest.mark.parametrize("form", ["tape", "horovod"])
 def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, form: str) -> None:
-    command = [*LAUNCHER, SCRIPT]
-    plain, compiled = (_ranks(_run([*command, switch, form], cache=tmp_path)[0]) for switch in ("off", "on"))
+    started = [start_ranks(2, Path(SCRIPT), switch, form, CACHE=str(tmp_path)) for switch in ("off", "on")]
+    plain, compiled = ([json.loads(ended.stdout) for ended in wait_for_all(ranks)] for ranks in started)
     _compare(plain, compiled)
     for functions in zip(*(rank["functions"] for rank in compiled), strict=True):
         first, second = (function["shapes"][0] for function in functions)
@@ -45,11 +45,6 @@ def test_workers_of_a_strategy_compile_their_gradients(form: str, reserve_port: 
         first, second = (rank["functions"][0]["shapes"][0] for rank in compiled)
         assert first["decision"] == second["decision"] in ("plain", "xla")
         assert first["steps_by_variant"] == second["steps_by_variant"]
-
-
-def _ranks(output: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in output.splitlines()]
-    return sorted(found, key=lambda rank: float(rank["losses"][0]))
 
 
 def _compare(plain: list[dict[str, Any]], compiled: list[dict[str, Any]]) -> None:
@@ -133,16 +128,14 @@ def _workers(switch: str, form: str, ports: Sequence[int]) -> list[list[str]]:
     return [[sys.executable, SCRIPT, switch, form, str(index), *map(str, ports)] for index in range(len(ports))]
 
 
-def _run(*commands: list[str], cache: Path | None = None) -> list[str]:
+def _run(*commands: list[str]) -> list[str]:
     """Run commands in parallel, and return the output of each."""
-    return [output for output, _ in _ended(*commands, cache=cache)]
+    return [output for output, _ in _ended(*commands)]
 
 
-def _ended(*commands: list[str], cache: Path | None = None) -> list[tuple[str, str]]:
-    """Run commands in parallel, and return the output and the log of each."""
-    environment: dict[str, Any] = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
-    if cache is not None:
-        environment["CACHE"] = str(cache)
+def _ended(*commands: list[str]) -> list[tuple[str, str]]:
+    """Run commands in parallel, each in a new process, and return the output and the log of each."""
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
     processes = [
         subprocess.Popen(each, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for each in commands

@@ -1,15 +1,13 @@
 """Steps for which XLA fails, and steps whose function is gone."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+import forked_scripts
+
 SCRIPT = """
 import json, os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import tidemill_tensorflow
 tidemill_tensorflow.compile_training()
 import keras
@@ -44,8 +42,7 @@ print(json.dumps({"tried": tried, "shapes": function["shapes"], "losses": losses
 
 
 def test_a_step_for_which_xla_fails_is_not_tried_with_other_shapes() -> None:
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
+    ended = forked_scripts.start(SCRIPT).wait()
     found = json.loads(ended.stdout)
     assert found["tried"] in ([[[4]]], [[[6]]]), "both shapes have enough calls"
     # With gradients of one sign and similar size, each step of Adam is nearly its rate.
@@ -60,8 +57,6 @@ def test_a_step_for_which_xla_fails_is_not_tried_with_other_shapes() -> None:
 
 LATER = """
 import json, os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import tidemill_tensorflow
 tidemill_tensorflow.compile_training()
 import tensorflow as tf
@@ -117,16 +112,13 @@ print(json.dumps({"steps": number, "error": error, "weight": float(weight.numpy(
 def test_a_step_in_which_xla_fails_later_runs_again_but_not_over_several_devices(
     devices: int, ended: dict[str, object]
 ) -> None:
-    found = subprocess.run([sys.executable, "-c", LATER, str(devices)], capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0, found.stderr
+    found = forked_scripts.start(LATER, devices).wait()
     assert json.loads(found.stdout) == ended
     assert ("train_step runs plain: XLA failed: no memory is left" in found.stderr) == (devices == 1)
 
 
 SEARCH = """
 import gc, json, os, sys, weakref
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import tidemill_tensorflow
 tidemill_tensorflow.compile_training()
 import keras
@@ -159,16 +151,13 @@ print(json.dumps({"alive": [each() is not None for each in taken], "steps": [eac
 
 
 def test_graphs_and_compiled_code_of_deleted_models_are_freed_and_stay_in_the_report() -> None:
-    ended = subprocess.run([sys.executable, "-c", SEARCH], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 0, ended.stderr
+    ended = forked_scripts.start(SEARCH).wait()
     # What belongs to a model is freed when the next one begins to train.
     assert json.loads(ended.stdout) == {"alive": [False, False, True], "steps": [32, 32, 32]}
 
 
 STATEFUL = """
 import json, os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import tidemill_tensorflow
 if sys.argv[1] == "compiled":
     tidemill_tensorflow.compile_training()
@@ -203,19 +192,12 @@ print(json.dumps({"losses": losses, "calls": calls, "state": state, "count": flo
 
 
 def test_a_variants_first_run_has_the_arguments_of_a_step_and_no_effect() -> None:
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", STATEFUL, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for how in ("plain", "compiled")
-    ]
     both = []
-    for process in running:
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        steps = [line for line in errors.splitlines() if line.startswith("step ")]
+    for script in [forked_scripts.start(STATEFUL, how) for how in ("plain", "compiled")]:
+        ended = script.wait()
+        steps = [line for line in ended.stderr.splitlines() if line.startswith("step ")]
         assert steps == [f"step {number}" for number in range(1, 61)]
-        both.append(json.loads(output))
+        both.append(json.loads(ended.stdout))
     plain, compiled = both
     (function,) = compiled["functions"]
     assert function["shapes"][0]["steps_by_variant"].keys() & {"xla", "fused"}, "a variant was compiled"
