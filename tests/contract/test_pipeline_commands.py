@@ -39,8 +39,9 @@ def test_an_execution_is_listed_described_and_stopped_by_its_name(jobs: Any, ver
     name = f"watched/{execution_id}"
 
     def job() -> str:
-        [found] = jobs.sagemaker.list_pipeline_execution_steps(PipelineExecutionArn=arn)["PipelineExecutionSteps"]
-        return str(found["Metadata"]["TrainingJob"]["Arn"].partition("/")[2]) if "Metadata" in found else ""
+        found = jobs.sagemaker.list_pipeline_execution_steps(PipelineExecutionArn=arn)["PipelineExecutionSteps"]
+        arns = [step["Metadata"]["TrainingJob"]["Arn"] for step in found if "Metadata" in step]
+        return arns[0].partition("/")[2] if arns else ""
 
     training = jobs.wait_until(job, "the job of the step")
     # The name in the definition is the begin of the job's.

@@ -157,3 +157,25 @@ def test_every_name_that_is_answered_exists(name: str) -> None:
 
 def test_no_file_is_shipped_under_awss_import_name() -> None:
     assert not list(SOURCE.glob("sagemaker*"))
+
+
+def test_the_import_of_pipelines_says_what_exists_instead(tmp_path: Path) -> None:
+    message = run(
+        "import tidemill.compat\n"
+        "import sagemaker\n"
+        "try:\n"
+        "    from sagemaker.workflow.pipeline import Pipeline\n"
+        "except ImportError as error:\n"
+        "    print(json.dumps([error.name, str(error)]))",
+        path=tmp_path,
+    )
+    assert message[0] == "sagemaker.workflow"
+    assert "pip install 'sagemaker<3'" in message[1]
+    assert "create_pipeline" in message[1]
+
+
+def test_the_pipelines_of_an_installed_sdk_are_imported(tmp_path: Path) -> None:
+    code = (
+        "import tidemill.compat\nfrom sagemaker.workflow.pipeline import Pipeline\nprint(json.dumps(Pipeline.__name__))"
+    )
+    assert run(code, path=tmp_path, python=str(PEERS)) == "Pipeline"

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from tidemill import __version__
-from tidemill.compat.names import MODULES
+from tidemill.compat.names import INSTEAD, MODULES
 
 __all__ = ["CompatFinder", "install"]
 
@@ -25,8 +25,14 @@ class CompatFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a provided module, or None."""
+        """Return the spec of a provided module, or None.
+
+        Raises:
+            ModuleNotFoundError: The module is not installed, and there is something to use instead.
+        """
         del path, target
+        if fullname in INSTEAD:
+            raise ModuleNotFoundError(f"No module named {fullname!r}: {INSTEAD[fullname]}", name=fullname)
         if fullname not in MODULES:
             return None
         is_package = any(name.startswith(f"{fullname}.") for name in MODULES)

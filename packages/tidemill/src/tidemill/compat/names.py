@@ -5,7 +5,7 @@ Values are ``module:attribute`` of this package. A module is loaded when the nam
 
 from collections.abc import Mapping
 
-__all__ = ["MODULES"]
+__all__ = ["INSTEAD", "MODULES"]
 
 _ESTIMATOR = {"TensorFlow": "tidemill.sdk:TensorFlow"}
 _INPUTS = {
@@ -136,3 +136,12 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.transformer": _TRANSFORMER,
     "sagemaker.tuner": _TUNER,
 }
+
+INSTEAD: Mapping[str, str] = {
+    "sagemaker.workflow": (
+        "tidemill runs pipelines, but does not write their definitions. Install version 2 of AWS's SDK"
+        " (pip install 'sagemaker<3'), whose sagemaker.workflow works here unmodified, or send a definition by boto3's"
+        " create_pipeline: docs/how-to/pipelines.md shows both"
+    ),
+}
+"""What to do instead of importing a package of AWS's SDK that tidemill does not provide."""
