@@ -155,13 +155,15 @@ def processing(jobs: Any, replies: tuple[boto3.Session, list[str]]) -> Processin
 
 
 def test_a_processing_job_from_its_inputs_to_its_outputs(processing: Processing) -> None:
+    experiment = f"splits-{uuid.uuid4().hex[:8]}"
+    processing.sagemaker.create_experiment(ExperimentName=experiment)
     request = processing.request(
         SPLIT,
         outputs={"train": "EndOfJob", "report": "Continuous"},
         data={"a.csv": "1", "sub/b.csv": "2"},  # at the directory that also holds that of the script
         Environment={"TEAM": "tides"},
         Tags=[{"Key": "team", "Value": "tides"}],
-        ExperimentConfig={"ExperimentName": "splits"},
+        ExperimentConfig={"ExperimentName": experiment},
         StoppingCondition={"MaxRuntimeInSeconds": 600},
     )
     request["AppSpecification"]["ContainerArguments"] = ["--ratio", "0.3"]

@@ -37,7 +37,7 @@ from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.pipelines.requests import StepRequests
-from tidemill.control.processing.jobs import Processing
+from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.tags import Tags
@@ -143,7 +143,7 @@ class Stage:
         self.records = SqlRecordStore(database, clock=self.clock)
         self._objects = objects
         self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
-        self.processing = Processing(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
+        self.processing = ProcessingJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.transform = TransformJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.registry = ModelRegistry(self.records, region=REGION, clock=self.clock)
         self.tuning = TuningJobs(self.records, self.training, region=REGION, clock=self.clock, wake=self.woken.append)

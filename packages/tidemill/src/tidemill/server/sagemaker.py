@@ -9,7 +9,7 @@ from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
 from tidemill.control.pipelines.driver import PipelineDriver
-from tidemill.control.processing.jobs import Processing
+from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
@@ -54,7 +54,7 @@ async def open_sagemaker(
     pipelines, pipeline_driver = open_pipelines(start, stores, drivers)
     resources = SageMakerResources(
         training=training,
-        processing=Processing(
+        processing=ProcessingJobs(
             records, objects, region=region, clock=clock, wake=drivers.processing.wake, capabilities=capabilities
         ),
         hosting=hosting,

@@ -18,7 +18,7 @@ from tidemill.core.instances import Isolation
 from tidemill.environments.build_lock import Built
 from tidemill.instance.object_rows import FileRow
 from tidemill.instance.remote_stores import RemoteStores
-from tidemill.instance.spec import Entry, ObjectFile, RemoteObject
+from tidemill.instance.spec import PROCESSING, Entry, ObjectFile, RemoteObject
 from tidemill.sandbox import Overlay, View, overlay_fault
 from tidemill.shim.failures import InternalFailure, of_os_error
 from tidemill.shim.link_parts import PARTS, link_in_parts
@@ -80,7 +80,7 @@ def bring_channels(session: InstanceSession, stores: RemoteStores) -> Channels:
                 views[name], links = _share(session, name, number, place=place, in_parts=not trial.fault)
                 shared.append(links)
                 continue
-            view = _bring(session, name, number, stores, place=place)
+            view = _bring(session, name, number, stores, place=place, trial=trial)
         except OSError as error:
             raise of_os_error(error, place=place) from error
         if view.is_view:
@@ -134,7 +134,9 @@ class _Brought:
     is_copy: bool = False
 
 
-def _bring(session: InstanceSession, name: str, number: int, stores: RemoteStores, *, place: str) -> _Brought:
+def _bring(
+    session: InstanceSession, name: str, number: int, stores: RemoteStores, *, place: str, trial: "_OverlayTrial"
+) -> _Brought:
     """Provide one channel: as a view if the store has its objects."""
     target = session.directory.ml / _path_of(session, name)
     target.mkdir(parents=True)
@@ -143,8 +145,7 @@ def _bring(session: InstanceSession, name: str, number: int, stores: RemoteStore
     listing = session.directory.read_channel(name)
     first = next(listing, None)
     if isinstance(first, ObjectFile):
-        is_copied = session.sandbox.isolation is Isolation.PLAIN or name in session.spec.copied_channels
-        brought.is_view = not is_copied
+        brought.is_view = not _must_be_copied(session, name, trial)
     if brought.is_view:
         for part in (Overlay.FILES, Overlay.WRITES, Overlay.WORK):
             (overlay.directory / part).mkdir(parents=True)
@@ -158,6 +159,16 @@ def _bring(session: InstanceSession, name: str, number: int, stores: RemoteStore
     brought.is_copy = cloner.has_copied
     brought.is_clone = isinstance(first, ObjectFile) and not brought.is_view and not cloner.has_copied
     return brought
+
+
+def _must_be_copied(session: InstanceSession, name: str, trial: "_OverlayTrial") -> bool:
+    """Return whether a channel cannot be a view: nothing is mounted, or the script must be able to write to it.
+
+    Scripts unpack code beside the archive in the input of a processing job, which a view without an overlay forbids.
+    """
+    if session.sandbox.isolation is Isolation.PLAIN or name in session.spec.copied_channels:
+        return True
+    return session.spec.kind == PROCESSING and bool(trial.fault)
 
 
 class _OverlayTrial:

@@ -15,10 +15,10 @@ from tidemill.core.processing import ProcessingJob
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["Processing"]
+__all__ = ["ProcessingJobs"]
 
 
-class Processing(ScriptJobs[ProcessingJob]):
+class ProcessingJobs(ScriptJobs[ProcessingJob]):
     """The processing jobs of the account. Arguments are those of `ScriptJobs`, without the kind."""
 
     def __init__(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.control.processing.jobs import Processing
+from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import SecondaryStatus
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
@@ -31,7 +31,7 @@ _DEFAULT_RUNTIME_S = 86400
 class ProcessingHandlers:
     """Create, describe, list, stop and delete processing jobs."""
 
-    def __init__(self, jobs: Processing) -> None:
+    def __init__(self, jobs: ProcessingJobs) -> None:
         self._jobs = jobs
 
     @property

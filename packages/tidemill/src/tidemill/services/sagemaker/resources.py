@@ -8,7 +8,7 @@ from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.executions import Executions
 from tidemill.control.pipelines.pipelines import Pipelines
-from tidemill.control.processing.jobs import Processing
+from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
@@ -40,7 +40,7 @@ class SageMakerResources:
     """
 
     training: Training
-    processing: Processing
+    processing: ProcessingJobs
     hosting: Hosting
     transform: TransformJobs
     tuning: TuningJobs
