@@ -10,6 +10,7 @@ from tidemill.testing import Service
 CLIENT = """
     import json, sys
     import sagemaker
+    from sagemaker.analytics import ExperimentAnalytics
     from sagemaker.estimator import Estimator
     from sagemaker.experiments.run import Run, list_runs, load_run
     from sagemaker.model import Model, ModelPackage
@@ -53,6 +54,11 @@ CLIENT = """
         sort_by="Parameters.rate",
     )["Results"]
     found["search"] = [each["TrialComponent"]["TrialComponentName"] for each in results]
+
+    table = ExperimentAnalytics(
+        experiment_name="tides", sagemaker_session=session, sort_by="metrics.loss.max", sort_order="Ascending",
+    ).dataframe()
+    found["table"] = table[["TrialComponentName", "loss - Count", "score - Last"]].fillna(0).values.tolist()
 
     metrics = ModelMetrics(model_statistics=MetricsSource("application/json", "s3://bucket/evaluation.json"))
     model = Model("SERVING", model_data=estimator.model_data, role="SageMakerRole", sagemaker_session=session)
@@ -137,6 +143,7 @@ def test_runs_and_the_registry(tidemill_service: Service, root: Path, tmp_path: 
         "sources": ["tides-job"],
         "job": ["Completed", {"NumberValue": 2.0}, 0.75],
         "search": ["tides-first", "tides-job-aws-training-job"],
+        "table": [["tides-job-aws-training-job", 0.0, 0.75], ["tides-first", 13.0, 0.0]],
         "prediction": {"predictions": [3.0, 4.0]},
         "package": [2, "Approved"],
         "own": "model-package/tides-alone",

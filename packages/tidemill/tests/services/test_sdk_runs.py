@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.sdk import Run, Session, TensorFlow, list_runs, load_run
+from tidemill.sdk import Processor, Run, Session, TensorFlow, list_runs, load_run
 
 
 def test_a_run_logs_parameters_metrics_and_files(session: Session, sagemaker: Any, tmp_path: Path) -> None:
@@ -53,8 +53,17 @@ def test_jobs_of_a_run_belong_to_it_and_runs_are_listed(
 ) -> None:
     (tmp_path / "train.py").write_text("")
     estimator = TensorFlow(str(tmp_path / "train.py"), sagemaker_session=session, output_path="s3://data/out")
+    processor = Processor(
+        role="SageMakerRole",
+        image_uri="tensorflow-training:2.21.0-cpu-py312",
+        instance_count=1,
+        instance_type="local",
+        entrypoint=["python3", "-V"],
+        sagemaker_session=session,
+    )
     with Run("tides", "first", sagemaker_session=session):
         estimator.fit(job_name="job", wait=False)
+        processor.run(job_name="prepare", wait=False)
     estimator.fit(job_name="other", wait=False)
     Run("tides", "second", sagemaker_session=session)
     config = sagemaker.describe_training_job(TrainingJobName="job")["ExperimentConfig"]
@@ -63,6 +72,7 @@ def test_jobs_of_a_run_belong_to_it_and_runs_are_listed(
         "TrialName": "Default-Run-Group-tides",
         "RunName": "tides-first",
     }
+    assert sagemaker.describe_processing_job(ProcessingJobName="prepare")["ExperimentConfig"] == config
     assert "ExperimentConfig" not in sagemaker.describe_training_job(TrainingJobName="other")
     runs = list_runs("Tides", sagemaker_session=session, sort_by="Name", sort_order="Ascending")
     assert [run.run_name for run in runs] == ["first", "second"]

@@ -10,6 +10,7 @@ from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
+from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
 
 __all__ = ["CODE_DIRECTORY", "Processor", "ScriptProcessor", "local_file"]
@@ -108,7 +109,7 @@ class Processor:
             wait: Return only when the job has ended. Default: True.
             logs: Print log lines while waiting. Default: True.
             job_name: Name of the job. Default: a generated name.
-            experiment_config: Sent as ``ExperimentConfig``.
+            experiment_config: Sent as ``ExperimentConfig``. Default: that of the enclosing `Run`, if any.
             kms_key: KMS key of the uploaded inputs. Recorded: nothing is encrypted.
 
         Raises:
@@ -164,7 +165,7 @@ class Processor:
                 ),
                 Environment=self.env,
                 NetworkConfig=self.network_config.to_request() if self.network_config else None,
-                ExperimentConfig=experiment_config,
+                ExperimentConfig=experiment_config or current_config(),
                 Tags=self.tags,
             ),
         )
