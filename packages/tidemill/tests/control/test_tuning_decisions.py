@@ -11,7 +11,7 @@ from tidemill.control.tuning.completion import decision_on, not_improving
 from tidemill.control.tuning.definition import definitions_of, trial_name
 from tidemill.control.tuning.early_stopping import Brackets, median_stops
 from tidemill.core.training import TrainingStatus
-from tidemill.core.tuning import Trial, TuningJob, TuningStatus
+from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
 from tidemill.errors import ValidationException
 
 CONFIG: dict[str, Any] = {
@@ -34,7 +34,7 @@ REQUEST: dict[str, Any] = {"HyperParameterTuningJobConfig": CONFIG, "TrainingJob
 def job(values: Sequence[float | None] = (), *, running: int = 0, failure: str = "", **config: Any) -> TuningJob:
     """Return a job whose ended trials have these values (None: failed), with running trials after them."""
     ended = [
-        Trial(
+        TuningTrial(
             name=f"t-{number}",
             definition=0,
             hyperparameters={},
@@ -46,7 +46,9 @@ def job(values: Sequence[float | None] = (), *, running: int = 0, failure: str =
         )
         for number, value in enumerate(values)
     ]
-    live = [Trial(name=f"r-{number}", definition=0, hyperparameters={}, created_ms=99) for number in range(running)]
+    live = [
+        TuningTrial(name=f"r-{number}", definition=0, hyperparameters={}, created_ms=99) for number in range(running)
+    ]
     request = {**REQUEST, "HyperParameterTuningJobConfig": {**CONFIG, **config}}
     return TuningJob(name="n", arn="arn", job_id="id", request=request, created_ms=0, trials=(*ended, *live))
 

@@ -22,7 +22,7 @@ from tidemill.control.tuning.search import (
     texts_at,
 )
 from tidemill.core.training import TrainingStatus
-from tidemill.core.tuning import Trial
+from tidemill.core.tuning import TuningTrial
 
 
 def numbers(name: str, low: float, high: float, scale: str = "Linear") -> dict[str, str]:
@@ -33,9 +33,9 @@ def ranges(**kinds: Any) -> tuple[Range, ...]:
     return ranges_of({f"{kind}ParameterRanges": given for kind, given in kinds.items()})
 
 
-def trial(number: int, hyperparameters: Mapping[str, str], value: float | None) -> Trial:
+def trial(number: int, hyperparameters: Mapping[str, str], value: float | None) -> TuningTrial:
     status = TrainingStatus.IN_PROGRESS if value is None else TrainingStatus.COMPLETED
-    return Trial(
+    return TuningTrial(
         name=f"t-{number}", definition=0, hyperparameters=hyperparameters, created_ms=0, status=status, value=value
     )
 
@@ -107,7 +107,7 @@ def test_the_model_learns_only_from_trials_in_its_ranges_that_did_not_fail() -> 
         trial(1, {"x": "3"}, 1.0),
         trial(2, {"y": "0.5"}, 1.0),
         trial(3, {"x": "0.5"}, None),
-        Trial(
+        TuningTrial(
             name="t-4", definition=0, hyperparameters={"x": "0"}, created_ms=0, status=TrainingStatus.FAILED, value=9.0
         ),
     ]
@@ -230,7 +230,7 @@ NETWORKS: dict[str, tuple[tuple[Range, ...], Objective]] = {
 
 def best_of(space: tuple[Range, ...], objective: Objective, *, seed: int, budget: int, models: bool) -> float:
     """Return the best value of a search, whose suggestions are those of the driver."""
-    trials: list[Trial] = []
+    trials: list[TuningTrial] = []
     for number in range(budget):
         task = model_task(space, trials, maximizes=False, seed=seed * 1000 + number, startup=random_trials(space))
         if models and len(trials) >= random_trials(space):

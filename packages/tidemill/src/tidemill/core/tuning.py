@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.core.training import TrainingStatus
 
-__all__ = ["RETRYABLE_FAILURE", "ObjectiveStatus", "Trial", "TuningJob", "TuningStatus", "best_trial"]
+__all__ = ["RETRYABLE_FAILURE", "ObjectiveStatus", "TuningJob", "TuningStatus", "TuningTrial", "best_trial"]
 
 RETRYABLE_FAILURE = "InternalServerError"
 """How FailureReason begins if the service failed, and not the script."""
@@ -37,7 +37,7 @@ class ObjectiveStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class TuningTrial:
     """One training of a tuning job, and what is known of it when it has ended.
 
     Attributes:
@@ -72,7 +72,7 @@ class Trial:
         return self.value if self.objective_status is ObjectiveStatus.SUCCEEDED else None
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Trial":
+    def from_document(cls, document: Mapping[str, Any]) -> "TuningTrial":
         """Parse a trial of a stored tuning job.
 
         Args:
@@ -103,8 +103,8 @@ class TuningJob:
     request: Mapping[str, Any]
     created_ms: int
     status: TuningStatus = TuningStatus.IN_PROGRESS
-    trials: tuple[Trial, ...] = ()
-    parents: tuple[Trial, ...] = field(default=())
+    trials: tuple[TuningTrial, ...] = ()
+    parents: tuple[TuningTrial, ...] = field(default=())
     decided: TuningStatus | None = None
     converged_ms: int | None = None
     ended_ms: int | None = None
@@ -127,11 +127,11 @@ class TuningJob:
         return objective["Type"] == "Maximize"
 
     @property
-    def running(self) -> tuple[Trial, ...]:
+    def running(self) -> tuple[TuningTrial, ...]:
         """Trials whose trainings have not ended."""
         return tuple(trial for trial in self.trials if not trial.status.terminal)
 
-    def with_trials(self, changed: Iterable[Trial]) -> "TuningJob":
+    def with_trials(self, changed: Iterable[TuningTrial]) -> "TuningJob":
         """Return the job with trials replaced by those of the same name.
 
         Args:
@@ -202,12 +202,12 @@ class TuningJob:
         fields = dict(document)
         fields["status"] = TuningStatus(fields["status"])
         fields["decided"] = TuningStatus(fields["decided"]) if fields["decided"] else None
-        fields["trials"] = tuple(Trial.from_document(trial) for trial in fields["trials"])
-        fields["parents"] = tuple(Trial.from_document(trial) for trial in fields["parents"])
+        fields["trials"] = tuple(TuningTrial.from_document(trial) for trial in fields["trials"])
+        fields["parents"] = tuple(TuningTrial.from_document(trial) for trial in fields["parents"])
         return cls(**fields)
 
 
-def best_trial(trials: Iterable[Trial], *, maximizes: bool) -> Trial | None:
+def best_trial(trials: Iterable[TuningTrial], *, maximizes: bool) -> TuningTrial | None:
     """Return the trial with the best objective, the earliest of equal ones; None if no trial has an objective.
 
     Args:
@@ -215,7 +215,7 @@ def best_trial(trials: Iterable[Trial], *, maximizes: bool) -> Trial | None:
         maximizes: Whether higher values are better.
     """
     sign = -1 if maximizes else 1
-    best: Trial | None = None
+    best: TuningTrial | None = None
     for trial in trials:
         value = trial.objective
         if value is not None and (best is None or best.objective is None or sign * value < sign * best.objective):
@@ -223,7 +223,7 @@ def best_trial(trials: Iterable[Trial], *, maximizes: bool) -> Trial | None:
     return best
 
 
-def _counter_of(trial: Trial) -> str:
+def _counter_of(trial: TuningTrial) -> str:
     if not trial.status.terminal:
         return "InProgress"
     if trial.status is not TrainingStatus.FAILED:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from tidemill.control.tuning.definition import Definition
 from tidemill.control.tuning.search import grid_points
-from tidemill.core.tuning import Trial, TuningJob, TuningStatus, best_trial
+from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial, best_trial
 
-__all__ = ["LARGEST_TUNING", "Decision", "decision_on", "not_improving", "trials_allowed"]
+__all__ = ["LARGEST_TUNING", "TuningDecision", "decision_on", "not_improving", "trials_allowed"]
 
 LARGEST_TUNING = 750
 """Trainings of a job that gives no MaxNumberOfTrainingJobs, but another end."""
@@ -18,7 +18,7 @@ _HOPELESS_AFTER = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TuningDecision:
     """The decision that no further training is created.
 
     Attributes:
@@ -61,7 +61,7 @@ def not_improving(job: TuningJob) -> int:
     return count
 
 
-def decision_on(job: TuningJob, definitions: tuple[Definition, ...], *, now_ms: int) -> Decision | None:
+def decision_on(job: TuningJob, definitions: tuple[Definition, ...], *, now_ms: int) -> TuningDecision | None:
     """Return the decision to create no further training; None if the search goes on.
 
     Args:
@@ -74,33 +74,33 @@ def decision_on(job: TuningJob, definitions: tuple[Definition, ...], *, now_ms: 
     if len(ended) >= _HOPELESS_AFTER or everything:
         failed = _failure(ended)
         if failed:
-            return Decision(TuningStatus.FAILED, failed)
+            return TuningDecision(TuningStatus.FAILED, failed)
     if everything:
-        return Decision(TuningStatus.COMPLETED)
+        return TuningDecision(TuningStatus.COMPLETED)
     limit_s = job.config["ResourceLimits"].get("MaxRuntimeInSeconds")
     if limit_s is not None and now_ms - job.created_ms >= limit_s * 1000:
-        return Decision(TuningStatus.COMPLETED)
+        return TuningDecision(TuningStatus.COMPLETED)
     return _criteria(job)
 
 
-def _criteria(job: TuningJob) -> Decision | None:
+def _criteria(job: TuningJob) -> TuningDecision | None:
     criteria = job.config.get("TuningJobCompletionCriteria", {})
     target = criteria.get("TargetObjectiveMetricValue")
     best = best_trial(job.trials, maximizes=job.maximizes)
     if target is not None and best is not None and best.objective is not None:
         reached = best.objective >= target if job.maximizes else best.objective <= target
         if reached:
-            return Decision(TuningStatus.COMPLETED)
+            return TuningDecision(TuningStatus.COMPLETED)
     allowed = criteria.get("BestObjectiveNotImproving", {}).get("MaxNumberOfTrainingJobsNotImproving")
     if allowed is not None and not_improving(job) >= allowed:
-        return Decision(TuningStatus.COMPLETED)
+        return TuningDecision(TuningStatus.COMPLETED)
     converges = criteria.get("ConvergenceDetected", {}).get("CompleteOnConvergence") == "Enabled"
     if converges and not_improving(job) >= _CONVERGED_AFTER:
-        return Decision(TuningStatus.COMPLETED, converged=True)
+        return TuningDecision(TuningStatus.COMPLETED, converged=True)
     return None
 
 
-def _failure(ended: list[Trial]) -> str:
+def _failure(ended: list[TuningTrial]) -> str:
     """Return why the job failed: no training has completed; empty if one has."""
     if any(trial.objective is not None for trial in ended):
         return ""
@@ -112,5 +112,5 @@ def _failure(ended: list[Trial]) -> str:
     return f"No training job succeeded after {len(ended)} attempts: {first}"[:1024]
 
 
-def _in_order_of_end(job: TuningJob) -> list[Trial]:
+def _in_order_of_end(job: TuningJob) -> list[TuningTrial]:
     return sorted((trial for trial in job.trials if trial.ended_ms is not None), key=lambda trial: trial.ended_ms or 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.control.tuning.ranges import Range, ranges_of
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.core.tuning import Trial, TuningJob
+from tidemill.core.tuning import TuningJob, TuningTrial
 
 __all__ = ["OBJECTIVE_HYPERPARAMETER", "Definition", "definitions_of", "trial_name"]
 
@@ -77,7 +77,7 @@ class Definition:
             "ResourceConfig": self.resources,
         }
 
-    def observed(self, trial: Trial, training: TrainingJob) -> Trial:
+    def observed(self, trial: TuningTrial, training: TrainingJob) -> TuningTrial:
         """Return a trial in the state of its training.
 
         Args:

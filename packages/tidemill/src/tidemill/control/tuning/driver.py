@@ -33,7 +33,7 @@ from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.training import TrainingJob, TrainingStatus
-from tidemill.core.tuning import Trial, TuningJob, TuningStatus
+from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
 from tidemill.errors import AwsError, ResourceInUse, ServiceUnavailable, ValidationException
 from tidemill.store.records.base import RecordStore
 
@@ -128,7 +128,7 @@ class TuningDriver(JobDriver[TuningJob]):
 
     async def _noted(self, job: TuningJob, definitions: Sequence[Definition]) -> TuningJob:
         """Store the results of the trainings that have ended."""
-        ended: list[Trial] = []
+        ended: list[TuningTrial] = []
         for trial in job.running:
             training = self._training.find(trial.name)
             if training is not None and training.status.terminal:
@@ -167,7 +167,7 @@ class TuningDriver(JobDriver[TuningJob]):
 
     async def _stop_all(self, job: TuningJob) -> TuningJob:
         """Stop the running trainings. A trial whose training was not created yet ends without one."""
-        missing: list[Trial] = []
+        missing: list[TuningTrial] = []
         for trial in job.running:
             training = self._training.find(trial.name)
             if training is None:
@@ -190,7 +190,7 @@ class TuningDriver(JobDriver[TuningJob]):
         while job.decided is None and len(job.running) < at_once and len(job.trials) < most:
             trial = await self._next_trial(job, definitions)
 
-            def add(now: TuningJob, trial: Trial = trial) -> TuningJob:
+            def add(now: TuningJob, trial: TuningTrial = trial) -> TuningJob:
                 return now if now.decided else replace(now, trials=(*now.trials, trial))
 
             faults.point("control.tuning.trial.before")
@@ -200,7 +200,7 @@ class TuningDriver(JobDriver[TuningJob]):
                 await self._create(job, trial, definitions[trial.definition])
         return job
 
-    async def _create(self, job: TuningJob, trial: Trial, definition: Definition) -> None:
+    async def _create(self, job: TuningJob, trial: TuningTrial, definition: Definition) -> None:
         request = definition.training_request(trial.name, trial.hyperparameters)
         tags = [{"Key": key, "Value": value} for key, value in self._tags.of(job.arn).items()]
         try:
@@ -216,11 +216,11 @@ class TuningDriver(JobDriver[TuningJob]):
             await self._update(job.name, lambda now: now.with_trials([failed]))
             self.wake(job.name)
 
-    async def _next_trial(self, job: TuningJob, definitions: Sequence[Definition]) -> Trial:
+    async def _next_trial(self, job: TuningJob, definitions: Sequence[Definition]) -> TuningTrial:
         number, of_grid = len(job.trials), job.config["Strategy"] == "Grid"
         definition, place = _of_grid(definitions, number) if of_grid else (definitions[number % len(definitions)], 0)
         point = grid_point(definition.ranges, place) if of_grid else await self._point(job, definition)
-        return Trial(
+        return TuningTrial(
             name=trial_name(job, number),
             definition=definition.number,
             hyperparameters=texts_at(definition.ranges, point),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 
-from tidemill.core.tuning import Trial, TuningJob
+from tidemill.core.tuning import TuningJob, TuningTrial
 
 __all__ = ["Brackets", "median_stops"]
 
@@ -120,5 +120,5 @@ def _running_averages(values: Sequence[float]) -> list[float]:
     return [total / number for number, total in enumerate(accumulate(values), start=1)]
 
 
-def _is_completed(trial: Trial, curves: Curves) -> bool:
+def _is_completed(trial: TuningTrial, curves: Curves) -> bool:
     return trial.objective is not None and bool(curves.get(trial.name))

@@ -16,7 +16,7 @@ from tidemill.control.tuning.search import first_point, texts_at
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import sagemaker_arn
-from tidemill.core.tuning import Trial, TuningJob, TuningStatus
+from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
 from tidemill.errors import ResourceInUse
 from tidemill.store.records.base import RecordStore, Transaction
 
@@ -111,9 +111,9 @@ class TuningJobs(Jobs[TuningJob]):
 
         await self._records.change(delete)
 
-    def _parents(self, request: Mapping[str, Any], transaction: Transaction) -> tuple[Trial, ...]:
+    def _parents(self, request: Mapping[str, Any], transaction: Transaction) -> tuple[TuningTrial, ...]:
         """Return the trials of the parents of a warm start that have an objective."""
-        trials: list[Trial] = []
+        trials: list[TuningTrial] = []
         given = request.get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", ())
         for number, parent in enumerate(given, start=1):
             at = f"warmStartConfig.parentHyperParameterTuningJobs.{number}.member.hyperParameterTuningJobName"

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from tidemill.control.tuning.ranges import Range
-from tidemill.core.tuning import Trial
+from tidemill.core.tuning import TuningTrial
 
 __all__ = [
     "ModelProcess",
@@ -104,7 +104,7 @@ def random_trials(ranges: Sequence[Range]) -> int:
 
 
 def model_task(
-    ranges: Sequence[Range], trials: Iterable[Trial], *, maximizes: bool, seed: int, startup: int
+    ranges: Sequence[Range], trials: Iterable[TuningTrial], *, maximizes: bool, seed: int, startup: int
 ) -> dict[str, Any]:
     """Return the task of the model's process.
 

@@ -9,7 +9,7 @@ from tidemill.control.training.jobs import Training
 from tidemill.control.tuning.completion import not_improving, trials_allowed
 from tidemill.control.tuning.definition import definitions_of
 from tidemill.control.tuning.jobs import TuningJobs
-from tidemill.core.tuning import Trial, TuningJob, best_trial
+from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
 from tidemill.errors import ValidationException
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
@@ -22,7 +22,7 @@ _ECHOED = ("WarmStartConfig", "Autotune")
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
 _PAGE = 100
 
-_SORT_KEYS: Mapping[str, Callable[[Trial], Any]] = {
+_SORT_KEYS: Mapping[str, Callable[[TuningTrial], Any]] = {
     "Name": attrgetter("name"),
     "CreationTime": attrgetter("created_ms"),
     "Status": attrgetter("status"),
@@ -77,10 +77,10 @@ class TuningHandlers:
         await self._jobs.delete(request["HyperParameterTuningJobName"])
         return {}
 
-    def _current(self, job: TuningJob) -> Sequence[Trial]:
+    def _current(self, job: TuningJob) -> Sequence[TuningTrial]:
         """Return the trials in the states of their trainings, of which the driver stores only the last."""
         definitions = definitions_of(job)
-        trials: list[Trial] = []
+        trials: list[TuningTrial] = []
         for trial in job.trials:
             training = None if trial.status.terminal else self._training.find(trial.name)
             trials.append(definitions[trial.definition].observed(trial, training) if training else trial)
@@ -122,7 +122,7 @@ def tuning_description(job: TuningJob, record: Record) -> dict[str, Any]:
     }
 
 
-def _trial(job: TuningJob, trial: Trial) -> dict[str, Any]:
+def _trial(job: TuningJob, trial: TuningTrial) -> dict[str, Any]:
     own = any(each.name == trial.name for each in job.trials)
     definition = definitions_of(job)[trial.definition]
     shown: dict[str, Any] = {
@@ -214,7 +214,7 @@ def _begin(token: str | None, order: str) -> int:
     return int(place)
 
 
-def _sorted(trials: Sequence[Trial], request: Mapping[str, Any]) -> list[Trial]:
+def _sorted(trials: Sequence[TuningTrial], request: Mapping[str, Any]) -> list[TuningTrial]:
     """Return the trials to list: by name, the first one first, unless the request says otherwise."""
     by, wanted = request.get("SortBy", "Name"), request.get("StatusEquals")
     found = [trial for trial in trials if wanted in (None, trial.status)]
