@@ -174,6 +174,8 @@ def test_steps_get_parameters_properties_and_tags_and_end_with_their_jobs(pipeli
     job = sagemaker.describe_training_job(TrainingJobName=name)
     assert job["HyperParameters"] == {"epochs": "7"}
     assert job["Environment"] == {"TRIAL": execution_id, "OWN": name}
+    assert job["ExperimentConfig"] == {"ExperimentName": "p", "TrialName": "t"}
+    assert sagemaker.describe_trial(TrialName="t")["ExperimentName"] == "p"
     tags = {each["Key"]: each["Value"] for each in sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]}
     assert tags["sagemaker:pipeline-execution-arn"] == arn
     with pytest.raises(sagemaker.exceptions.ConflictException, match="is Executing; stop it"):

@@ -28,7 +28,7 @@ from tidemill.control.work_queue import WorkQueue
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, StepRun, StepStatus
-from tidemill.errors import AwsError, ServiceUnavailable, ValidationException
+from tidemill.errors import AwsError, ResourceInUse, ServiceUnavailable, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 
@@ -187,6 +187,9 @@ class PipelineDriver:
             if found is not None:
                 run = replace(run, job=found.job, arn=found.arn, cached_from=found.execution)
                 return run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
+        if job.tracked and execution.experiment:
+            names = dict(zip(("ExperimentName", "TrialName"), execution.experiment, strict=True))
+            arguments = {**arguments, "ExperimentConfig": {**names, **(arguments.get("ExperimentConfig") or {})}}
         if job.repeatable:
             return replace(run, arguments={**arguments, job.repeatable: name})
         tags = [*(arguments.get("Tags") or []), *_tags(execution, step)]
@@ -213,15 +216,36 @@ class PipelineDriver:
     async def _create(
         self, execution: PipelineExecution, job: JobStep, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Send the request of a step. As on SageMaker, a step that registers a model creates a missing group."""
+        """Send the request of a step. As on SageMaker, a missing group of packages, experiment or trial is created."""
         group = arguments.get("ModelPackageGroupName") if job.repeatable else None
         if group is not None:
-            members = {"ModelPackageGroupName": group}
-            try:
-                await self._sender.send(execution, "DescribeModelPackageGroup", members)
-            except ValidationException:
-                await self._sender.send(execution, "CreateModelPackageGroup", members)
+            await self._ensure(execution, "ModelPackageGroup", {"ModelPackageGroupName": group})
+        if job.tracked and execution.experiment:
+            experiment, trial = execution.experiment
+            await self._ensure(execution, "Experiment", {"ExperimentName": experiment})
+            await self._ensure(execution, "Trial", {"TrialName": trial}, {"ExperimentName": experiment})
         return await self._sender.send(execution, job.create, arguments)
+
+    async def _ensure(
+        self, execution: PipelineExecution, kind: str, name: Mapping[str, str], others: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a resource, with other members than its name, unless it exists."""
+        if await self._exists(kind, name):
+            return
+        try:
+            await self._sender.send(execution, f"Create{kind}", {**name, **(others or {})})
+        except (ResourceInUse, ValidationException):
+            if not await self._exists(kind, name):  # another execution may have created it meanwhile
+                raise
+
+    async def _exists(self, kind: str, name: Mapping[str, str]) -> bool:
+        try:
+            await self._sender.send_own(f"Describe{kind}", name)
+        except ServiceUnavailable:
+            raise
+        except AwsError:
+            return False
+        return True
 
     async def _moved(
         self, execution: PipelineExecution, step: StepDefinition, definition: PipelineDefinition

@@ -23,6 +23,7 @@ class JobStep:
             service; empty for one that is named by the request.
         children: Operation that lists what the job created, whose answer is also a part of the properties; empty for
             none.
+        tracked: Whether the request has an ExperimentConfig.
         longest_name: Maximum length of its name, or of the value of ``repeatable``.
         compared: Members of the request that CacheConfig compares, as on SageMaker: those on which the result depends,
             and not those that say where it is stored or on which machines it is made. Empty if CacheConfig is not
@@ -39,6 +40,7 @@ class JobStep:
     stop: str = ""
     repeatable: str = ""
     children: str = ""
+    tracked: bool = False
     longest_name: int = 63
     compared: tuple[str, ...] = ()
 
@@ -52,6 +54,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="TrainingJob",
         status="TrainingJobStatus",
         stop="StopTrainingJob",
+        tracked=True,
         compared=(
             *("AlgorithmSpecification", "CheckpointConfig", "DebugHookConfig", "DebugRuleConfigurations"),
             *("Environment", "HyperParameters", "InputDataConfig"),
@@ -65,6 +68,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="ProcessingJob",
         status="ProcessingJobStatus",
         stop="StopProcessingJob",
+        tracked=True,
         compared=("AppSpecification", "Environment", "ProcessingInputs"),
     ),
     "Tuning": JobStep(
@@ -92,6 +96,7 @@ JOBS: Mapping[str, JobStep] = {
         metadata="TransformJob",
         status="TransformJobStatus",
         stop="StopTransformJob",
+        tracked=True,
         compared=("DataProcessing", "Environment", "ModelName", "TransformInput"),
     ),
     "Model": JobStep(
