@@ -346,3 +346,20 @@ def test_what_cannot_be_honored_is_refused_at_create(
         place[path[-1]] = value
     with pytest.raises(ClientError, match=message):
         processing.sagemaker.create_processing_job(**request)
+
+
+def test_without_mounts_the_paths_in_the_command_are_those_of_the_machine(jobs_of: Any) -> None:
+    with Service(settings={"isolation": "plain"}) as service:
+        processing = Processing(jobs_of(service), service.boto3_session())
+        request = processing.request(
+            """
+            import os, pathlib, sys
+            base = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"]) / "processing"
+            (base / "train" / "rows.txt").write_text(str(sys.argv[1] == str(base / "train")))
+            """,
+            outputs={"train": "EndOfJob"},
+        )
+        request["AppSpecification"]["ContainerArguments"] = ["/opt/ml/processing/train"]
+        job = processing.run(request)
+        assert job["ProcessingJobStatus"] == "Completed", job.get("FailureReason")
+        assert processing.stored(job["ProcessingJobName"]) == {"train/rows.txt": "True"}
