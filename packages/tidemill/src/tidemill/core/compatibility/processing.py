@@ -61,6 +61,12 @@ _RESOURCES: Rows = {
     "ProcessingResources.ClusterConfig.InstanceCount": Honored("1 if it is not given"),
     "ProcessingResources.ClusterConfig.VolumeSizeInGB": Honored("as for training jobs"),
     "ProcessingResources.ClusterConfig.VolumeKmsKeyId": _KEY,
+    **{
+        f"ProcessingResources.ClusterConfig.Selected{name}": Recorded(
+            "SageMaker's own choice among preferences, in replies"
+        )
+        for name in ("InstanceType", "InstanceCount")
+    },
     "ProcessingResources.ClusterConfig.InstancePreferences": Refused(
         "every instance type is available here; name one by InstanceType and InstanceCount"
     ),
