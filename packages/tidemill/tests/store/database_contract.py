@@ -25,6 +25,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.database.base import Database, Statement, stored_secret
+from tidemill.store.database.pooled import execute
 from tidemill.store.database.schema import TEXT
 
 TABLES = MetaData()
@@ -36,6 +37,7 @@ THINGS = Table(
     Column("content", LargeBinary),
 )
 BY_NAME = Statement(select(THINGS).where(THINGS.c.name == bindparam("wanted")))
+ADD = Statement(insert(THINGS))
 NAMES = select(THINGS.c.name).order_by(THINGS.c.name)
 
 
@@ -116,6 +118,18 @@ class DatabaseContract:
             assert tuple(database.row(BY_NAME, {"wanted": name})) == tuple(values.values())
         database.write_sync(removing("a"))
         assert database.row(BY_NAME, {"wanted": "a"}) is None
+
+    def test_a_constant_statement_runs_in_a_work_as_any_other(self, database):
+        values = {"name": "a", "size": 2**40, "content": b"\0a"}
+
+        def work(connection: Connection) -> Any:
+            assert not execute(connection, ADD, values)
+            return execute(connection, BY_NAME, {"wanted": "a"})
+
+        assert [tuple(row) for row in database.write_sync(work)] == [tuple(values.values())]
+        with pytest.raises(IntegrityError):
+            database.write_sync(lambda connection: execute(connection, ADD, values) and None)
+        assert names(database) == ["a"]
 
     def test_a_row_is_read_without_waiting_for_a_writer(self, database):
         async def work() -> Any:
