@@ -71,9 +71,7 @@ class ModelRegistry:
         await self._records.change(insert, grows=True)
         return group
 
-    async def create_package(
-        self, request: Mapping[str, Any], *, caller: str, tags: _Tags = (), makes_group: bool = False
-    ) -> RegisteredModel:
+    async def create_package(self, request: Mapping[str, Any], *, caller: str, tags: _Tags = ()) -> RegisteredModel:
         """Create a package: a new version of its group, or an unversioned one.
 
         A request with the ClientToken of a package that exists returns that package.
@@ -82,7 +80,6 @@ class ModelRegistry:
             request: The members of CreateModelPackage without its tags.
             caller: ARN of the caller.
             tags: ``{"Key": ..., "Value": ...}`` each.
-            makes_group: Whether to create the group if there is none, as steps of pipelines do.
 
         Raises:
             ValidationException: It names no group and no package or both, the group does not exist, the name is taken,
@@ -98,7 +95,7 @@ class ModelRegistry:
             earlier = _made_before(transaction, token)
             if earlier is not None:
                 return earlier
-            key = self._new_key(transaction, members, caller, makes_group=makes_group)
+            key = self._new_key(transaction, members)
             package = RegisteredModel(
                 key=key,
                 arn=sagemaker_arn(MODEL_PACKAGE, key, region=self._region),
@@ -248,7 +245,7 @@ class ModelRegistry:
             created_by=caller,
         )
 
-    def _new_key(self, transaction: Transaction, request: Mapping[str, Any], caller: str, *, makes_group: bool) -> str:
+    def _new_key(self, transaction: Transaction, request: Mapping[str, Any]) -> str:
         """Return the key of a new package, after taking its number from its group."""
         if "ModelPackageName" in request:
             key = str(request["ModelPackageName"])
@@ -257,8 +254,6 @@ class ModelRegistry:
                 raise ValidationException(f"Model Package already exists: {arn}; choose another name")
             return key
         group = request["ModelPackageGroupName"]
-        if makes_group and transaction.get(MODEL_PACKAGE_GROUP, package_key(group)) is None:
-            transaction.insert(group_record(self._new_group({"ModelPackageGroupName": package_key(group)}, caller)))
         name = self._existing(transaction, MODEL_PACKAGE_GROUP, group)
         record = transaction.update(MODEL_PACKAGE_GROUP, name, _numbered)
         assert record is not None
