@@ -67,6 +67,12 @@ def up(
 
         serve(settings, ready_fd=ready_fd)
         return
+    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
+    _start(settings, given=given, state_dir=state_dir)
+
+
+def _start(settings: "Settings", *, given: list[str], state_dir: Path | None) -> None:
+    """Start the service in the background unless it runs; print its address, and which options were without effect."""
     from tidemill.server.background import start_in_background
     from tidemill.server.discovery import find_service
     from tidemill.server.listener import moved_port
@@ -75,7 +81,6 @@ def up(
     running = find_service(StateDirectory(settings.state_dir.absolute()))
     if running is not None:
         typer.echo(f"tidemill runs already at {running.url} (pid {running.pid})")
-        given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
         if given:
             typer.echo(f"{', '.join(given)} has no effect on it: end it by `tidemill down`, then repeat this", err=True)
     else:

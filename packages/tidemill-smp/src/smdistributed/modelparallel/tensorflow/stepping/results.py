@@ -16,11 +16,11 @@ from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 
-__all__ = ["StepResults"]
+__all__ = ["StepTensors"]
 
 
 @dataclass(frozen=True)
-class StepResults:
+class StepTensors:
     """The tensors of one call of a step."""
 
     plans: Sequence[Plan]

@@ -23,7 +23,7 @@ from smdistributed.modelparallel.tensorflow.progress import doing, preparing
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCheck
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced, Split, Static, Whole
-from smdistributed.modelparallel.tensorflow.stepping.results import StepResults
+from smdistributed.modelparallel.tensorflow.stepping.results import StepTensors
 from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from tensorflow.python.eager import record
@@ -140,7 +140,7 @@ class StepFunction:
             body = body.func
         return getattr(body, "__name__", type(body).__name__)
 
-    def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StepResults:
+    def _emit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StepTensors:
         session = current()
         split = split_arguments(
             self._signature,
@@ -156,7 +156,7 @@ class StepFunction:
         groups = [pieces] if split.is_uniform else [[piece] for piece in pieces]
         with preparing(self._name, is_reported=session.placement.rank == 0):
             plans = [self._plan(split, first, len(group)) for first, group in enumerate(groups)]
-            return StepResults(plans, self._emitted(plans, groups, self._check.emit(_named(split), session)))
+            return StepTensors(plans, self._emitted(plans, groups, self._check.emit(_named(split), session)))
 
     def _emitted(self, plans: Sequence[Plan], groups: Sequence[Any], checked: Sequence[Any]) -> list[Any]:
         """Add the ops of all plans; return the values per result and microbatch."""
@@ -208,7 +208,7 @@ class StepFunction:
             self._eager = tf.function(self._flat_call, autograph=False, **self._options)
         with library_errors():
             number, values = self._eager(*args, **kwargs)
-        return StepResults(self._eager_plans[int(number)], values).pack()
+        return StepTensors(self._eager_plans[int(number)], values).pack()
 
     def _flat_call(self, *args: object, **kwargs: object) -> tuple[Tensor, Sequence[Sequence[Any]]]:
         emitted = self._emit(args, kwargs)
