@@ -74,7 +74,7 @@ def test_from_a_job_to_an_answer_and_away_again(verb: Verb, saved_model: Path, t
 
     assert "is a job" in verb("delete", "half", code=1).stderr
     verb("delete", "answers", "--model")
-    assert "no job or endpoint named 'answers'" in verb("describe", "answers", code=1).stderr
+    assert "no job, execution or endpoint named 'answers'" in verb("describe", "answers", code=1).stderr
 
 
 def test_down_with_stop_jobs_deletes_endpoints(verb: Verb, variables: dict[str, str], saved_model: Path) -> None:

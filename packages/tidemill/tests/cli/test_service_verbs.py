@@ -235,7 +235,7 @@ def test_logs_of_an_endpoint_are_found_by_its_name(tidemill: Run, toy: Toy) -> N
 def test_logs_of_an_unknown_name_are_an_error_in_one_line(tidemill: Run, toy: Toy) -> None:
     ended = tidemill("logs", "nobody")
     assert ended.returncode == 1
-    assert "no job or endpoint named 'nobody'" in ended.stderr
+    assert "no job, execution or endpoint named 'nobody'" in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
@@ -263,7 +263,8 @@ def test_stop_requests_the_stop_of_the_job(tidemill: Run, toy: Toy) -> None:
     unknown = tidemill("stop", "nobody")
     assert unknown.returncode == 1
     assert unknown.stderr == (
-        "tidemill: no job or endpoint named 'nobody' (Requested resource not found.); `tidemill ps --all` lists them\n"
+        "tidemill: no job, execution or endpoint named 'nobody' (Requested resource not found.);"
+        " `tidemill ps --all` lists them\n"
     )
 
 

@@ -100,6 +100,9 @@ class Toy:
     def DescribeHyperParameterTuningJob(self, state, request):
         return 400, {"__type": "ResourceNotFound", "message": "Could not find requested job."}
 
+    def ListPipelines(self, state, request):
+        return 200, {"PipelineSummaries": []}
+
     def ListEndpoints(self, state, request):
         return 200, {
             "Endpoints": [
