@@ -65,7 +65,7 @@ def test_a_workflow_prepares_trains_tunes_registers_deploys_and_transforms(run: 
 def test_a_pipeline_registers_a_good_model_and_fails_for_a_bad_one_with_cached_steps(run: Run) -> None:
     assert run("pipeline.py") == [
         "EXECUTED Succeeded [('Evaluate', 'Succeeded'), ('GoodEnough', 'Succeeded'), ('Prepare', 'Succeeded'),"
-        " ('Register-RegisterModel', 'Succeeded'), ('Train', 'Succeeded')]",
+        " ('Register-RegisterModel', 'Succeeded'), ('Register-RepackModel-0', 'Succeeded'), ('Train', 'Succeeded')]",
         "REGISTERED [(1, 'Approved')]",
         "WAITED WaiterError",
         "EXECUTED Failed [('Evaluate', 'Succeeded'), ('GoodEnough', 'Succeeded'), ('Prepare', 'Succeeded'),"

@@ -106,6 +106,7 @@ register = ModelStep(
     step_args=TensorFlowModel(
         model_data=train.properties.ModelArtifacts.S3ModelArtifacts,
         role=role,
+        entry_point="inference.py",
         framework_version="2.19",
         sagemaker_session=session,
     ).register(

@@ -235,12 +235,13 @@ def test_a_framework_has_its_names():
         ("acme.example/sklearn", (f"{SCIKIT_LEARN.release}; the image names no version",)),
     ],
 )
-def test_processing_jobs_with_an_image_of_scikit_learn_run_on_the_newest(image: str, notices: tuple[str, ...]) -> None:
-    found = ProcessingFrameworks().of_training(training(image))
-    assert found.framework is SCIKIT_LEARN
-    assert found.notices == tuple(f"tidemill: running on scikit-learn {notice}" for notice in notices)
+def test_jobs_with_an_image_of_scikit_learn_run_on_the_newest(image: str, notices: tuple[str, ...]) -> None:
+    for frameworks in (ProcessingFrameworks(), Frameworks()):
+        found = frameworks.of_training(training(image))
+        assert found.framework is SCIKIT_LEARN
+        assert found.notices == tuple(f"tidemill: running on scikit-learn {notice}" for notice in notices)
     with pytest.raises(ValueError, match="image of scikit-learn"):
-        Frameworks().of_training(training(image))
+        Frameworks().of_serving(image)
 
 
 def test_processing_jobs_refuse_images_of_which_nothing_is_known_unless_they_are_mapped() -> None:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from tidemill.errors import ServiceUnavailable
-from tidemill.store.database.base import Database, Statement, stored_secret
+from tidemill.store.database.base import ConstantStatement, Database, stored_secret
 from tidemill.store.database.pooled import execute
 from tidemill.store.database.schema import TEXT
 
@@ -36,8 +36,8 @@ THINGS = Table(
     Column("size", BigInteger),
     Column("content", LargeBinary),
 )
-BY_NAME = Statement(select(THINGS).where(THINGS.c.name == bindparam("wanted")))
-ADD = Statement(insert(THINGS))
+BY_NAME = ConstantStatement(select(THINGS).where(THINGS.c.name == bindparam("wanted")))
+ADD = ConstantStatement(insert(THINGS))
 NAMES = select(THINGS.c.name).order_by(THINGS.c.name)
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from tidemill.core import faults
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.base import Statement
+from tidemill.store.database.base import ConstantStatement
 from tidemill.store.database.sqlite.backup import Backups, backup
 from tidemill.store.database.sqlite.database import ReservedSpace, SqliteDatabase
 
@@ -38,7 +38,7 @@ def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
 
 def test_a_constant_in_a_statement_is_refused_and_not_left_out(database: SqliteDatabase) -> None:
     with pytest.raises(ValueError, match="must be parameters"):
-        database.row(Statement(select(THINGS).limit(1)), {})
+        database.row(ConstantStatement(select(THINGS).limit(1)), {})
 
 
 class TestSqliteDatabase(DatabaseContract):

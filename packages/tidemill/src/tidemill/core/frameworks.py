@@ -188,6 +188,8 @@ class Frameworks:
         """
         uri = request["AlgorithmSpecification"].get("TrainingImage", "")
         image, line = self._image(uri)
+        if image.other == SCIKIT_LEARN.title:
+            return _scikit_learn(parse_image(uri))
         found = select(image, model_parallel="mp_parameters" in request.get("HyperParameters", {}), gpus=gpus)
         return found if line is None else _introduced(found, line)
 
@@ -230,7 +232,7 @@ class Frameworks:
 
 @dataclass(frozen=True, slots=True)
 class ProcessingFrameworks(Frameworks):
-    """Selects the environment of a processing job: images of scikit-learn have one, too, and unknown ones have none."""
+    """Selects the environment of a processing job: unknown images have none."""
 
     def of_training(self, request: Mapping[str, Any], *, gpus: int = 0) -> Selection:
         """Return the environment for the request of a processing job, by the member names of CreateTrainingJob.
@@ -244,12 +246,10 @@ class ProcessingFrameworks(Frameworks):
         """
         uri = request["AlgorithmSpecification"]["TrainingImage"]
         image, line = self._image(uri)
-        if image.other == SCIKIT_LEARN.title:
-            return _scikit_learn(parse_image(uri))
         exists = f"processing jobs run on images of TensorFlow ({', '.join(FRAMEWORKS)}) and of scikit-learn"
-        if image.other:
+        if image.other not in ("", SCIKIT_LEARN.title):
             raise ValueError(f"it is an image of {image.other}, and images are not run here: {exists}")
-        if not image.is_of_aws and line == _UNMAPPED:
+        if not image.is_of_aws and not image.other and line == _UNMAPPED:
             raise ValueError(
                 f"what it holds is unknown, and images are not run here: {exists}. Name one of those, or map the name"
                 " of yours to an environment by the setting images"

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from tidemill.errors import AwsError
-from tidemill.services.cloudwatch.dimensions import Metrics
+from tidemill.services.cloudwatch.dimensions import MetricSources
 from tidemill.services.cloudwatch.statistics import Statistic, Window, combination, invalid, statistic
 from tidemill.services.times import when
 
@@ -39,7 +39,7 @@ class _Result:
     values: Sequence[float] = field(default_factory=list)
 
 
-async def metric_data(metrics: Metrics, request: Mapping[str, Any]) -> dict[str, Any]:
+async def metric_data(metrics: MetricSources, request: Mapping[str, Any]) -> dict[str, Any]:
     """Answer GetMetricData.
 
     Raises:

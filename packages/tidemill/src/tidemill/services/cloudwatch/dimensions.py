@@ -9,7 +9,7 @@ from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.services.cloudwatch.statistics import Window
 
-__all__ = ["DIMENSION", "NAMESPACE", "NO_UNIT", "Metrics", "metric_of"]
+__all__ = ["DIMENSION", "NAMESPACE", "NO_UNIT", "MetricSources", "metric_of"]
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 DIMENSION = "TrainingJobName"
@@ -19,7 +19,7 @@ NO_UNIT = "None"
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class MetricSources:
     """All metrics.
 
     Attributes:

@@ -10,7 +10,7 @@ from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch.alarms import described, members_of
 from tidemill.services.cloudwatch.data import metric_data
-from tidemill.services.cloudwatch.dimensions import DIMENSION, NAMESPACE, Metrics
+from tidemill.services.cloudwatch.dimensions import DIMENSION, NAMESPACE, MetricSources
 from tidemill.services.cloudwatch.putting import puts_of
 from tidemill.services.cloudwatch.statistics import Window, combination, statistic
 from tidemill.services.times import when
@@ -39,7 +39,7 @@ class CloudWatchService:
     """
 
     def __init__(self, training: TrainingMetrics, custom: CustomMetrics, *, region: str, clock: Clock) -> None:
-        self._metrics = Metrics(training, custom)
+        self._metrics = MetricSources(training, custom)
         self._region = region
         self._clock = clock
 

@@ -13,12 +13,12 @@ from sqlalchemy import Connection, Delete, Dialect, Insert, Select, Update, inse
 
 from tidemill.store.database.schema import meta
 
-__all__ = ["Database", "Statement", "stored_secret"]
+__all__ = ["ConstantStatement", "Database", "stored_secret"]
 
 T = TypeVar("T")
 
 
-class Statement:
+class ConstantStatement:
     """A constant statement with bind parameters, for works that run it often (`pooled.execute`) and for `Database.row`.
 
     Args:
@@ -98,7 +98,7 @@ class Database(Protocol):
         """
         ...
 
-    def row(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+    def row(self, statement: ConstantStatement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
         """Return the first of the committed rows that a statement selects, or None. For look-ups by key.
 
         Args:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from tidemill.errors import ServiceUnavailable
-from tidemill.store.database.base import Database, Statement
+from tidemill.store.database.base import ConstantStatement, Database
 
 __all__ = ["NotCommitted", "PendingWork", "PooledDatabase", "Savepoint", "execute", "reason_of"]
 
@@ -144,7 +144,7 @@ class PooledDatabase(Database):
                 raise
             raise translated from error
 
-    def row(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+    def row(self, statement: ConstantStatement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
         rows = self.read(lambda connection: execute(connection, statement, parameters))
         return rows[0] if rows else None
 
@@ -256,7 +256,9 @@ class PooledDatabase(Database):
         self._connection = self._engine.connect()
 
 
-def execute(connection: Connection, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+def execute(
+    connection: Connection, statement: ConstantStatement, parameters: Mapping[str, Any]
+) -> Sequence[Sequence[Any]]:
     """Run a statement in a work, and return its rows; none if it selects nothing.
 
     A driver with positional parameters, as SQLite's, runs it in a third of the time that SQLAlchemy takes.

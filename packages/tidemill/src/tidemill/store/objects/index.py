@@ -16,7 +16,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert
 
 from tidemill.core.names import KEY_MAX_BYTES
 from tidemill.errors import AwsError, StateCorrupt
-from tidemill.store.database.base import Statement
+from tidemill.store.database.base import ConstantStatement
 from tidemill.store.database.pooled import execute
 from tidemill.store.objects.errors import InvalidArgument, no_such_bucket
 from tidemill.store.objects.schema import buckets, objects, parts, uploads
@@ -222,15 +222,16 @@ def check_key(key: str) -> None:
 _KEYS_PER_STATEMENT = 500
 
 _OF_KEY = and_(objects.c.bucket == bindparam("by_bucket"), objects.c.key == bindparam("by_key"))
-BUCKET_CREATED = Statement(select(buckets.c.created_ms).where(buckets.c.name == bindparam("by_name")))
+BUCKET_CREATED = ConstantStatement(select(buckets.c.created_ms).where(buckets.c.name == bindparam("by_name")))
 """Selects when the bucket ``by_name`` was created."""
-OBJECT = Statement(select(objects).where(_OF_KEY))
+OBJECT = ConstantStatement(select(objects).where(_OF_KEY))
 """Selects the row of the object `of_key`; `ObjectInfo.from_columns` reads it."""
-_CONTENT_ID = Statement(select(objects.c.content_id).where(_OF_KEY))
-_INSERT = Statement(insert(objects))
-_DELETE = Statement(delete(objects).where(_OF_KEY))
+_CONTENT_ID = ConstantStatement(select(objects.c.content_id).where(_OF_KEY))
+_INSERT = ConstantStatement(insert(objects))
+_DELETE = ConstantStatement(delete(objects).where(_OF_KEY))
 _NAMED_BY = tuple(
-    Statement(select(exists().where(table.c.content_id == bindparam("by_content")))) for table in (objects, parts)
+    ConstantStatement(select(exists().where(table.c.content_id == bindparam("by_content"))))
+    for table in (objects, parts)
 )
 
 

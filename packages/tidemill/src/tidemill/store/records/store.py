@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.errors import StateCorrupt
-from tidemill.store.database.base import Database, Statement, stored_secret
+from tidemill.store.database.base import ConstantStatement, Database, stored_secret
 from tidemill.store.database.pooled import execute
 from tidemill.store.database.schema import records
 from tidemill.store.records.base import Page, Query, Record, RecordExists, RecordStore, Summary, Transaction
@@ -45,10 +45,10 @@ _LAST_MS = 253_402_300_799_000
 _Turn = tuple[str, int | None]  # a kind, and one of its groups of names or all of them
 
 _KEY = and_(records.c.kind == bindparam("by_kind"), records.c.name == bindparam("by_name"))
-_GET = Statement(select(records).where(_KEY))
-_INSERT = Statement(insert(records))
-_DELETE = Statement(delete(records).where(_KEY))
-_UPDATE = Statement(
+_GET = ConstantStatement(select(records).where(_KEY))
+_INSERT = ConstantStatement(insert(records))
+_DELETE = ConstantStatement(delete(records).where(_KEY))
+_UPDATE = ConstantStatement(
     update(records)
     .where(_KEY)
     .values({column.name: bindparam(column.name) for column in records.c if column.name not in ("kind", "name")})

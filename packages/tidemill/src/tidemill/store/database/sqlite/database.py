@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable, StateCorrupt
-from tidemill.store.database.base import Statement
+from tidemill.store.database.base import ConstantStatement
 from tidemill.store.database.pooled import (
     NotCommitted,
     PendingWork,
@@ -194,7 +194,7 @@ class SqliteDatabase(PooledDatabase):
             reserved.reserve()
         return cls(path, writer=writer, reader=_make_engine(path, read_only=True), reserved=reserved)
 
-    def row(self, statement: Statement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
+    def row(self, statement: ConstantStatement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
         # One statement needs no transaction, so the driver alone does.
         self._writer.require_open()
         try:
