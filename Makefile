@@ -87,8 +87,10 @@ $(TF_ENV)/ready: .venv/ready requirements/tf-$(TF).txt requirements/tf-$(TF)-tes
 	$(THEN)
 	@touch $@
 .venvs/toolkit/ready: BYTECODE := --compile-bytecode
-.venvs/peers/ready: THEN = cp tests/impatient_sdk.py $$(echo $(@D)/lib/python3.*/site-packages)/sitecustomize.py
-.venvs/peers/ready: tests/impatient_sdk.py
+SDKS := $(addprefix .venvs/,peers/ready sdk-v1/ready sdk-v3/ready)
+$(SDKS): THEN = cp tests/impatient_sdk.py $$(echo $(@D)/lib/python3.*/site-packages)/sitecustomize.py
+$(SDKS): tests/impatient_sdk.py
+.venvs/sdk-v1/ready: OWN_PYTHON = $(or $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python)),python3.7)
 
 jobs-environment: .venv/ready | native ## the environment in which jobs and endpoints run; does nothing if it is there
 	@$(BIN)/tidemill environments build tf-$(TF)
@@ -139,6 +141,8 @@ matrix-kills: setup ## kill -9 on PostgreSQL: 1,000 times while rows are written
 	$(BIN)/python $(PYTEST) tests/faults/test_takeover_kills.py -m matrix
 matrix-versions: .venv/ready jobs-environment ## jobs on every TensorFlow version that has an environment (half an hour, 12 GB at first)
 	$(BIN)/python $(PYTEST) tests/versions
+matrix-clients: $(SDKS) jobs-environment ## versions 1 and 3 of AWS's SDK: prepare, train, tune, deploy, pipelines (three minutes; needs Python 3.7)
+	$(BIN)/python $(PYTEST) tests/clients
 matrix-toolkit: .venvs/toolkit/ready $(TF_ENV)/ready ## what a script finds here and under SageMaker's own training toolkit (two minutes)
 	$(BIN)/python $(PYTEST) tests/toolkit
 

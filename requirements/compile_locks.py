@@ -30,6 +30,9 @@ TOOLS = {
 }
 """Lock by name, of what is no environment of jobs. The releases that benchmarks compare with stay."""
 
+PYTHONS = {"sdk-v1": "3.7"}
+"""Python of a lock of tools, if it is not that of the stack."""
+
 
 def tensorflow(framework: Framework, *, gpu: bool) -> list[str]:
     """Return the requirement: the build for the device if there is one, and never two packages beside each other."""
@@ -76,7 +79,8 @@ def compile_tools(name: str) -> None:
     # installs the rest without their dependencies.
     without = ("--no-emit-package", "tensorflow") if name.endswith("-test") else ()
     source, output = f"requirements/{name}.in", str(TOOLS[name].relative_to(HERE.parent))
-    command = [find_uv(), *COMPILE, "--python-version", "3.11", *without, source, "-o", output]
+    python = PYTHONS.get(name, "3.11")
+    command = [find_uv(), *COMPILE, "--python-version", python, *without, source, "-o", output]
     subprocess.run(command, cwd=HERE.parent, check=True)
 
 

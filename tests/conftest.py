@@ -5,6 +5,8 @@ import functools
 import io
 import json
 import os
+import re
+import subprocess
 import tarfile
 import textwrap
 import time
@@ -20,6 +22,9 @@ import pytest
 from tidemill.core.frameworks import FRAMEWORKS
 from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import MissingInterpreterError
+from tidemill.server.discovery import find_service
+from tidemill.server.exports import proxy_environment
+from tidemill.server.state import StateDirectory
 from tidemill.settings import Settings
 from tidemill.testing import Service
 
@@ -246,3 +251,42 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = ROOT / ".venvs/tf-2.21/bin/python"
     subprocess.run([python, script, directory], check=True, capture_output=True)
     return directory / "model.tar.gz"
+
+
+SDK_SCRIPTS = ROOT / "tests/contract/teams"
+"""What teams do around training, as notebooks call AWS's SDK: one script for each version of the SDK."""
+
+
+@pytest.fixture(scope="module")
+def sdk_service() -> Iterator[Service]:
+    """Yield a service on which a version that AWS's SDK v2 knows runs in the environment that is there already."""
+    images = {f"tensorflow-{kind}:2.19*": {"environment": "tf-2.21"} for kind in ("training", "inference")}
+    with Service(settings={"images": images}) as service:
+        yield service
+
+
+@pytest.fixture
+def run_sdk(sdk_service: Service, tmp_path: Path) -> Callable[[str, str], list[str]]:
+    """Return a function that runs one of `SDK_SCRIPTS` in a shell of `tidemill env --sts`.
+
+    It takes the name of the environment with the SDK and that of the script, and returns the lines with results.
+    """
+
+    def run(environment: str, script: str) -> list[str]:
+        state = StateDirectory(sdk_service.state_dir)
+        record = find_service(state)
+        assert record is not None
+        variables = sdk_service.environment | proxy_environment(record, state=state, ambient={})
+        done = subprocess.run(
+            [ROOT / f".venvs/{environment}/bin/python", script],
+            cwd=SDK_SCRIPTS,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **variables},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = [line.lstrip("-!*.") for line in done.stdout.splitlines()]  # the SDK shows that it waits
+        return [line for line in lines if re.match("[A-Z]{4,} ", line) and "WARNING" not in line]
+
+    return run

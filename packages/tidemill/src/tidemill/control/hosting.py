@@ -384,12 +384,13 @@ def _insert(transaction: Transaction, record: Record, arn: str, tags: Mapping[st
 
 
 def _free_name(transaction: Transaction, name: str) -> None:
-    """Move the record of a Deleting endpoint from its name to its id, so that a new endpoint can take the name."""
+    """Move a Deleting endpoint from its name to its id, without its tags, so that a new endpoint can take the name."""
     record = transaction.get(ENDPOINT, name)
     endpoint = Endpoint.from_document(record.document) if record else None
     if endpoint is not None and endpoint.status is EndpointStatus.DELETING:
         transaction.delete(ENDPOINT, name)
         transaction.insert(removal_record(endpoint))
+        delete_tags(transaction, endpoint.arn)
 
 
 def _container(request: Mapping[str, Any]) -> Mapping[str, Any]:

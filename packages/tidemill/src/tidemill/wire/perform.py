@@ -8,14 +8,17 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from botocore.model import ListShape, MapShape, Shape, StructureShape
+
 from tidemill.errors import UnknownOperation
 from tidemill.wire.exchange import Authorizer, Caller, Context, Reply, Service
 from tidemill.wire.operations import json_reader, operation
+from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_json import load_json
 from tidemill.wire.signing.credentials import Credential
 from tidemill.wire.validation.validate import refuse_invalid
 
-__all__ = ["Performer"]
+__all__ = ["Performer", "with_texts"]
 
 
 class Performer:
@@ -44,7 +47,8 @@ class Performer:
         Args:
             service: botocore's name of the service.
             name: Name of the operation in the model.
-            members: Its members, as values of JSON.
+            members: Its members, as values of JSON. A number or Boolean where the model has a text becomes that text: a
+                parameter of a pipeline has a type, whereas all hyperparameters are texts.
             credential: Whose rights it has.
 
         Returns:
@@ -57,7 +61,8 @@ class Performer:
         if handler is None:
             raise UnknownOperation(f"This service does not implement the {service} operation {name!r}.")
         spec = operation(service, name, "json", refuses_encryption=self._refuses_encryption)
-        found = json_reader(service, name)(load_json(json.dumps(members).encode()), None, [])
+        sent = with_texts(members, service_model(service).operation_model(name).input_shape)
+        found = json_reader(service, name)(load_json(json.dumps(sent).encode()), None, [])
         refuse_invalid(spec.check, found, code=spec.code)
         spec.refuse(found)
         context = Context(
@@ -70,3 +75,21 @@ class Performer:
         )
         answer = await self._authorizer.handle(handler, found, context, credential)
         return answer.members if isinstance(answer, Reply) else answer
+
+
+def with_texts(value: Any, shape: Shape | None) -> Any:
+    """Return a value of JSON in which numbers and Booleans are texts where the model has texts.
+
+    Args:
+        value: The value.
+        shape: Its shape; None for what the model does not have.
+    """
+    if isinstance(shape, StructureShape) and isinstance(value, Mapping):
+        return {name: with_texts(each, shape.members.get(name)) for name, each in value.items()}
+    if isinstance(shape, MapShape) and isinstance(value, Mapping):
+        return {name: with_texts(each, shape.value) for name, each in value.items()}
+    if isinstance(shape, ListShape) and isinstance(value, list):
+        return [with_texts(each, shape.member) for each in value]
+    if shape is not None and shape.type_name == "string" and isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return value

@@ -137,7 +137,8 @@ def _check_members(value: Any, allowed: Sequence[str], at: str) -> None:
     if not isinstance(value, dict):
         _refuse(at, value, "an object is expected")
     for name in value:
-        if name not in allowed:
+        # AWS's SDK v3 sends null for what a pipeline does not have, e.g. MlflowConfig.
+        if name not in allowed and value[name] is not None:
             _refuse(f"{at}.{name}".strip("."), value[name], f"members here are {', '.join(allowed)}")
 
 
