@@ -40,7 +40,6 @@ RECORDED_IN_TRAINING: dict[str, Any] = {
     **NETWORK,
     "EnableManagedSpotTraining": True,
     "DebugHookConfig": {"S3OutputPath": f"s3://{BUCKET}/debug", "LocalPath": "/opt/ml/tensors"},
-    "ExperimentConfig": {"ExperimentName": "e", "TrialName": "t", "RunName": "r"},
     "ProfilerConfig": {"S3OutputPath": f"s3://{BUCKET}/profile", "ProfilingIntervalInMilliseconds": 500},
     "DebugRuleConfigurations": [{"RuleConfigurationName": "loss", "RuleEvaluatorImage": "i"}],
     "ProfilerRuleConfigurations": [{"RuleConfigurationName": "r", "RuleEvaluatorImage": "i"}],

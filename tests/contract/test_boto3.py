@@ -153,6 +153,6 @@ def test_a_role_and_an_identity_are_answered(replies: tuple[boto3.Session, list[
 
 def test_a_missing_operation_is_an_error_that_names_it(tidemill_service: Service) -> None:
     with pytest.raises(ClientError) as refused:
-        tidemill_service.client("sagemaker").list_pipelines()
+        tidemill_service.client("sagemaker").create_hub(HubName="h", HubDescription="d")
     assert refused.value.response["Error"]["Code"] == "UnknownOperationException"
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400

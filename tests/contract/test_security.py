@@ -42,4 +42,4 @@ def test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service
     assert status in (400, 403, 501)  # 501: no client may do that
     status, body = fetch(f"{tidemill_service.url}/healthz")
     assert status == 200
-    assert json.loads(body).keys() == {"status", "version", "isolation", "isolation_reason"}
+    assert json.loads(body).keys() == {"status", "version", "isolation", "isolation_reason", "warm"}

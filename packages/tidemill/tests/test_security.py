@@ -33,8 +33,8 @@ PROMISES = {
         f"{STACK}/services/test_sts.py::*",
     ],
     "It answers requests that are signed with one of its keys, and refuses all others. There are two exceptions:"
-    " `GET /healthz` returns the version and the isolation mode, and `GET /v2/credentials/...` returns the keys of a"
-    " job to those who know its secret path.": [
+    " `GET /healthz` returns the version, the isolation mode and whether scripts start warm, and"
+    " `GET /v2/credentials/...` returns the keys of a job to those who know its secret path.": [
         f"{STACK}/wire/test_container_credentials.py::*",
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
         f"{STACK}/wire/test_sigv4.py::*",
