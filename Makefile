@@ -141,7 +141,11 @@ matrix-kills: setup ## kill -9 on PostgreSQL: 1,000 times while rows are written
 	$(BIN)/python $(PYTEST) tests/faults/test_takeover_kills.py -m matrix
 matrix-versions: .venv/ready jobs-environment ## jobs on every TensorFlow version that has an environment (half an hour, 12 GB at first)
 	$(BIN)/python $(PYTEST) tests/versions
-matrix-clients: $(SDKS) jobs-environment ## versions 1 and 3 of AWS's SDK: prepare, train, tune, deploy, pipelines (three minutes; needs Python 3.7)
+.venvs/sdk-js/ready: $(wildcard requirements/sdk-js/*.json)
+	@command -v npm >/dev/null || { echo "npm is missing: apt install npm" >&2; exit 1; }
+	mkdir -p $(@D) && cp $^ $(@D) && npm ci --prefix $(@D) --silent --no-audit --no-fund
+	@touch $@
+matrix-clients: $(SDKS) .venvs/sdk-js/ready jobs-environment ## AWS's SDKs: Python, versions 1 (needs Python 3.7) and 3; JavaScript (four minutes)
 	$(BIN)/python $(PYTEST) tests/clients
 matrix-toolkit: .venvs/toolkit/ready $(TF_ENV)/ready ## what a script finds here and under SageMaker's own training toolkit (two minutes)
 	$(BIN)/python $(PYTEST) tests/toolkit

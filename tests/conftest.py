@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import tarfile
 import textwrap
@@ -277,10 +278,18 @@ def run_sdk(sdk_service: Service, tmp_path: Path) -> Callable[[str, str], list[s
         record = find_service(state)
         assert record is not None
         variables = sdk_service.environment | proxy_environment(record, state=state, ambient={})
+        directory = ROOT / ".venvs" / environment
+        program = shutil.which("node") if script.endswith(".cjs") else directory / "bin/python"
+        assert program is not None
         done = subprocess.run(
-            [ROOT / f".venvs/{environment}/bin/python", script],
+            [program, script],
             cwd=SDK_SCRIPTS,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **variables},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": str(tmp_path),
+                "NODE_PATH": str(directory / "node_modules"),
+                **variables,
+            },
             capture_output=True,
             text=True,
             timeout=600,

@@ -1,4 +1,4 @@
-"""Versions 1 and 3 of AWS's SDK, unmodified: what teams do around training. Version 2 is tested in every run."""
+"""AWS's SDKs that no other test runs, unmodified: versions 1 and 3 of that for Python, and that for JavaScript."""
 
 from collections.abc import Callable
 
@@ -24,3 +24,7 @@ def test_version_3_prepares_trains_and_tunes(run_sdk: RunSdk) -> None:
 
 def test_version_3_runs_a_pipeline(run_sdk: RunSdk) -> None:
     assert run_sdk("sdk-v3", "v3_pipeline.py") == ["EXECUTED Succeeded 4"]
+
+
+def test_javascript_runs_a_processing_job_and_searches(run_sdk: RunSdk) -> None:
+    assert run_sdk("sdk-js", "js.cjs") == ["PREPARED Completed from a script", "FOUND 1"]
