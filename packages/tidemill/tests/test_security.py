@@ -27,6 +27,9 @@ PROMISES = {
         f"{STACK}/services/test_iam.py::test_a_user_signs_with_a_key_until_the_owner_deletes_it",
         f"{STACK}/services/test_iam.py::test_a_user_manages_no_keys",
     ],
+    "Only you create roles and change their policies; a role in the settings has the policy of the settings.": [
+        f"{STACK}/services/test_iam_roles.py::*",
+    ],
     "A user's policy limits all of its keys. Temporary keys (STS) have no right that the key lacks with which they were"
     " requested, cannot manage users, and end with that key.": [
         f"{STACK}/services/test_iam.py::test_a_policy_limits_all_keys_of_a_user_and_lists_show_what_it_allows",

@@ -32,6 +32,7 @@ from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import ENDPOINT, Hosting
+from tidemill.control.iam_roles import IamRoles
 from tidemill.control.jobs import job_record
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.driver import PipelineDriver
@@ -100,7 +101,8 @@ class Keys:
     """Finds the owner's key pair, those of further users, and a restricted one without a job."""
 
     def __init__(self, records: RecordStore, clock: Clock) -> None:
-        roles = Roles({"Reader": READER})
+        self.iam_roles = IamRoles(records, clock=clock)
+        roles = Roles({"Reader": READER}, stored=self.iam_roles.policy_of)
         self.others = Credentials(USER, records, clock=clock, roles=roles)
 
     def lookup(self, access_key_id: str) -> Credential | None:
@@ -208,7 +210,9 @@ class Stage:
             "sts": StsService(credentials.others),
             "kms": KmsService(keys),
             "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
-            "iam": IamService(UserKeys(self.records, clock=self.clock), owner=USER.access_key_id),
+            "iam": IamService(
+                UserKeys(self.records, clock=self.clock), credentials.iam_roles, owner=USER.access_key_id
+            ),
         }
         authorizer = Authorization(self.roles, rules=rules)
         perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)

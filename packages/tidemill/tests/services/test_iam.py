@@ -45,10 +45,7 @@ def test_keys_without_the_right_to_read_roles_are_refused(restricted, refusal):
 
 
 def test_other_operations_are_unknown(iam, refusal):
-    assert refusal(iam.create_role, RoleName="r", AssumeRolePolicyDocument="{}")[:2] == (
-        400,
-        "UnknownOperationException",
-    )
+    assert refusal(iam.create_group, GroupName="g")[:2] == (400, "UnknownOperationException")
 
 
 def test_a_user_signs_with_a_key_until_the_owner_deletes_it(iam, clients, refusal):

@@ -67,6 +67,8 @@ _CLOUDWATCH = (
 _IAM = (
     *("CreateAccessKey", "CreateUser", "DeleteAccessKey", "DeleteUser", "DeleteUserPolicy", "GetRole", "GetUser"),
     *("GetUserPolicy", "ListAccessKeys", "ListUserPolicies", "ListUsers", "PassRole", "PutUserPolicy"),
+    *("AttachRolePolicy", "CreateRole", "DeleteRole", "DeleteRolePolicy", "DetachRolePolicy", "GetRolePolicy"),
+    *("ListAttachedRolePolicies", "ListRolePolicies", "ListRoles", "PutRolePolicy"),
 )
 _KMS = (
     *("CancelKeyDeletion", "CreateAlias", "CreateKey", "DescribeKey", "DisableKey", "EnableKey", "GetKeyPolicy"),

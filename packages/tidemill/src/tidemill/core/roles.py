@@ -1,7 +1,7 @@
 """Roles and their policies, which limit the keys of jobs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidemill.core.job_scope import OWN_PREFIXES, JobScope
 from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEffect, ResourcePattern, Ruling, Statement
@@ -68,16 +68,20 @@ class Roles:
 
     Args:
         policies: The policies in the settings.
+        stored: Returns the policy of a role that the settings do not name, or None. Default: there is none.
 
     Raises:
         ValueError: As for `check_role_names`.
     """
 
-    def __init__(self, policies: Mapping[str, IamPolicy]) -> None:
+    def __init__(
+        self, policies: Mapping[str, IamPolicy], *, stored: Callable[[str], IamPolicy | None] = lambda _role: None
+    ) -> None:
+        self._stored = stored
         self._policies = {name.casefold(): policy for name, policy in check_role_names(policies).items()}
 
     def policy_of(self, role: str) -> IamPolicy:
-        """Return the policy of a role, or `BUILT_IN` if the settings name no policy.
+        """Return the policy of a role, or `BUILT_IN` if it was given none.
 
         Args:
             role: Name of the role; case does not matter.
@@ -85,20 +89,20 @@ class Roles:
         return self.named(role) or BUILT_IN
 
     def named(self, role: str) -> IamPolicy | None:
-        """Return the policy that the settings give a role, or None.
+        """Return the policy that the settings, or else IAM's API, gave a role, or None.
 
         Args:
             role: Name of the role; case does not matter.
         """
-        return self._policies.get(role.casefold())
+        return self._policies.get(role.casefold()) or self._stored(role)
 
     def has(self, role: str) -> bool:
-        """Return whether the settings name a policy of a role.
+        """Return whether a role was given a policy.
 
         Args:
             role: Name of the role; case does not matter.
         """
-        return role.casefold() in self._policies
+        return self.named(role) is not None
 
     def rule(self, role: str, permission: Permission, scope: JobScope | None) -> Ruling:
         """Evaluate the policy of a role for a job.

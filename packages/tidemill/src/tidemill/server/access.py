@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
 from tidemill.control.denials import Denials
+from tidemill.control.iam_roles import IamRoles
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.roles import Roles
@@ -24,6 +25,7 @@ class Access:
         credentials: All keys.
         denials: Keeps what was denied to the keys of jobs.
         roles: Policies by role name.
+        iam_roles: The roles that the owner has created.
         kms: The KMS keys of the account.
         rules: Policies and encryption of buckets.
     """
@@ -32,6 +34,7 @@ class Access:
     credentials: Credentials
     denials: Denials
     roles: Roles
+    iam_roles: IamRoles
     kms: KmsKeys
     rules: BucketRules
 
@@ -49,12 +52,14 @@ class Access:
         )
         kms = KmsKeys(records, region=settings.region, clock=clock)
         encrypts = settings.encryption == "record"
-        roles = Roles(settings.roles)
+        iam_roles = IamRoles(records, clock=clock)
+        roles = Roles(settings.roles, stored=iam_roles.policy_of)
         return cls(
             owner,
             Credentials(owner, records, clock=clock, roles=roles),
             Denials(records, clock=clock),
             roles,
+            iam_roles,
             kms,
             BucketRules(records, stores.objects, kms, clock=clock, encrypts=encrypts),
         )

@@ -59,7 +59,7 @@ async def open_gateway(
             clock=clock,
         ),
         "sts": StsService(access.credentials),
-        "iam": IamService(UserKeys(records, clock=clock), owner=access.owner.access_key_id),
+        "iam": IamService(UserKeys(records, clock=clock), access.iam_roles, owner=access.owner.access_key_id),
         "kms": KmsService(access.kms),
         "s3": S3Service(
             objects,

@@ -518,6 +518,14 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         for name in ("ListMetrics", "PutMetricData", "PutMetricAlarm", "DescribeAlarms", "DeleteAlarms")
     ),
     ("iam", "GetRole", {"RoleName": "R"}, [("iam:GetRole", ROLE)]),
+    ("iam", "ListRoles", {}, [("iam:ListRoles", "arn:aws:iam::000000000000:role/")]),
+    *(
+        ("iam", name, {"RoleName": "R"}, [(f"iam:{name}", ROLE)])
+        for name in (
+            *("CreateRole", "DeleteRole", "AttachRolePolicy", "DetachRolePolicy", "ListAttachedRolePolicies"),
+            *("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy", "ListRolePolicies"),
+        )
+    ),
     ("iam", "CreateAccessKey", {"UserName": "ann"}, [("iam:CreateAccessKey", f"{USERS}ann")]),
     ("iam", "DeleteAccessKey", {"UserName": "ann", "AccessKeyId": "A"}, [("iam:DeleteAccessKey", f"{USERS}ann")]),
     ("iam", "ListAccessKeys", {"UserName": "ann"}, [("iam:ListAccessKeys", f"{USERS}ann")]),

@@ -89,8 +89,47 @@ STS_OPERATIONS: Mapping[str, Rows] = {
 
 _USER = Honored("required: the owner of the service manages the keys of others")
 
+_LISTED: Rows = {
+    "RoleName": Honored(),
+    "PathPrefix": Refused("policies have no path; leave it out", harmless=("/",)),
+    "Marker": Refused("all policies of a role come in one reply; leave it out"),
+    "MaxItems": Recorded("all policies of a role come in one reply"),
+}
+
 IAM_OPERATIONS: Mapping[str, Rows] = {
-    "GetRole": {"RoleName": Honored()},
+    "GetRole": {"RoleName": Honored("any name is a role, created or not")},
+    "ListRoles": {
+        "PathPrefix": Refused("roles have no path; leave it out", harmless=("/",)),
+        "Marker": Honored(),
+        "MaxItems": Honored(),
+    },
+    "CreateRole": {
+        "Path": Refused("roles have no path; leave it out", harmless=("/", "/service-role/")),
+        "RoleName": Honored(),
+        "AssumeRolePolicyDocument": Recorded("every user may assume every role, with no more rights than its own"),
+        "Description": Honored(),
+        "MaxSessionDuration": Recorded("sessions last as long as AssumeRole asks for"),
+        "PermissionsBoundary": Refused("there are no managed policies; give the role statements with PutRolePolicy"),
+        "Tags": Recorded("policies have no conditions that could read them"),
+    },
+    "DeleteRole": {"RoleName": Honored("a role with policies is refused; its name stays usable")},
+    "AttachRolePolicy": {
+        "RoleName": Honored(),
+        "PolicyArn": Recorded(
+            "AWS's managed policies are kept and shown: a role without an inline policy has the built-in policy. Others"
+            " do not exist"
+        ),
+    },
+    "DetachRolePolicy": {"RoleName": Honored(), "PolicyArn": Honored()},
+    "ListAttachedRolePolicies": _LISTED,
+    "PutRolePolicy": {
+        "RoleName": Honored("the setting `roles` wins over it"),
+        "PolicyName": Honored(),
+        "PolicyDocument": Honored("as in the settings: without conditions. Replaces the built-in policy"),
+    },
+    "GetRolePolicy": {"RoleName": Honored(), "PolicyName": Honored()},
+    "DeleteRolePolicy": {"RoleName": Honored(), "PolicyName": Honored()},
+    "ListRolePolicies": {name: row for name, row in _LISTED.items() if name != "PathPrefix"},
     "CreateAccessKey": {"UserName": _USER},
     "ListAccessKeys": {
         "UserName": _USER,

@@ -30,6 +30,13 @@ def _on_user(operation: str) -> Rule:
     return rule
 
 
+def _on_role(operation: str) -> Rule:
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return (Permission(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT_ID}:role/{request.get('RoleName', '')}"),)
+
+    return rule
+
+
 # IAM has no resources for CloudWatch's operations: a policy allows all metrics or none.
 CLOUDWATCH: Mapping[str, Rule] = {
     operation: _on_everything(operation)
@@ -40,9 +47,15 @@ CLOUDWATCH: Mapping[str, Rule] = {
 }
 
 IAM: Mapping[str, Rule] = {
-    "GetRole": lambda request, region: (
-        Permission("iam:GetRole", f"arn:aws:iam::{ACCOUNT_ID}:role/{request['RoleName']}"),
-    ),
+    "GetRole": _on_role("GetRole"),
+    "ListRoles": _on_role("ListRoles"),
+    **{
+        name: _on_role(name)
+        for name in (
+            *("CreateRole", "DeleteRole", "AttachRolePolicy", "DetachRolePolicy", "ListAttachedRolePolicies"),
+            *("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy", "ListRolePolicies"),
+        )
+    },
     # Only the owner of the service may call these, even if a policy allows more.
     **{
         name: _on_user(name)

@@ -1,47 +1,43 @@
-"""IAM: GetRole; users, their access keys, and their inline policies.
+"""IAM: roles; users, their access keys, and their inline policies. Only the owner of the service manages them.
 
-Roles are not managed: any well-formed name is a role that SageMaker may assume. AWS's SDKs need no more to convert a
-role's name to its ARN. Only the owner of the service manages users.
+Any well-formed name is a role that SageMaker may assume, created or not: AWS's SDKs need no more to convert a role's
+name to its ARN.
 """
 
-import json
-import urllib.parse
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from tidemill.control.iam_roles import IamRoles
 from tidemill.control.user_keys import User, UserKey, UserKeys, user_arn
-from tidemill.core.names import role_arn, unique_id
-from tidemill.core.policy_document import read_policy
+from tidemill.core.names import unique_id
 from tidemill.errors import AwsError
+from tidemill.services.iam.roles import RoleHandlers, checked_policy, quoted
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
 __all__ = ["IamService"]
 
-_TRUST = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-}
 _PAGE = 100
 
 
 class IamService:
-    """Returns a well-formed role for any name, and manages users.
+    """Manages roles and users.
 
     Args:
         keys: The keys of users.
+        roles: The roles that were created.
         owner: Access key id of the owner, who may manage them.
     """
 
-    def __init__(self, keys: UserKeys, *, owner: str) -> None:
+    def __init__(self, keys: UserKeys, roles: IamRoles, *, owner: str) -> None:
         self._keys = keys
+        self._roles = RoleHandlers(roles, self._require_owner)
         self._owner = owner
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         return {
-            "GetRole": self.get_role,
+            **self._roles.handlers,
             "CreateAccessKey": self.create_access_key,
             "ListAccessKeys": self.list_access_keys,
             "DeleteAccessKey": self.delete_access_key,
@@ -53,20 +49,6 @@ class IamService:
             "GetUserPolicy": self.get_user_policy,
             "DeleteUserPolicy": self.delete_user_policy,
             "ListUserPolicies": self.list_user_policies,
-        }
-
-    async def get_role(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        name = request["RoleName"]
-        return {
-            "Role": {
-                "Path": "/",
-                "RoleName": name,
-                "RoleId": unique_id("AROA", name),
-                "Arn": role_arn(name),
-                "CreateDate": datetime(2020, 1, 1, tzinfo=UTC),
-                "AssumeRolePolicyDocument": urllib.parse.quote(json.dumps(_TRUST), safe=""),
-                "MaxSessionDuration": 3600,
-            }
         }
 
     async def create_access_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -111,17 +93,14 @@ class IamService:
     async def put_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         self._require_owner(context)
         name, text = request["PolicyName"], request["PolicyDocument"]
-        try:
-            read_policy(json.loads(text))
-        except ValueError as error:
-            raise AwsError(f"The policy {name!r} cannot be used: {error}", code="MalformedPolicyDocument") from error
+        checked_policy(name, text)
         await self._keys.change_policies(_user(request), lambda held: {**held, name: text})
         return {}
 
     async def get_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         self._require_owner(context)
         user, name = self._existing(_user(request)), request["PolicyName"]
-        text = urllib.parse.quote(_policy(user.policies, name, user.name), safe="")
+        text = quoted(_policy(user.policies, name, user.name))
         return {"UserName": user.name, "PolicyName": name, "PolicyDocument": text}
 
     async def delete_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -149,7 +128,7 @@ class IamService:
         if context.caller.access_key_id != self._owner:
             raise AwsError(
                 f"User: {context.caller.arn} is not authorized to perform: iam:{context.operation}: only the owner of"
-                " the service manages access keys and users, with the keys that `tidemill env` prints on the"
+                " the service manages access keys, users and roles, with the keys that `tidemill env` prints on the"
                 " machine of the service",
                 code="AccessDenied",
             )
