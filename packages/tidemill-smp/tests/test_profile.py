@@ -406,6 +406,7 @@ def train_without_values() -> tuple[list[float], dict[str, bool], list[str], str
 
     import smdistributed.modelparallel.tensorflow as smp
     from smdistributed.modelparallel.backend.exceptions import SMPUsageError
+    from smdistributed.modelparallel.tensorflow.engine import decisions
     from smdistributed.modelparallel.tensorflow.engine import engine as engines
 
     class Net(smp.DistributedModel):
@@ -446,7 +447,7 @@ def train_without_values() -> tuple[list[float], dict[str, bool], list[str], str
     try:
         elements = iter(tf.data.Dataset.range(1, 10).map(lambda n: tf.fill([2, 4], tf.cast(n, tf.float32))))
         seen = train("iterator", next, elements, steps=3)
-        with mock.patch.object(engines, "available_bytes", return_value=10):
+        with mock.patch.object(decisions, "available_bytes", return_value=10):
             train("little memory", tf.identity, tf.ones([2, 4]))
         train("both", lambda x: tf.concat([x[:1], x[1:] * 2.0], 0), tf.ones([2, 4]))
     finally:
