@@ -22,7 +22,7 @@ from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.staging import Staging
 from tidemill.sdk.tensorflow_model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
-from tidemill.sdk.training_job import TrainingJob, wants_logs
+from tidemill.sdk.training_job import TrainingJob, say_tensorboard, wants_logs
 from tidemill.sdk.transformer import Transformer
 
 __all__ = ["TensorFlow"]
@@ -285,7 +285,7 @@ class TensorFlow:
         session.sagemaker_client.create_training_job(**made)
         self.latest_training_job = TrainingJob(session, name)
         if run_tensorboard_locally:
-            self.latest_training_job.say_tensorboard(self._staging.model_dir(name))
+            say_tensorboard(self.latest_training_job, self._staging.model_dir(name))
         if wait:
             try:
                 self.latest_training_job.wait(logs)

@@ -8,7 +8,7 @@ from tidemill.sdk.job import AwaitedJob
 from tidemill.sdk.logs import LogTail
 from tidemill.sdk.markup import table
 
-__all__ = ["TrainingJob"]
+__all__ = ["TrainingJob", "say_tensorboard", "wants_logs"]
 
 _KEEP_ESCAPES = "raw"
 _LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
@@ -71,24 +71,26 @@ class TrainingJob(AwaitedJob):
         for lines in tail.read(everything=True):
             console.log_all((message, instance if tail.several else None) for _, message, instance in lines)
 
-    def say_tensorboard(self, model_dir: str | None) -> None:
-        """Print the command that shows the job in TensorBoard.
 
-        Args:
-            model_dir: The script's argument ``--model_dir``.
+def say_tensorboard(job: TrainingJob, model_dir: str | None) -> None:
+    """Print the command that shows a job in TensorBoard.
 
-        Raises:
-            ValueError: The service is AWS, and the script gets no ``model_dir``.
-        """
-        console = Console()
-        if not self.session.is_aws:
-            console.say("TensorBoard shows what the script writes for it; run it beside the job:")
-            console.say(f"  tidemill tensorboard {self.name}")
-            return
-        if model_dir is None:
-            raise ValueError("run_tensorboard_locally needs a model_dir, and model_dir=False passes none to the script")
-        console.say("TensorBoard shows what the script writes to its model_dir; run it beside the job:")
-        console.say(f"  tensorboard --logdir {model_dir} --host localhost --port 6006")
+    Args:
+        job: The job.
+        model_dir: The script's argument ``--model_dir``.
+
+    Raises:
+        ValueError: The service is AWS, and the script gets no ``model_dir``.
+    """
+    console = Console()
+    if not job.session.is_aws:
+        console.say("TensorBoard shows what the script writes for it; run it beside the job:")
+        console.say(f"  tidemill tensorboard {job.name}")
+        return
+    if model_dir is None:
+        raise ValueError("run_tensorboard_locally needs a model_dir, and model_dir=False passes none to the script")
+    console.say("TensorBoard shows what the script writes to its model_dir; run it beside the job:")
+    console.say(f"  tensorboard --logdir {model_dir} --host localhost --port 6006")
 
 
 def wants_logs(logs: bool | str) -> bool:
