@@ -2,31 +2,17 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility import sdk_tuning
+from tidemill.core.compatibility import sdk_processing, sdk_tuning
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Sent
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent
+from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Argument, Arguments, honored, sent
 
 __all__ = ["ARGUMENTS", "DISTRIBUTIONS", "Argument", "Arguments", "argument_refusal"]
 
-Argument = Row | Sent
-Arguments = Mapping[str, Argument]
-
-
-def _honored(*names: str) -> Arguments:
-    return {name: Honored() for name in names}
-
-
-def _sent(operation: str, arguments: Mapping[str, str]) -> Arguments:
-    return {name: Sent(member, operation) for name, member in arguments.items()}
-
-
-_SESSION: Arguments = {"sagemaker_session": Honored("None finds the service, and starts this user's own if need be")}
 _TYPES: Arguments = {
     "initial_instance_count": Sent("ProductionVariants[].InitialInstanceCount", "CreateEndpointConfig"),
     "instance_type": Sent("ProductionVariants[].InstanceType", "CreateEndpointConfig"),
 }
-_CODE = _honored("source_dir", "dependencies")
-_GIT: Arguments = {"git_config": Honored("cloned when the object is created; AWS's SDK clones at each `fit`")}
 _ENDPOINT_TYPE = Honored("`tensorflow-serving` or `python`")
 
 DISTRIBUTIONS: Arguments = {
@@ -39,10 +25,10 @@ DISTRIBUTIONS: Arguments = {
 """The kinds of the estimator's ``distribution``."""
 
 _ESTIMATOR: Arguments = {
-    **_honored("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
-    **_CODE,
-    **_GIT,
-    **_SESSION,
+    **honored("entry_point", "hyperparameters", "base_job_name", "output_path", "code_location"),
+    **CODE,
+    **GIT,
+    **SESSION,
     "framework_version": Honored("a version without an environment runs on the nearest one with a notice in the log"),
     "py_version": Honored(
         "Python 2 is refused, and so is a Python that the version does not run on. Default: `py3`, any that it runs on"
@@ -53,7 +39,7 @@ _ESTIMATOR: Arguments = {
     "compiler_config": Sent("HyperParameters.sagemaker_training_compiler_enabled"),
     "container_log_level": Sent("HyperParameters.sagemaker_container_log_level"),
     "disable_profiler": Recorded("there is no profiler"),
-    **_sent(
+    **sent(
         "CreateTrainingJob",
         {
             "role": "RoleArn",
@@ -99,9 +85,9 @@ _ESTIMATOR: Arguments = {
 }
 
 _MODEL: Arguments = {
-    **_honored("name", "predictor_cls"),
-    **_SESSION,
-    **_sent(
+    **honored("name", "predictor_cls"),
+    **SESSION,
+    **sent(
         "CreateModel",
         {
             "model_data": "PrimaryContainer.ModelDataUrl",
@@ -118,8 +104,8 @@ _OF_ARCHIVES = ("model_data", "image_uri", "enable_network_isolation")
 """Arguments of `Model` that a package has no use for: it has its own archive and image."""
 
 _PREDICTOR: Arguments = {
-    **_honored("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
-    **_SESSION,
+    **honored("endpoint_name", "serializer", "deserializer", "content_type", "accept"),
+    **SESSION,
     "endpoint": Honored("earlier name of endpoint_name"),
 }
 
@@ -144,7 +130,7 @@ _PREDICT_LATER: Arguments = {
     "inference_id": Sent("InferenceId", "InvokeEndpointAsync", "sagemaker-runtime"),
 }
 
-_INPUT: Arguments = _sent(
+_INPUT: Arguments = sent(
     "CreateTrainingJob",
     {
         "s3_data": "InputDataConfig[].DataSource.S3DataSource.S3Uri",
@@ -161,9 +147,9 @@ _INPUT: Arguments = _sent(
 
 _DEPLOY_MODEL: Arguments = {
     **_TYPES,
-    **_honored("serializer", "deserializer", "endpoint_name", "wait"),
+    **honored("serializer", "deserializer", "endpoint_name", "wait"),
     "update_endpoint": Sent("EndpointConfigName", "UpdateEndpoint"),
-    **_sent(
+    **sent(
         "CreateEndpointConfig",
         {
             "tags": "Tags",
@@ -185,7 +171,7 @@ _DEPLOY_MODEL: Arguments = {
 
 _UPDATE_ENDPOINT: Arguments = {
     **_TYPES,
-    **_sent(
+    **sent(
         "CreateEndpointConfig",
         {
             "model_name": "ProductionVariants[].ModelName",
@@ -194,11 +180,11 @@ _UPDATE_ENDPOINT: Arguments = {
             "data_capture_config_dict": "DataCaptureConfig",
         },
     ),
-    **_honored("wait"),
+    **honored("wait"),
     "accelerator_type": Recorded("AWS no longer offers these accelerators; a warning says so"),
 }
 
-_TRANSFORMER: Arguments = _sent(
+_TRANSFORMER: Arguments = sent(
     "CreateTransformJob",
     {
         "instance_count": "TransformResources.InstanceCount",
@@ -217,8 +203,8 @@ _TRANSFORMER: Arguments = _sent(
 )
 
 _TRANSFORM: Arguments = {
-    **_honored("job_name", "wait", "logs"),
-    **_sent(
+    **honored("job_name", "wait", "logs"),
+    **sent(
         "CreateTransformJob",
         {
             "data": "TransformInput.DataSource.S3DataSource.S3Uri",
@@ -236,138 +222,25 @@ _TRANSFORM: Arguments = {
     "batch_data_capture_config": Refused("is not supported: transform jobs capture nothing; leave it out"),
 }
 
-_PROCESSOR: Arguments = {
-    **_honored("base_job_name"),
-    **_SESSION,
-    **_sent(
-        "CreateProcessingJob",
-        {
-            "role": "RoleArn",
-            "image_uri": "AppSpecification.ImageUri",
-            "instance_count": "ProcessingResources.ClusterConfig.InstanceCount",
-            "instance_type": "ProcessingResources.ClusterConfig.InstanceType",
-            "volume_size_in_gb": "ProcessingResources.ClusterConfig.VolumeSizeInGB",
-            "volume_kms_key": "ProcessingResources.ClusterConfig.VolumeKmsKeyId",
-            "output_kms_key": "ProcessingOutputConfig.KmsKeyId",
-            "max_runtime_in_seconds": "StoppingCondition.MaxRuntimeInSeconds",
-            "env": "Environment",
-            "tags": "Tags",
-            "network_config": "NetworkConfig",
-        },
-    ),
-}
-
-_COMMAND: Arguments = {"command": Sent("AppSpecification.ContainerEntrypoint", "CreateProcessingJob")}
-
-_FRAMEWORK_PROCESSOR: Arguments = {
-    **_PROCESSOR,
-    **_COMMAND,
-    "framework_version": Honored("as for the estimator"),
-    "py_version": Honored("as for the estimator"),
-    "code_location": Honored(),
-}
-
-_RUN: Arguments = {
-    **_honored("wait", "logs", "job_name"),
-    **_sent(
-        "CreateProcessingJob",
-        {
-            "inputs": "ProcessingInputs",
-            "outputs": "ProcessingOutputConfig.Outputs",
-            "arguments": "AppSpecification.ContainerArguments",
-            "experiment_config": "ExperimentConfig",
-        },
-    ),
-    "kms_key": Sent("SSEKMSKeyId", "PutObject", "s3"),
-}
-
-_PROCESSING: Mapping[str, Arguments] = {
-    "Processor": {**_PROCESSOR, "entrypoint": Sent("AppSpecification.ContainerEntrypoint", "CreateProcessingJob")},
-    "Processor.run": _RUN,
-    "ScriptProcessor": {**_PROCESSOR, **_COMMAND},
-    "ScriptProcessor.run": {**_RUN, "code": Honored("a file or an S3 URI")},
-    "FrameworkProcessor": {
-        **_FRAMEWORK_PROCESSOR,
-        "estimator_cls": Honored("`TensorFlow`; any class with an image_uri"),
-    },
-    "FrameworkProcessor.run": {
-        **_RUN,
-        **_CODE,
-        **_GIT,
-        "code": Honored("a file, or an S3 URI"),
-        "codeartifact_repo_arn": Refused("is not supported: there is no CodeArtifact; configure pip by env"),
-    },
-    "TensorFlowProcessor": _FRAMEWORK_PROCESSOR,
-    "SKLearnProcessor": {
-        **{name: row for name, row in _PROCESSOR.items() if name != "image_uri"},
-        **_COMMAND,
-        "framework_version": Honored("named in the log; the newest scikit-learn runs"),
-    },
-    "ProcessingInput": {
-        **_sent(
-            "CreateProcessingJob",
-            {
-                "source": "ProcessingInputs[].S3Input.S3Uri",
-                "destination": "ProcessingInputs[].S3Input.LocalPath",
-                "input_name": "ProcessingInputs[].InputName",
-                "s3_data_type": "ProcessingInputs[].S3Input.S3DataType",
-                "s3_input_mode": "ProcessingInputs[].S3Input.S3InputMode",
-                "s3_data_distribution_type": "ProcessingInputs[].S3Input.S3DataDistributionType",
-                "s3_compression_type": "ProcessingInputs[].S3Input.S3CompressionType",
-                "s3_input": "ProcessingInputs[].S3Input",
-                "app_managed": "ProcessingInputs[].AppManaged",
-            },
-        ),
-        "dataset_definition": Refused(
-            "is not supported: there is neither Athena nor Redshift here; put the result into S3, and name it by source"
-        ),
-    },
-    "ProcessingOutput": {
-        **_sent(
-            "CreateProcessingJob",
-            {
-                "source": "ProcessingOutputConfig.Outputs[].S3Output.LocalPath",
-                "destination": "ProcessingOutputConfig.Outputs[].S3Output.S3Uri",
-                "output_name": "ProcessingOutputConfig.Outputs[].OutputName",
-                "s3_upload_mode": "ProcessingOutputConfig.Outputs[].S3Output.S3UploadMode",
-                "app_managed": "ProcessingOutputConfig.Outputs[].AppManaged",
-            },
-        ),
-        "feature_store_output": Refused("is not supported: there is no feature store here; name a destination"),
-    },
-    "ProcessingJob": _honored("session", "name", "inputs", "outputs", "output_kms_key"),
-    "ProcessingJob.from_processing_name": {"processing_job_name": Honored(), **_SESSION},
-    "ProcessingJob.from_processing_arn": {"processing_job_arn": Honored(), **_SESSION},
-    "NetworkConfig": _sent(
-        "CreateProcessingJob",
-        {
-            "enable_network_isolation": "NetworkConfig.EnableNetworkIsolation",
-            "security_group_ids": "NetworkConfig.VpcConfig",
-            "subnets": "NetworkConfig.VpcConfig",
-            "encrypt_inter_container_traffic": "NetworkConfig.EnableInterContainerTrafficEncryption",
-        },
-    ),
-}
-
-_CLIENTS: Arguments = _honored("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
+_CLIENTS: Arguments = honored("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
 
 _SESSION_METHODS: Mapping[str, Arguments] = {
-    "adopt": _honored("session"),
-    "delete_endpoint": _honored("endpoint_name"),
-    "delete_endpoint_config": _honored("endpoint_config_name"),
-    "delete_model": _honored("model_name"),
-    "describe_training_job": _honored("job_name"),
-    "download_data": _honored("path", "bucket", "key_prefix"),
-    "ensure_bucket": _honored("bucket"),
-    "expand_role": _honored("role"),
-    "read_s3_file": _honored("bucket", "key_prefix"),
-    "stop_training_job": _honored("job_name"),
+    "adopt": honored("session"),
+    "delete_endpoint": honored("endpoint_name"),
+    "delete_endpoint_config": honored("endpoint_config_name"),
+    "delete_model": honored("model_name"),
+    "describe_training_job": honored("job_name"),
+    "download_data": honored("path", "bucket", "key_prefix"),
+    "ensure_bucket": honored("bucket"),
+    "expand_role": honored("role"),
+    "read_s3_file": honored("bucket", "key_prefix"),
+    "stop_training_job": honored("job_name"),
     "upload_data": {
-        **_honored("path", "bucket", "key_prefix", "callback"),
+        **honored("path", "bucket", "key_prefix", "callback"),
         "extra_args": Honored("further members of PutObject, whose rows decide"),
     },
     "upload_string_as_file_body": {
-        **_honored("body", "bucket", "key"),
+        **honored("body", "bucket", "key"),
         "kms_key": Sent("SSEKMSKeyId", "PutObject", "s3"),
     },
 }
@@ -382,9 +255,9 @@ _DESERIALIZER_CLASSES = (
 )
 
 _SERIALIZERS: Mapping[str, Arguments] = {
-    **{name: _honored("content_type") for name in _SERIALIZER_CLASSES},
-    **{f"{name}.serialize": _honored("data") for name in _SERIALIZER_CLASSES},
-    **{name: _honored("accept") for name in _DESERIALIZER_CLASSES},
+    **{name: honored("content_type") for name in _SERIALIZER_CLASSES},
+    **{f"{name}.serialize": honored("data") for name in _SERIALIZER_CLASSES},
+    **{name: honored("accept") for name in _DESERIALIZER_CLASSES},
     **{
         f"{name}.deserialize": {
             "stream": Honored(),
@@ -392,42 +265,42 @@ _SERIALIZERS: Mapping[str, Arguments] = {
         }
         for name in _DESERIALIZER_CLASSES
     },
-    "BaseSerializer.serialize": _honored("data"),
-    "SimpleBaseSerializer": _honored("content_type"),
-    "BaseDeserializer.deserialize": _honored("stream", "content_type"),
-    "SimpleBaseDeserializer": _honored("accept"),
-    "NumpySerializer": _honored("dtype", "content_type"),
-    "NumpyDeserializer": _honored("dtype", "accept", "allow_pickle"),
-    "NumpyDeserializer.deserialize": _honored("stream", "content_type"),
-    "StreamDeserializer.deserialize": _honored("stream", "content_type"),
-    "CSVDeserializer": _honored("encoding", "accept"),
-    "StringDeserializer": _honored("encoding", "accept"),
+    "BaseSerializer.serialize": honored("data"),
+    "SimpleBaseSerializer": honored("content_type"),
+    "BaseDeserializer.deserialize": honored("stream", "content_type"),
+    "SimpleBaseDeserializer": honored("accept"),
+    "NumpySerializer": honored("dtype", "content_type"),
+    "NumpyDeserializer": honored("dtype", "accept", "allow_pickle"),
+    "NumpyDeserializer.deserialize": honored("stream", "content_type"),
+    "StreamDeserializer.deserialize": honored("stream", "content_type"),
+    "CSVDeserializer": honored("encoding", "accept"),
+    "StringDeserializer": honored("encoding", "accept"),
 }
 
 ARGUMENTS: Mapping[str, Arguments] = {
     "TensorFlow": _ESTIMATOR,
     "TensorFlow.fit": {
-        **_honored("wait", "logs", "job_name", "run_tensorboard_locally"),
+        **honored("wait", "logs", "job_name", "run_tensorboard_locally"),
         "inputs": Honored("S3 URIs, `file://PATH`, TrainingInput"),
         "experiment_config": Sent("ExperimentConfig"),
     },
-    "TensorFlow.set_hyperparameters": _honored("**hyperparameters"),
+    "TensorFlow.set_hyperparameters": honored("**hyperparameters"),
     "TensorFlow.attach": {
         "training_job_name": Honored(),
-        **_SESSION,
+        **SESSION,
         "model_channel_name": Recorded("the channel is recognized by its content"),
     },
     "TensorFlow.create_model": {
         "role": Sent("ExecutionRoleArn", "CreateModel"),
         "entry_point": Honored(),
-        **_CODE,
+        **CODE,
         "endpoint_type": _ENDPOINT_TYPE,
         "**arguments": Honored("as of TensorFlowModel"),
     },
     "TensorFlow.deploy": {
         **_TYPES,
-        **_honored("model_name", "entry_point"),
-        **_CODE,
+        **honored("model_name", "entry_point"),
+        **CODE,
         "env": Sent("PrimaryContainer.Environment", "CreateModel"),
         "endpoint_type": _ENDPOINT_TYPE,
         "**arguments": Honored("as of Model.deploy"),
@@ -458,17 +331,17 @@ ARGUMENTS: Mapping[str, Arguments] = {
     },
     "s3_input": _INPUT,
     "ShuffleConfig": {"seed": Sent("InputDataConfig[].ShuffleConfig.Seed")},
-    "TrainingJob": _honored("session", "name"),
-    "TrainingJob.wait": _honored("logs"),
+    "TrainingJob": honored("session", "name"),
+    "TrainingJob.wait": honored("logs"),
     "Model": _MODEL,
-    "Model.container": _honored("instance_type"),
+    "Model.container": honored("instance_type"),
     "Model.create": {
         "instance_type": Recorded("selects the image of a model without one; every type is this machine"),
         "tags": Sent("Tags", "CreateModel"),
     },
     "Model.deploy": _DEPLOY_MODEL,
     "Model.register": {
-        **_sent(
+        **sent(
             "CreateModelPackage",
             {
                 "content_types": "InferenceSpecification.SupportedContentTypes",
@@ -496,8 +369,8 @@ ARGUMENTS: Mapping[str, Arguments] = {
         **{name: row for name, row in _MODEL.items() if name not in _OF_ARCHIVES},
         "model_package_arn": Sent("PrimaryContainer.ModelPackageName", "CreateModel"),
     },
-    "ModelPackage.container": _honored("instance_type"),
-    "ModelPackage.update_approval_status": _sent(
+    "ModelPackage.container": honored("instance_type"),
+    "ModelPackage.update_approval_status": sent(
         "UpdateModelPackage",
         {"approval_status": "ModelApprovalStatus", "approval_description": "ApprovalDescription"},
     ),
@@ -507,51 +380,51 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "ModelPackage.remove_customer_metadata_properties": {
         "customer_metadata_properties_to_remove": Sent("CustomerMetadataPropertiesToRemove", "UpdateModelPackage")
     },
-    "MetadataProperties": _honored("commit_id", "repository", "generated_by", "project_id"),
-    "MetricsSource": _honored("content_type", "s3_uri", "content_digest"),
-    "ModelMetrics": _honored(
+    "MetadataProperties": honored("commit_id", "repository", "generated_by", "project_id"),
+    "MetricsSource": honored("content_type", "s3_uri", "content_digest"),
+    "ModelMetrics": honored(
         *("model_statistics", "model_constraints", "model_data_statistics", "model_data_constraints"),
         *("bias", "explainability", "bias_pre_training", "bias_post_training"),
     ),
     "Run": {
-        **_honored("artifact_bucket", "artifact_prefix"),
-        **_SESSION,
+        **honored("artifact_bucket", "artifact_prefix"),
+        **SESSION,
         "experiment_name": Sent("ExperimentName", "CreateExperiment"),
         "run_name": Sent("TrialComponentName", "CreateTrialComponent"),
         "experiment_display_name": Sent("DisplayName", "CreateExperiment"),
         "run_display_name": Sent("DisplayName", "CreateTrialComponent"),
         "tags": Sent("Tags", "CreateTrialComponent"),
     },
-    "Run.log_parameter": _honored("name", "value"),
-    "Run.log_parameters": _honored("parameters"),
-    "Run.log_metric": _honored("name", "value", "timestamp", "step"),
-    "Run.log_artifact": _honored("name", "value", "media_type", "is_output"),
-    "Run.log_file": _honored("file_path", "name", "media_type", "is_output", "extra_args"),
+    "Run.log_parameter": honored("name", "value"),
+    "Run.log_parameters": honored("parameters"),
+    "Run.log_metric": honored("name", "value", "timestamp", "step"),
+    "Run.log_artifact": honored("name", "value", "media_type", "is_output"),
+    "Run.log_file": honored("file_path", "name", "media_type", "is_output", "extra_args"),
     "load_run": {
-        **_honored("run_name", "experiment_name", "artifact_bucket", "artifact_prefix", "tags"),
-        **_SESSION,
+        **honored("run_name", "experiment_name", "artifact_bucket", "artifact_prefix", "tags"),
+        **SESSION,
     },
     "list_runs": {
-        **_honored("experiment_name", "created_before", "created_after", "max_results", "sort_by", "sort_order"),
-        **_SESSION,
+        **honored("experiment_name", "created_before", "created_after", "max_results", "sort_by", "sort_order"),
+        **SESSION,
     },
     "Model.transformer": _TRANSFORMER,
     "Transformer": {
         **_TRANSFORMER,
-        **_SESSION,
+        **SESSION,
         "model_name": Sent("ModelName", "CreateTransformJob"),
         "base_transform_job_name": Honored(),
     },
-    "Transformer.attach": {"transform_job_name": Honored(), **_SESSION},
+    "Transformer.attach": {"transform_job_name": Honored(), **SESSION},
     "Transformer.transform": _TRANSFORM,
-    "Transformer.wait": _honored("logs"),
-    "Transformer.stop_transform_job": _honored("wait"),
-    "TransformJob": _honored("session", "name"),
-    **_PROCESSING,
+    "Transformer.wait": honored("logs"),
+    "Transformer.stop_transform_job": honored("wait"),
+    "TransformJob": honored("session", "name"),
+    **sdk_processing.ARGUMENTS,
     "TensorFlowModel": {
         **_MODEL,
-        **_CODE,
-        **_GIT,
+        **CODE,
+        **GIT,
         "entry_point": Honored("handlers; they become `code/inference.py` of the archive"),
         "framework_version": Honored("endpoints run on 2.21, with a notice in the log for any other version"),
         "endpoint_type": _ENDPOINT_TYPE,
@@ -561,14 +434,14 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "image": Honored("earlier name of image_uri"),
         "model_server_workers": Honored("processes that run the handlers"),
     },
-    "TensorFlowModel.container": _honored("instance_type"),
-    "TensorFlowModel.use_code": _honored("code"),
+    "TensorFlowModel.container": honored("instance_type"),
+    "TensorFlowModel.use_code": honored("code"),
     "Predictor": _PREDICTOR,
     "Predictor.predict": _PREDICT,
-    "Predictor.delete_endpoint": _honored("delete_endpoint_config"),
+    "Predictor.delete_endpoint": honored("delete_endpoint_config"),
     "Predictor.update_endpoint": _UPDATE_ENDPOINT,
-    "Predictor.deserialize": _honored("reply"),
-    "AsyncInferenceConfig": _sent(
+    "Predictor.deserialize": honored("reply"),
+    "AsyncInferenceConfig": sent(
         "CreateEndpointConfig",
         {
             "output_path": "AsyncInferenceConfig.OutputConfig.S3OutputPath",
@@ -580,15 +453,15 @@ ARGUMENTS: Mapping[str, Arguments] = {
             "failure_path": "AsyncInferenceConfig.OutputConfig.S3FailurePath",
         },
     ),
-    "WaiterConfig": _honored("max_attempts", "delay"),
-    "AsyncPredictor": _honored("predictor", "name"),
+    "WaiterConfig": honored("max_attempts", "delay"),
+    "AsyncPredictor": honored("predictor", "name"),
     "AsyncPredictor.predict": {**_PREDICT_LATER, "waiter_config": Honored()},
     "AsyncPredictor.predict_async": _PREDICT_LATER,
     "AsyncPredictor.update_endpoint": _UPDATE_ENDPOINT,
-    "AsyncPredictor.delete_endpoint": _honored("delete_endpoint_config"),
-    "AsyncInferenceResponse": _honored("predictor_async", "output_path", "failure_path"),
-    "AsyncInferenceResponse.get_result": _honored("waiter_config"),
-    "ServerlessInferenceConfig": _sent(
+    "AsyncPredictor.delete_endpoint": honored("delete_endpoint_config"),
+    "AsyncInferenceResponse": honored("predictor_async", "output_path", "failure_path"),
+    "AsyncInferenceResponse.get_result": honored("waiter_config"),
+    "ServerlessInferenceConfig": sent(
         "CreateEndpointConfig",
         {
             "memory_size_in_mb": "ProductionVariants[].ServerlessConfig.MemorySizeInMB",
@@ -597,7 +470,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
         },
     ),
     "DataCaptureConfig": {
-        **_sent(
+        **sent(
             "CreateEndpointConfig",
             {
                 "enable_capture": "DataCaptureConfig.EnableCapture",
@@ -609,20 +482,20 @@ ARGUMENTS: Mapping[str, Arguments] = {
                 "json_content_types": "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes",
             },
         ),
-        **_SESSION,
+        **SESSION,
     },
-    "DataCaptureConfig.to_request": _honored("session"),
+    "DataCaptureConfig.to_request": honored("session"),
     "TensorFlowPredictor": {
         **_PREDICTOR,
-        **_honored("model_name", "model_version"),
+        **honored("model_name", "model_version"),
         "component_name": Refused("is not supported: endpoints have production variants; use target_variant"),
     },
-    "TensorFlowPredictor.classify": _honored("data"),
-    "TensorFlowPredictor.regress": _honored("data"),
+    "TensorFlowPredictor.classify": honored("data"),
+    "TensorFlowPredictor.regress": honored("data"),
     "Session": _CLIENTS,
     **{f"Session.{method}": arguments for method, arguments in _SESSION_METHODS.items()},
     "LocalSession": _CLIENTS,
-    "get_execution_role": _SESSION,
+    "get_execution_role": SESSION,
     **sdk_tuning.ARGUMENTS,
     **_SERIALIZERS,
 }

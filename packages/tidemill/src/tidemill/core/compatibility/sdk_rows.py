@@ -1,0 +1,23 @@
+"""What the rows of the arguments of `tidemill.sdk` share."""
+
+from collections.abc import Mapping
+
+from tidemill.core.compatibility.rows import Honored, Row, Sent
+
+__all__ = ["CODE", "GIT", "SESSION", "Argument", "Arguments", "honored", "sent"]
+
+Argument = Row | Sent
+Arguments = Mapping[str, Argument]
+
+
+def honored(*names: str) -> Arguments:
+    return {name: Honored() for name in names}
+
+
+def sent(operation: str, arguments: Mapping[str, str]) -> Arguments:
+    return {name: Sent(member, operation) for name, member in arguments.items()}
+
+
+SESSION: Arguments = {"sagemaker_session": Honored("None finds the service, and starts this user's own if need be")}
+CODE = honored("source_dir", "dependencies")
+GIT: Arguments = {"git_config": Honored("cloned when the object is created; AWS's SDK clones at each `fit`")}
