@@ -173,11 +173,10 @@ PROMISES = {
         "::test_an_instance_that_dies_is_replaced_and_if_all_do_in_a_row_the_endpoint_has_failed",
         f"{STACK}/executors/test_endpoint.py::test_the_server_of_an_endpoint_gets_no_keys_of_the_services_own",
     ],
-    "A step of a pipeline has the rights of the key that started the execution, or those of the pipeline's role if the"
-    " setting `roles` names it; it passes the checks of a client's request. If that key is deleted, the next step"
-    " fails.": [
-        f"{STACK}/services/test_sagemaker_pipelines.py"
-        "::test_the_policy_of_a_role_that_the_settings_name_limits_the_steps",
+    "A step of a pipeline has the rights of the key that started the execution, or those of the pipeline's role if that"
+    " was given a policy (by the settings or by IAM); it passes the checks of a client's request. If that key is"
+    " deleted, the next step fails.": [
+        f"{STACK}/services/test_sagemaker_pipelines.py::test_the_policy_that_a_role_was_given_limits_the_steps",
         f"{STACK}/services/test_sagemaker_pipelines.py::test_the_steps_of_a_key_end_with_the_key",
         f"{STACK}/services/test_sagemaker_pipelines.py"
         "::test_a_request_that_a_client_may_not_send_fails_its_step_with_the_same_error",

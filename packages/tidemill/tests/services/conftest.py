@@ -155,7 +155,7 @@ class Stage:
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
 
-        self.roles = Roles({})
+        self.roles = Roles({}, stored=IamRoles(self.records, clock=self.clock).policy_of)
         self.pipelines = Pipelines(self.records, objects, region=REGION, clock=self.clock)
         self.pipeline_driver = PipelineDriver(self.records, objects, self.pipelines, clock=self.clock)
 

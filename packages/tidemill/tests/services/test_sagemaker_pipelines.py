@@ -376,12 +376,19 @@ def test_a_request_that_a_client_may_not_send_fails_its_step_with_the_same_error
     assert reason in found["FailureReason"]
 
 
-def test_the_policy_of_a_role_that_the_settings_name_limits_the_steps(
-    pipeline: Pipeline, stage: Any, sagemaker: Any
+@pytest.mark.parametrize("given_by", ["settings", "iam"])
+def test_the_policy_that_a_role_was_given_limits_the_steps(
+    pipeline: Pipeline, stage: Any, clients: Callable[..., Any], given_by: str
 ) -> None:
     allowed = {"Effect": "Allow", "Action": ["sagemaker:*", "iam:PassRole"], "Resource": "*"}
     denied = {"Effect": "Deny", "Action": "sagemaker:CreateModel", "Resource": "*"}
-    stage.roles._policies = Roles({"SageMakerRole": read_policy({"Statement": [allowed, denied]})})._policies
+    policy = {"Statement": [allowed, denied]}
+    if given_by == "settings":
+        stage.roles._policies = Roles({"SageMakerRole": read_policy(policy)})._policies
+    else:
+        iam, role = clients("iam"), {"RoleName": "SageMakerRole"}
+        iam.create_role(**role, AssumeRolePolicyDocument="{}")
+        iam.put_role_policy(**role, PolicyName="steps", PolicyDocument=json.dumps(policy))
     pipeline.create(train(), model())
     arn = pipeline.start()
     pipeline.end(arn, "Train")

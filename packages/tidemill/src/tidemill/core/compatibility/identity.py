@@ -70,7 +70,7 @@ STS_OPERATIONS: Mapping[str, Rows] = {
     },
     "AssumeRole": {
         "RoleArn": Honored(
-            "any role; its policy in the settings limits the keys, which have no right that the caller lacks"
+            "any role; the policy that it was given limits the keys, which have no right that the caller lacks"
         ),
         "RoleSessionName": Honored(),
         "Policy": Honored("as in the settings: without conditions"),

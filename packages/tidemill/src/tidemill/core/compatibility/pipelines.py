@@ -30,7 +30,7 @@ _DEFINITION: Rows = {
     "PipelineDefinitionS3Location.VersionId": Refused("objects have no versions; leave it out"),
     "PipelineDescription": Honored(),
     "RoleArn": Honored(
-        "if the setting `roles` names the role, its policy limits the requests of the steps; otherwise they have the"
+        "if the role was given a policy, that limits the requests of the steps; otherwise they have the"
         " rights of the key that started the execution"
     ),
     **_PARALLELISM,
