@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["ArgumentEffect", "ArgumentRow", "honored", "refused", "without_effect"]
-
 
 class ArgumentEffect(Enum):
     """What a function does with an argument."""

@@ -7,8 +7,6 @@ import os
 import signal
 import time
 
-__all__ = ["descendants", "kill_descendants", "reap_all"]
-
 _ROUNDS = 500
 _ROUND_S = 0.01
 

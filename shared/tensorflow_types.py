@@ -9,26 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-__all__ = [
-    "DType",
-    "Gradient",
-    "Graph",
-    "GraphOperation",
-    "History",
-    "IndexedSlices",
-    "KerasLayer",
-    "KerasMetric",
-    "KerasModel",
-    "Logs",
-    "NodeDef",
-    "Optimizer",
-    "Tensor",
-    "TensorLike",
-    "TensorShape",
-    "TypeSpec",
-    "Variable",
-]
-
 
 class DType(Protocol):
     """A `tf.DType`."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 from datetime import datetime
 from importlib.util import find_spec
 
-__all__ = ["find_obstacle", "make_certificate"]
-
 _KEY_BYTES = 32
 _BEGIN, _END = datetime(2000, 1, 1), datetime(9999, 12, 31, 23, 59, 59)  # in UTC
 """A certificate does not expire: the secret ends with the job, and the clocks of machines may differ."""

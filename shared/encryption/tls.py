@@ -9,8 +9,6 @@ from functools import lru_cache
 
 from .certificate import make_certificate
 
-__all__ = ["tls_context"]
-
 
 @lru_cache(maxsize=8)
 def tls_context(secret: bytes, *, server: bool) -> ssl.SSLContext:

@@ -21,8 +21,6 @@ from contextlib import suppress
 
 from .tls import tls_context
 
-__all__ = ["enclose"]
-
 _CHUNK_BYTES = 1 << 18
 _FLUSH_S = 5.0
 _LOOK_S = 0.005

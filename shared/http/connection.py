@@ -21,8 +21,6 @@ from .exchange import Application, Exchange
 from .limits import KnownHead, Limits, Refusal, Traffic
 from .room import Room
 
-__all__ = ["Connection"]
-
 _RETRY = ((b"Retry-After", b"1"),)
 _HEAD_END = b"\r\n\r\n"
 _OFFER_HEADERS = (b"upgrade", b"connection")

@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from .limits import Headers, Refusal, Traffic
 
-__all__ = ["Application", "ClientLeft", "Exchange"]
-
 _STATUS_LINES = {each.value: b"HTTP/1.1 %d %s\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
 _BODILESS = (204, 304)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 
-__all__ = ["Headers", "KnownHead", "Limits", "Refusal", "RefusalForm", "Traffic"]
-
 Headers = Iterable[tuple[bytes, bytes]]
 _KNOWN_HEADS = 1024
 _ANSWER_HEAD_BYTES = 512  # longer heads are not cached

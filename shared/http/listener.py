@@ -14,8 +14,6 @@ from .exchange import Application
 from .limits import Traffic
 from .room import OwnerOf, Room
 
-__all__ = ["Listener"]
-
 _BACKLOG = 2048
 _ACCEPTED_AT_ONCE = 8
 """Connections accepted in one turn of the event loop: uvloop accepts one per turn and descriptor of a socket.

@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 from .limits import Limits
 
-__all__ = ["Entrant", "OwnerOf", "Room"]
-
 OwnerOf = Callable[[Any, Any], Hashable]
 """Returns the user who owns a loopback connection, for the addresses of the client's and of the server's end."""
 

@@ -12,16 +12,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "HEADERS",
-    "CompileError",
-    "NativeSources",
-    "compile_library",
-    "compiled_libraries",
-    "find_compiler",
-    "find_library",
-]
-
 HEADERS = Path(__file__).resolve().with_name("headers")
 """Headers that the sources of all libraries may include."""
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall")

@@ -13,8 +13,6 @@ import tensorflow as tf
 
 from .compiling import CompileError, NativeSources, find_library
 
-__all__ = ["NativeLibrary", "load_library"]
-
 
 class NativeLibrary(NamedTuple):
     """A native library, or the reason why it is missing."""

@@ -19,8 +19,6 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 from .compiling import CompileError, NativeSources, compile_library, find_compiler
 
-__all__ = ["NativeLibraryHook", "platform_tag"]
-
 _GLIBC_VERSION = rb"GLIBC_(\d+)\.(\d+)[.\d]*\0"
 _OLDEST_GLIBC = (2, 17)  # the oldest for which a manylinux tag of this form is defined
 

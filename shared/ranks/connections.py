@@ -19,8 +19,6 @@ from .environment import encrypts
 from .errors import MissingRanksError, RanksError
 from .handshake import HandshakeError, accept, introduce
 
-__all__ = ["Address", "Listener", "call"]
-
 Address = str | tuple[str, int]
 """The abstract name of a unix socket, without the leading zero; or host and port."""
 

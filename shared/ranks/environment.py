@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ..encryption.certificate import find_obstacle  # noqa: TID252 - the package above has another name in each copy
 from .errors import RankSettingError
 
-__all__ = ["RankInfo", "encrypts", "read_rank_info", "read_secret"]
-
 _ENCRYPTION_VARIABLE = "SMP_ENCRYPTION"
 """`1` puts TLS around every TCP connection between ranks; `0` (default) does not."""
 _SECRET_VARIABLE = "SMP_SECRET"  # noqa: S105 - a name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MissingRanksError", "RankSettingError", "RanksError"]
-
 
 class RanksError(RuntimeError):
     """This rank cannot connect to the others."""

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from .errors import RanksError
 from .messages import read_exactly
 
-__all__ = ["HandshakeError", "Hello", "accept", "introduce"]
-
 _MAGIC = b"TMRK"
 _VERSION = 1
 _HELLO = struct.Struct("<4sHI10s32s")  # magic, version, rank, channel, nonce

@@ -16,8 +16,6 @@ from typing import Any
 from .connections import Listener, call
 from .errors import MissingRanksError, RankSettingError
 
-__all__ = ["Meeting", "Rendezvous", "meet"]
-
 _SECRET_BYTES = 32
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["read_exactly", "read_message", "send_message"]
-
 _LENGTH = struct.Struct("<I")
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from .errors import RanksError
 
-__all__ = ["MPIMismatchError", "MpiLauncher", "find_launcher", "start_mpi"]
-
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 _CHOICES = ("MPI4PY_LIBMPI", "MPI4PY_MPIABI")
 """Environment variables by which users choose the library that mpi4py's wheels load."""

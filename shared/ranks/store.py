@@ -12,8 +12,6 @@ from .environment import RankInfo
 from .errors import MissingRanksError, RanksError, RankSettingError
 from .messages import read_message, send_message
 
-__all__ = ["Store"]
-
 _CHANNEL = "store"
 _GRACE_S = 5.0
 """How much longer the others wait than rank 0, which tells them which ranks are missing."""

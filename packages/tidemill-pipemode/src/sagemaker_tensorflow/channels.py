@@ -8,8 +8,6 @@ from typing import Any
 
 from sagemaker_tensorflow.errors import PipeModeDatasetException
 
-__all__ = ["read_input_data_config", "require_pipe_channel"]
-
 
 def read_input_data_config(config_dir: str) -> dict[str, Any]:
     """Read `config_dir/inputdataconfig.json`.

@@ -20,8 +20,6 @@ from sagemaker_tensorflow import status_op, waits
 from sagemaker_tensorflow.options import ReaderOptions
 from sagemaker_tensorflow.python_reader import Chunk, ReadError, read_epoch
 
-__all__ = ["RUNNING_CALLS", "ChunkDataset", "EpochOps", "NativeOps", "PythonOps"]
-
 if TYPE_CHECKING:
     from typing import Protocol
 else:

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["crc32c", "mask_crc32c"]
-
 _POLYNOMIAL = 0x82F63B78  # bit-reversed
 
 

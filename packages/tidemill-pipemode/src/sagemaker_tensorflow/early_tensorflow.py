@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sagemaker_tensorflow.options import ReaderOptions
 
-__all__ = ["SUPPORTED_BELOW", "EarlyRecordDataset", "vectors_of", "without_sharding"]
-
 SUPPORTED_BELOW = (2, 12)
 """From this version on TensorFlow has `Dataset.rebatch` and the C API for ops."""
 

@@ -17,16 +17,6 @@ from typing import NamedTuple
 from sagemaker_tensorflow.feeder_lock import feeder_end
 from sagemaker_tensorflow.options import ReaderOptions
 
-__all__ = [
-    "EpochError",
-    "NoEpochYet",
-    "about_other_reader",
-    "close_epoch",
-    "end_of_feeder",
-    "has_been_written",
-    "try_to_open_next_epoch",
-]
-
 _PIPE_SIZE_BYTES = 1 << 20  # the largest size that an unprivileged process may request
 _open_files: set[int] = set()
 

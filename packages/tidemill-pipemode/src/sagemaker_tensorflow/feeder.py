@@ -21,8 +21,6 @@ from pathlib import Path
 from sagemaker_tensorflow.feeder_lock import FeederLock
 from sagemaker_tensorflow.outcome import is_writing, write_outcome
 
-__all__ = ["Feeder", "FeederStopped"]
-
 _PIPE_SIZE_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 18
 _OPEN_INTERVAL_S = 0.05

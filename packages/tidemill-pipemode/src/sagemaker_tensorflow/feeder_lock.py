@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ChannelIsFedError", "FeederLock", "feeder_end"]
-
 _LAST_LINE_BYTES = 1000
 _TESTER_PAUSE_S = 0.01
 

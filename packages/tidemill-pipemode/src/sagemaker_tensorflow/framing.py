@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from sagemaker_tensorflow.crc32c import crc32c, mask_crc32c
 from sagemaker_tensorflow.options import ReaderOptions
 
-__all__ = ["Framer", "FramingError", "make_framer"]
-
 _RECORDIO_MAGIC = 0xCED7230A
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _IS_GZIP = (

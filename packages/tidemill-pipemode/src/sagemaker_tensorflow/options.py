@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["RECORD_FORMATS", "ReaderOptions"]
-
 RECORD_FORMATS = ("RecordIO", "TFRecord", "TextLine")
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["is_writing", "outcome_problem", "read_outcome", "write_outcome"]
-
 _VERSION = 2
 _UNREADABLE = "the outcome file of the feeder cannot be read"
 

@@ -30,8 +30,6 @@ from sagemaker_tensorflow.framing import FramingError, make_framer
 from sagemaker_tensorflow.options import ReaderOptions
 from sagemaker_tensorflow.outcome import outcome_problem, read_outcome
 
-__all__ = ["Chunk", "ReadError", "read_epoch"]
-
 _PIECE_BYTES = 1 << 20
 _PATIENCE_S = 0.1
 _FIRST_NOTICE_S = 10.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["RecordDataset"]
-
 _VECTORS_AHEAD = 2  # a vector is about a megabyte, or less if less has arrived
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["ABORTED", "INTERNAL", "OUT_OF_RANGE", "post_status", "raise_status"]
-
 ABORTED = 10
 OUT_OF_RANGE = 11
 INTERNAL = 13

@@ -27,8 +27,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["interrupts", "is_stopping", "on_interrupt", "on_stop", "watch_signals"]
-
 _TENSORFLOW = "/tensorflow/python/"
 _EXCEPTION_SOURCE = "tensorflow/python/eager/core.py"
 _GRACE_S = 0.05

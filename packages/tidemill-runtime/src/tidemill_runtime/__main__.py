@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> int:
     """Run one verb.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-__all__ = ["ArchiveLimits", "extract"]
-
 MAX_NAME_BYTES = 1024
 MAX_SEGMENT_BYTES = 255
 MAX_HEADER_BYTES = 1 << 20

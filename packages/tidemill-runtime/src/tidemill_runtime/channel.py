@@ -10,8 +10,6 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Message", "receive", "send"]
-
 LENGTH = struct.Struct("!I")
 CREDENTIALS = struct.Struct("3i")
 MAX_MESSAGE_BYTES = 16 << 20

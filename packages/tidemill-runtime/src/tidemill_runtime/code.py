@@ -16,8 +16,6 @@ from tidemill_runtime.errors import ConfigurationError, EntryPointNotFound, Inva
 if TYPE_CHECKING:
     from tidemill_runtime.layout import Layout
 
-__all__ = ["COMMAND", "PACKAGE", "SCRIPT", "EntryPoint", "find_entry_point", "put_in_place"]
-
 PACKAGE = "package"
 SCRIPT = "script"
 COMMAND = "command"

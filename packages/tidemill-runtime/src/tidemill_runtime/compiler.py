@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.environment import Environment
 
-__all__ = ["announce", "compiler_variables", "is_enabled"]
-
 ENABLED = "sagemaker_training_compiler_enabled"
 DEBUG = "sagemaker_training_compiler_debug_mode"
 MAX_COST = "sagemaker_training_compiler_max_cost"

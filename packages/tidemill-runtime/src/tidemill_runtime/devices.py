@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Devices"]
-
 QUERY_TIMEOUT_S = 30
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["advice"]
-
 _NAMES = (
     "reset_states|lr|minimize|get_scaled_loss|get_unscaled_gradients|aggregate_gradients"
     "|fit_generator|evaluate_generator|predict_generator|updates|state_updates"

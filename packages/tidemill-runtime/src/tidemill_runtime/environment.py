@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Environment"]
-
 DEFAULT_FRAMEWORK_MODULE = "sagemaker_tensorflow_container.training:main"
 DEFAULT_LOG_LEVEL = 20
 ONLY_GROUP = "homogeneousCluster"

@@ -13,16 +13,6 @@ The class name is the first word of ``output/failure``, so users see it.
 
 from __future__ import annotations
 
-__all__ = [
-    "ConfigurationError",
-    "EntryPointNotFound",
-    "InstallModuleError",
-    "InstallRequirementsError",
-    "InvalidArchive",
-    "LaunchError",
-    "RuntimeFailure",
-]
-
 
 class RuntimeFailure(Exception):
     """Base class of all errors that the runtime raises deliberately."""

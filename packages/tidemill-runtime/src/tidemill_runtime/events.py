@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-__all__ = ["emit"]
-
 MAX_FIELD_CHARACTERS = 2000
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Problem", "compose", "describe_end", "read_report", "write"]
-
 MAX_CHARACTERS = 1024 - len("AlgorithmError: ")
 MAX_COMMAND_CHARACTERS = 320
 MAX_TAIL_LINES = 8

@@ -15,8 +15,6 @@ from tidemill_runtime.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RESERVED", "Hyperparameters", "as_arguments", "decode"]
-
 TUNING_METRIC = "_tuning_objective_metric"
 
 RESERVED = frozenset(

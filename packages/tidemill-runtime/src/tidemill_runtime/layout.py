@@ -11,8 +11,6 @@ from tidemill_runtime.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Layout"]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LIBRARY_MODULES", "library_error_in"]
-
 LIBRARY_MODULES = ("tensorflow.python.framework.errors", "horovod.", "smdistributed.")
 """An exception of a class defined in these modules heads the report."""
 

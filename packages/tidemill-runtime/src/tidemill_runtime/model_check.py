@@ -9,8 +9,6 @@ from tidemill_runtime.user_files import files_below
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["warnings_about"]
-
 SAVED_MODEL_NAMES = ("saved_model.pb", "saved_model.pbtxt")
 
 

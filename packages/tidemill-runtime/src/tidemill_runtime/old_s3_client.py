@@ -13,8 +13,6 @@ from tidemill_runtime.events import emit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SOURCES", "old_s3_client_variables"]
-
 SOURCES = NativeSources("temporary_files", Path(__file__).resolve().with_name("native"))
 _PACKAGE_OF_1_15 = "tensorflow_core"
 """The package, absent in 2.4, of the versions whose client names temporary files by the time alone."""

@@ -10,8 +10,6 @@ import json
 import os
 import sys
 
-__all__ = ["serve"]
-
 
 def serve() -> None:
     """Serve as the task that ``TF_CONFIG`` names, on the CPU, until the process is killed."""

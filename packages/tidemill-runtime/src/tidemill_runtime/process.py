@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 else:
     Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
-__all__ = [
-    "Child",
-    "ColdChild",
-    "Ended",
-    "adopt_orphans",
-    "begin_afresh",
-    "die_with_parent",
-    "exit_code_of",
-    "signal_numbers",
-    "stop_requested",
-    "supervise",
-]
-
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

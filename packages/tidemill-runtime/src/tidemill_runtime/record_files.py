@@ -14,8 +14,6 @@ from tidemill_runtime.user_files import files_below
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["cause_of_corrupt_records"]
-
 _SIGNS = ("DataLossError", "corrupted record at")
 _MOST_FILES = 1000
 _GZIP = b"\x1f\x8b\x08"

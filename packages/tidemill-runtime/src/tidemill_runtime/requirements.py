@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.code import EntryPoint
 
-__all__ = ["NEEDS_PACKAGES_STATUS", "install", "needed_by", "report_needs"]
-
 NEEDS_PACKAGES_STATUS = 75
 
 SETUP = "setup.py"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
 
-__all__ = ["install", "is_users_file"]
-
 MAX_FRAMES = 12
 MAX_MESSAGE_CHARACTERS = 8000
 

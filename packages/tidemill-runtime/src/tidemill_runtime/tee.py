@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["Tail", "write_all"]
-
 KEPT_BYTES = 16 << 10
 
 

@@ -11,8 +11,6 @@ from tidemill_runtime.events import emit
 if TYPE_CHECKING:
     from tidemill_runtime.environment import Environment
 
-__all__ = ["has_parameter_servers", "parameter_server_config", "tf_config_variables"]
-
 MIRRORED = "sagemaker_multi_worker_mirrored_strategy_enabled"
 PARAMETER_SERVERS = "sagemaker_parameter_server_enabled"
 SCRIPT_PORT = 2222

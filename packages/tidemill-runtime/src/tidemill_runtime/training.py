@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
 
-__all__ = ["install_requirements", "train"]
-
 SUCCEEDED = 0
 FAILED = 1
 

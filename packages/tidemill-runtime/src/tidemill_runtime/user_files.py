@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["files_below"]
-
 
 def files_below(directory: Path) -> Iterator[Path]:
     """Yield regular files and links to them, sorted; none if ``directory`` is missing or no directory.

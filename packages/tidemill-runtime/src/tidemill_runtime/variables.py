@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.environment import Environment
 
-__all__ = ["SCRIPT_DEFAULTS", "encode", "script_variables", "sm_variables"]
-
 SCRIPT_DEFAULTS = {"PYTHONUNBUFFERED": "1", "S3_USE_HTTPS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
 """Variables that SageMaker's TensorFlow image sets, unless the container sets them."""
 

@@ -9,8 +9,6 @@ from tidemill_serving.engine import ENGINE_NAMES
 from tidemill_serving.handlers.wire import KINDS, TENSORFLOW_SERVING
 from tidemill_serving.processors import num_processors
 
-__all__ = ["ENGINE_VARIABLE", "command_line"]
-
 ENGINE_VARIABLE = "TIDEMILL_SERVING_ENGINE"
 """Environment variable with the name of the engine; used if the command line does not name one."""
 

@@ -22,8 +22,6 @@ from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.processors import num_processors
 
-__all__ = ["BatchQueue", "BatchingParameters"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingParameters:

@@ -21,8 +21,6 @@ from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement, PlacementTrial
 from tidemill_serving.errors import Code, RequestError, failed_precondition, invalid
 
-__all__ = ["DEFAULT_MAX_ROWS", "BatchThreads", "Job", "Runner", "report_nothing"]
-
 DEFAULT_MAX_ROWS = 32
 _LOOP_FEED_BYTES = 65_536  # a time measured with one row says nothing about much larger feeds
 _SLOW_RUN_S = 0.01

@@ -9,16 +9,6 @@ A RequestError becomes ``{ "error": "<message>" }`` with the HTTP status that Te
 
 from enum import Enum
 
-__all__ = [
-    "Code",
-    "RequestError",
-    "ServingError",
-    "StartFailed",
-    "failed_precondition",
-    "invalid",
-    "not_found",
-]
-
 
 class Code(Enum):
     """Status codes of TensorFlow: the number used by gRPC and the HTTP status used by REST."""

@@ -15,8 +15,6 @@ from tidemill_serving.metrics import Metrics
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.registry import Servable
 
-__all__ = ["Loader"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:

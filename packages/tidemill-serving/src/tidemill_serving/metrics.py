@@ -7,8 +7,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-__all__ = ["DEFAULT_PATH", "PROMETHEUS_TYPE", "Metrics"]
-
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 """Default path of TF Serving's metrics."""
 PROMETHEUS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"

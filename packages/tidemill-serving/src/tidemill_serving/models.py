@@ -12,18 +12,6 @@ from pathlib import Path
 
 from tidemill_serving.errors import StartFailed
 
-__all__ = [
-    "BARE_MODEL_NAME",
-    "DEFAULT_MODEL_VARIABLE",
-    "GENERIC_MODEL_NAME",
-    "ModelVersion",
-    "default_model",
-    "find_exported",
-    "find_versions",
-    "find_versions_of",
-    "versions_in",
-]
-
 BARE_MODEL_NAME = "model"
 GENERIC_MODEL_NAME = "generic_model"
 DEFAULT_MODEL_VARIABLE = "SAGEMAKER_TFS_DEFAULT_MODEL_NAME"

@@ -12,8 +12,6 @@ from pathlib import Path
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.code import locate_code, required_packages
 
-__all__ = ["report"]
-
 
 def report() -> int:
     """Write ``{"requirements": PATH}``, or ``{}``, to the descriptor of ``TIDEMILL_NEEDS_FD``; return the exit status.

@@ -17,8 +17,6 @@ from tidemill_serving.handlers.pool import PoolSize
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 from tidemill_serving.processors import num_processors
 
-__all__ = ["ManagedModels", "ServerOptions", "read_options"]
-
 _DEFAULT_PORT = 8080
 _TRANSFORM_ENQUEUED = 100_000_000
 _BATCHING = "SAGEMAKER_TFS_ENABLE_BATCHING"

@@ -2,8 +2,6 @@
 
 import os
 
-__all__ = ["num_processors"]
-
 
 def num_processors() -> int:
     """Return the number of processors that this process may use, at least 1."""

@@ -16,8 +16,6 @@ from tidemill_serving.engine import LoadedModel
 from tidemill_serving.errors import Code, invalid, not_found
 from tidemill_serving.models import ModelVersion
 
-__all__ = ["Leases", "Registry", "Servable", "VersionState", "VersionStatus"]
-
 _KEPT_ENDED = 8
 _Value = TypeVar("_Value")
 

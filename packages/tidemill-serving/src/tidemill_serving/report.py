@@ -9,16 +9,6 @@ from tidemill_serving.models import ModelVersion
 from tidemill_serving.registry import Servable
 from tidemill_serving.rest.native_library import load_native_json
 
-__all__ = [
-    "event",
-    "print_batching",
-    "print_line",
-    "report_json",
-    "report_loaded",
-    "report_placement",
-    "report_unshared",
-]
-
 
 def event(name: str, /, **fields: object) -> None:
     """Print an event.

@@ -29,8 +29,6 @@ from tidemill_serving.versions.warmup import warm_up
 if TYPE_CHECKING:
     from tidemill_serving.grpc_api.server import GrpcServer
 
-__all__ = ["Served", "archive_versions"]
-
 
 class Served:
     """The served models, from the archive or loaded on request, and the user's code.

@@ -30,8 +30,6 @@ from tidemill_serving.versions.config import read_text_message
 if TYPE_CHECKING:
     pass
 
-__all__ = ["serve"]
-
 _CORES_PER_SLOT = 2
 _MAX_SLOTS = 256
 _ANSWER_MARGIN_S = 5.0

@@ -21,8 +21,6 @@ from tidemill_serving.registry import Registry
 if TYPE_CHECKING:
     from tidemill_serving.grpc_api.server import GrpcServer, Reload
 
-__all__ = ["ModelPort", "Ports", "find_code", "open_grpc", "start_handlers"]
-
 _LOOPBACK = "127.0.0.1"
 
 

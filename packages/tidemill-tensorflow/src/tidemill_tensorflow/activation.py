@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["activate", "after_import", "before_import"]
-
 
 def activate() -> None:
     """Import TensorFlow and activate all additions; later calls have no effect.

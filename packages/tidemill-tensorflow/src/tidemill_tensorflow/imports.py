@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["when_imported"]
-
 
 def when_imported(name: str, action: Callable[[Any], object]) -> None:
     """Call an action with a module: now if the module is imported, otherwise right after its import."""

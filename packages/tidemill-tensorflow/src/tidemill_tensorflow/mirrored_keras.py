@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from keras import Model
 
-__all__ = ["TRAINER", "repair", "watch_keras"]
-
 TRAINER = "keras.src.backend.tensorflow.trainer"
 _NOTE = (
     "tidemill: fit, evaluate and predict of Keras {version} do not work under MultiWorkerMirroredStrategy as they are;"

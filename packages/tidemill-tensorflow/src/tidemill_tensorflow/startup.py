@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["TensorFlowFinder", "TensorFlowIoFinder"]
-
 
 class TensorFlowFinder:
     """First import finder, which removes itself when TensorFlow is imported."""

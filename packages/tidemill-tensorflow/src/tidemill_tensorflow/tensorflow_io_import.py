@@ -9,8 +9,6 @@ from typing import Any
 
 import tensorflow  # noqa: F401 - tensorflow_io imports it, too
 
-__all__: list[str] = []
-
 sys.stderr.write(
     "tidemill: tensorflow_io is not installed. s3:// paths work without it, so its import passes; nothing else of it"
     " is here. For the rest, name tensorflow-io in requirements.txt\n"

@@ -14,8 +14,6 @@ from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import size
 
-__all__ = ["adasum"]
-
 
 def adasum(tensors: Sequence[Tensor], *, label: str, ranks: Sequence[int] | None) -> list[Tensor]:
     """Combine tensors over the ranks. Each rank gathers the tensors of all other ranks.

@@ -10,8 +10,6 @@ import tensorflow as tf
 from horovod.tensorflow._shared.tensorflow_types import Tensor, Variable
 from horovod.tensorflow.collectives import scaled
 
-__all__ = ["Aggregation"]
-
 
 class Aggregation:
     """Sums of gradients, and the number of calls that were added.

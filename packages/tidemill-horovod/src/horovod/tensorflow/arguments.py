@@ -10,9 +10,6 @@ from collections.abc import Mapping
 
 from horovod.tensorflow._shared.argument_effects import ArgumentRow, honored, without_effect
 
-__all__ = ["ARGUMENTS"]
-
-
 _PROCESS_SET = honored("the ranks that take part; None for all")
 _SESSION = without_effect("objects go through a session of their own")
 _DEVICE = without_effect("tensors go through the memory of the host")

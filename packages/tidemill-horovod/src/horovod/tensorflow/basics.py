@@ -5,8 +5,6 @@ from __future__ import annotations
 from horovod.tensorflow import process, starting, timeline
 from horovod.tensorflow.reductions import Adasum, Average, Max, Min, Product, Sum
 
-__all__ = ["HorovodBasics"]
-
 
 class HorovodBasics:
     """The functions of `horovod.tensorflow` as methods.

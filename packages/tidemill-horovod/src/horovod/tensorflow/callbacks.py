@@ -17,8 +17,6 @@ from horovod.tensorflow.process import rank, size
 from horovod.tensorflow.reductions import allreduce
 from horovod.tensorflow.variables import broadcast_variables, tensorflow_variable
 
-__all__ = ["callbacks_of"]
-
 
 def callbacks_of(keras: ModuleType) -> tuple[type, ...]:
     """Return the callback classes below, in their order by name, as callbacks of a Keras.

@@ -21,8 +21,6 @@ from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor
 from horovod.tensorflow.errors import horovod_errors
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 
-__all__ = ["CollectiveKind", "Reduction", "run", "scaled"]
-
 
 class CollectiveKind(IntEnum):
     """The collectives, as numbered in native/message.h."""

@@ -7,8 +7,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Communicator", "Ranks", "Single"]
-
 
 @runtime_checkable
 class Communicator(Protocol):

@@ -20,8 +20,6 @@ from horovod.tensorflow._shared.ranks.meeting import Rendezvous
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.native_library import load_native_library
 
-__all__ = ["CollectiveEngine", "start_engine", "start_timeout_s", "stop_engine"]
-
 _TEXT_BYTES = 1024
 _DEFAULT_FUSION_BYTES = 64 << 20
 

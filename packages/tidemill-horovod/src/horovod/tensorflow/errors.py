@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-__all__ = ["HorovodInternalError", "horovod_errors"]
-
 _MARK, _END = "HorovodInternalError: ", " [horovod]"
 """Marks around the message in the text of a failed op's error."""
 

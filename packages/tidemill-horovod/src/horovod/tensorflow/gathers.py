@@ -11,17 +11,6 @@ from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import communicator, current_engine, size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
 
-__all__ = [
-    "allgather",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "check_root",
-    "grouped_allgather",
-    "join",
-    "require_rows",
-]
-
 
 def allgather(
     tensor: TensorLike, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet | None = None

@@ -13,8 +13,6 @@ from horovod.tensorflow.process import size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
 from horovod.tensorflow.reductions import Adasum, Average, ReduceOp, Sum, check_compression, reduce_all
 
-__all__ = ["GradientReduction", "check_reduction"]
-
 
 @dataclass(frozen=True)
 class GradientReduction:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 
-__all__ = ["is_keras_3", "without_xla"]
-
 
 def is_keras_3(thing: object) -> bool:
     """Return whether an object is an instance of a class of Keras 3."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from horovod.tensorflow._shared.ranks.errors import RanksError
 from horovod.tensorflow._shared.ranks.meeting import Rendezvous, meet
 
-__all__ = ["TRANSPORT_VARIABLE", "Mesh", "connect"]
-
 TRANSPORT_VARIABLE = "HOROVOD_TIDEMILL_TRANSPORT"
 """`tcp` makes ranks of one machine use sockets as if they were on several machines. Default: `auto`."""
 _CONTROL, _DATA = "control", "data"

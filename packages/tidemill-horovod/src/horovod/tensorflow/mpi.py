@@ -9,8 +9,6 @@ from typing import Any
 from horovod.tensorflow._shared.ranks.errors import RanksError
 from horovod.tensorflow._shared.ranks.mpi_library import find_launcher, start_mpi
 
-__all__ = ["are_threads_supported", "find_members", "is_mpi_communicator", "is_under_mpirun"]
-
 
 def is_under_mpirun() -> bool:
     """Return whether mpirun started this process."""

@@ -18,8 +18,6 @@ from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
 
-__all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
-
 
 def broadcast_object(
     obj: object,

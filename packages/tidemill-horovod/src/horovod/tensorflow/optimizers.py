@@ -18,8 +18,6 @@ from horovod.tensorflow.process_sets import ProcessSet
 from horovod.tensorflow.reductions import Average, ReduceOp
 from horovod.tensorflow.variables import tensorflow_variable
 
-__all__ = ["DistributedOptimizer", "distribute"]
-
 
 class _DistributedOptimizer(Optimizer, Protocol):
     """An optimizer whose class `distribute` has made, with members of each Keras."""

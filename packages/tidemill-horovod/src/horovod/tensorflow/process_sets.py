@@ -14,20 +14,6 @@ import tensorflow as tf
 from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import communicator, is_initialized, rank, size
 
-__all__ = [
-    "ProcessSet",
-    "add_process_set",
-    "check_process_set",
-    "find_process_set",
-    "forget_process_sets",
-    "get_process_set_ids_and_ranks",
-    "global_process_set",
-    "members_of",
-    "register_process_set",
-    "registered",
-    "remove_process_set",
-]
-
 
 class ProcessSet:
     """Ranks that take part in calls with `process_set=`.

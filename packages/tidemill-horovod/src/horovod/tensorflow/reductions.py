@@ -16,23 +16,6 @@ from horovod.tensorflow.gathers import require_rows
 from horovod.tensorflow.process import size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "ReduceOp",
-    "Sum",
-    "allreduce",
-    "check_compression",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "handle_average_backwards_compatibility",
-    "reduce_all",
-    "reducescatter",
-]
-
 
 class ReduceOp(Enum):
     """How a reduction combines the values of all ranks."""

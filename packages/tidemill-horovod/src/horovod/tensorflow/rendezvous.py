@@ -16,8 +16,6 @@ from horovod.tensorflow._shared.ranks.meeting import Rendezvous
 from horovod.tensorflow._shared.ranks.store import Store
 from horovod.tensorflow.communicator import Communicator
 
-__all__ = ["find_launched", "init_errors", "meet_by", "meet_by_mpi"]
-
 _numbers = itertools.count(1)
 """Distinguishes the calls of `hvd.init` in one launch."""
 

@@ -9,8 +9,6 @@ from horovod.tensorflow import process
 from horovod.tensorflow.process_sets import ProcessSet, check_process_set, forget_process_sets, register_process_set
 from horovod.tensorflow.timeline import start_from_environment
 
-__all__ = ["init", "shutdown"]
-
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
     """Join a group of processes. Collective. A second call for the same group does nothing.

@@ -13,8 +13,6 @@ from horovod.tensorflow.gradients import GradientReduction, check_reduction
 from horovod.tensorflow.process_sets import ProcessSet
 from horovod.tensorflow.reductions import Average, ReduceOp
 
-__all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
-
 
 class _DistributedTape(tf.GradientTape):  # type: ignore[misc]
     """Shares the state of the tape that it was created from."""

@@ -8,8 +8,6 @@ from horovod.tensorflow import process
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.process_sets import ProcessSet, find_process_set
 
-__all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op", "size_op"]
-
 
 def rank_op(name: str | None = None) -> Tensor:
     """Return `hvd.rank()` as a scalar int32 tensor.

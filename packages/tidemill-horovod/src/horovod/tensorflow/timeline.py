@@ -9,8 +9,6 @@ from pathlib import Path
 from horovod.tensorflow.native_library import load_native_library
 from horovod.tensorflow.process import current_engine, rank, size
 
-__all__ = ["start_from_environment", "start_timeline", "stop_timeline"]
-
 _TEXT_BYTES = 1024
 
 

@@ -13,14 +13,6 @@ from horovod.tensorflow.gathers import check_root
 from horovod.tensorflow.process import communicator
 from horovod.tensorflow.process_sets import ProcessSet, members_of
 
-__all__ = [
-    "BroadcastGlobalVariablesHook",
-    "broadcast_",
-    "broadcast_global_variables",
-    "broadcast_variables",
-    "tensorflow_variable",
-]
-
 
 def broadcast_variables(
     variables: Iterable[Variable], root_rank: int, process_set: ProcessSet | None = None, inplace: bool = False

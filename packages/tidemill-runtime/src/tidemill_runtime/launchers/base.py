@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 else:
     Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
-__all__ = ["Launcher", "Script"]
-
 
 @dataclass(frozen=True)
 class Script:

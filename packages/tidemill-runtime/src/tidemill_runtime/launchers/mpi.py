@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tidemill_runtime.launchers.base import Script
     from tidemill_runtime.process import Child, Ended
 
-__all__ = ["MPILauncher"]
-
 JOB_DIRECTORY = "TIDEMILL_JOB_DIRECTORY"
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tidemill_runtime.launchers.base import Script
     from tidemill_runtime.process import Child, Ended
 
-__all__ = ["ClusterMember", "Master", "ParameterServerLauncher"]
-
 POLL_S = 1.0
 CONNECT_TIMEOUT_S = 0.5
 GRACE_S = 5.0

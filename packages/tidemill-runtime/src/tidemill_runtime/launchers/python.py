@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tidemill_runtime.launchers.base import Script
     from tidemill_runtime.process import Child
 
-__all__ = ["ColdLauncher", "command_of"]
-
 
 class ColdLauncher:
     """Starts a fresh interpreter or command."""

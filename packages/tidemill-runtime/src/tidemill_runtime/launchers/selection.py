@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tidemill_runtime.environment import Environment
     from tidemill_runtime.launchers.base import Launcher
 
-__all__ = ["launcher_for"]
-
 DATA_PARALLEL = "sagemaker_distributed_dataparallel_enabled"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tidemill_runtime.launchers.base import Script
     from tidemill_runtime.process import Child, Ended
 
-__all__ = ["WarmChild", "WarmLauncher"]
-
 ANSWER_TIMEOUT_S = 10
 KILLED = -9
 

@@ -15,8 +15,6 @@ from tidemill_runtime.process import begin_afresh
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Daemon"]
-
 
 class Daemon:
     """One daemon.

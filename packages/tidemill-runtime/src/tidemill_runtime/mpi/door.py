@@ -28,8 +28,6 @@ from tidemill_runtime.mpi.sockets import connect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Door", "main"]
-
 _HANDSHAKE_S = 10.0
 _FINISH_S = 10.0
 _FEW_TRIES = 3

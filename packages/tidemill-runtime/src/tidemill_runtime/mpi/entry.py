@@ -14,8 +14,6 @@ from tidemill_runtime import channel
 from tidemill_runtime.mpi.sockets import connect
 from tidemill_runtime.process import die_with_parent
 
-__all__ = ["DESCRIPTORS", "DIRECTORY", "SOCKET", "main"]
-
 SOCKET = "ranks.sock"
 DIRECTORY = "TIDEMILL_MPI_DIRECTORY"
 """Variable that names the directory of this instance, if mpirun runs on another one."""

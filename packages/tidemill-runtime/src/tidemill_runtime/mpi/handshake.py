@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["SupervisorConnection", "answer", "ask", "port_of"]
-
 MAX_MESSAGE_BYTES = 16 << 20
 NUM_PORTS = 16
 """Number of ports that an instance tries, since other jobs may use some."""

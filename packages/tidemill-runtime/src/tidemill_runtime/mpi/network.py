@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.mpi.plan import Outcome
 
-__all__ = ["DOOR_OPEN", "DOOR_SOCKET", "Addresses", "NetworkPeers", "call", "was_reached"]
-
 DOOR_SOCKET = "door.sock"
 """Socket at which the door reaches the supervisor of its instance."""
 DOOR_OPEN = "open"

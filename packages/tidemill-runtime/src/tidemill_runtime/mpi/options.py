@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from tidemill_runtime.errors import ConfigurationError
 
-__all__ = ["MPICH", "OPEN_MPI", "MpiOptions", "translate"]
-
 MPICH = "MPICH"
 OPEN_MPI = "Open MPI"
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:
     Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
-__all__ = ["Peers", "peers_of"]
-
 
 class Peers(Protocol):
     """The other instances of a job, from the view of one supervisor.

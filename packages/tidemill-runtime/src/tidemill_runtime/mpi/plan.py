@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["ENDED", "FAILED", "MpiPlan", "Outcome"]
-
 FAILED = "failed"
 """Name of the notice of the rank that failed first."""
 ENDED = "ended"

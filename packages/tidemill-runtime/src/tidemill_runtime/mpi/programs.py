@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.mpi.options import MpiOptions
 
-__all__ = ["MPI", "find_mpi"]
-
 _TIMEOUT_S = 60
 _LIBRARIES = {MPICH: "libmpi.so.12", OPEN_MPI: "libmpi.so.40"}
 _CHOICE = "MPI4PY_LIBMPI"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Rank", "RankOutput"]
-
 KEPT_BYTES = 16 << 10
 LONGEST_LINE_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16

@@ -13,8 +13,6 @@ from tidemill_runtime.mpi.peers import peers_of
 from tidemill_runtime.mpi.plan import MpiPlan
 from tidemill_runtime.process import die_with_parent
 
-__all__ = ["main"]
-
 
 def main(plan: str, arguments: list[str]) -> int:
     """Run the command on the other instance.

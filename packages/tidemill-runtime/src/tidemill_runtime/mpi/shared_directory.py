@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["PATIENCE_S", "DirectoryPeers", "read_notice", "write_notice"]
-
 PATIENCE_S = 1200.0
 """Time for all instances to begin, as on SageMaker: some may have to install their requirements."""
 _LOOK_S = 0.1

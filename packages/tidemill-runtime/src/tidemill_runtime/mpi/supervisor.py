@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-__all__ = ["Supervisor"]
-
 GRACE_S = 5.0
 """Seconds from SIGTERM to SIGKILL for the other ranks after a rank has failed."""
 ABORT_S = 1.0

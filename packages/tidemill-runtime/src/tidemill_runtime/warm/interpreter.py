@@ -24,8 +24,6 @@ from tidemill_runtime.warm.eligibility import difference
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Interpreter"]
-
 OPENBLAS_SETTERS = (
     "scipy_openblas_set_num_threads64_",
     "scipy_openblas_set_num_threads",

@@ -13,8 +13,6 @@ from tidemill_runtime.warm.peer import WarmRefusal
 if TYPE_CHECKING:
     from tidemill_runtime.warm.peer import Peer
 
-__all__ = ["differing", "join"]
-
 NS_GET_USERNS = 0xB701
 KINDS = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
 """The order in which namespaces are joined: after ``mnt`` no file outside can be opened."""

@@ -13,8 +13,6 @@ from tidemill_runtime.channel import CREDENTIALS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Peer", "WarmRefusal"]
-
 LIMITS = tuple(sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}))
 
 

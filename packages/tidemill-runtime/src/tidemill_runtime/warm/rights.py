@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.warm.peer import Peer
 
-__all__ = ["Rights", "enter_cgroup"]
-
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_READ = 23

@@ -32,8 +32,6 @@ from tidemill_runtime.warm.rights import Rights, enter_cgroup
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["REQUEST_TIMEOUT_S", "WarmScript", "serve"]
-
 REQUEST_TIMEOUT_S = 10
 PROTOCOL = 1
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from tidemill_serving.engine.traits import NO_TRAITS, Traits
 
-__all__ = ["Array", "Engine", "LoadedModel", "Parallelism", "Signature", "TensorSpec"]
-
 Array = npt.NDArray[Any]
 
 

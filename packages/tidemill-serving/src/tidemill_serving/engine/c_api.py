@@ -25,8 +25,6 @@ from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatur
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
 
-__all__ = ["CApiEngine"]
-
 _SERVE_TAG = b"serve"
 _ON_CALLING_THREAD = -1
 _ON_POOL = 0

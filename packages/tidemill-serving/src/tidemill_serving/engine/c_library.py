@@ -14,8 +14,6 @@ from typing import Any
 
 from tidemill_serving.engine.wheel import quiet_library, wheel_directory
 
-__all__ = ["Buffer", "CLibrary", "CLibraryError", "Output", "open_c_library"]
-
 _FILE_NAME = "libtensorflow_cc.2.dylib" if sys.platform == "darwin" else "libtensorflow_cc.so.2"
 
 _HANDLE, _TEXT, _INT = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int

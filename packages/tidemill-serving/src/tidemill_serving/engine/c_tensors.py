@@ -16,8 +16,6 @@ from tidemill_serving.engine.element_types import element_type
 from tidemill_serving.engine.wheel import Wheel
 from tidemill_serving.errors import failed_precondition, invalid
 
-__all__ = ["CTensors"]
-
 _STRING = np.dtype(object)
 _STRING_BYTES = 24  # sizeof(TF_TString)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["advice", "element_type", "short_name"]
-
 _NUMPY_NAMES: Mapping[str, tuple[str, str]] = {
     "DT_FLOAT": ("float", "float32"),
     "DT_DOUBLE": ("double", "float64"),

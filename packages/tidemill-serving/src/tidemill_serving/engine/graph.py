@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["called_functions", "node_name", "nodes_behind", "outer_nodes_behind"]
-
 
 def nodes_behind(tensors: Sequence[str], graph: Any) -> Iterator[Any]:
     """Yield the nodes that compute these tensors, and all nodes of the functions that they call, each once.

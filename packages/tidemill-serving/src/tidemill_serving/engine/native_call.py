@@ -16,8 +16,6 @@ from tidemill_serving.engine.base import Array, Signature
 from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output
 from tidemill_serving.engine.c_tensors import CTensors
 
-__all__ = ["SOURCES", "EngineLibrary", "NativeCall"]
-
 SOURCES = NativeSources("serving", Path(__file__).resolve().with_name("native"))
 _PLAIN_KINDS = "fiub"  # kinds of NumPy types with the buffer protocol (not bfloat16), without objects
 _LEFT_TO_PYTHON = -1

@@ -11,8 +11,6 @@ from tidemill_serving.engine.saved_model import read_meta_graph
 from tidemill_serving.engine.traits import is_small
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 
-__all__ = ["suffices_one_thread"]
-
 
 def suffices_one_thread(paths: Sequence[Path]) -> bool:
     """Return whether all these SavedModels are small dense networks.

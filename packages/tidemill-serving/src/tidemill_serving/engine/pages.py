@@ -10,8 +10,6 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["release_file_pages", "release_free_memory"]
-
 _SMAPS = Path("/proc/self/smaps")
 _DONT_NEED = 4  # MADV_DONTNEED of Linux
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ +(.+)")

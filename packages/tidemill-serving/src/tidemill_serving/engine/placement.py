@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 from tidemill_serving.engine.base import Signature
 
-__all__ = ["Placement", "PlacementTrial", "initial_placement"]
-
 _ROW_LIMIT_S = 0.000_3
 _RUN_LIMIT_S = 0.002
 _RUNS = 5

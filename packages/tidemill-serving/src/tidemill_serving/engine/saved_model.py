@@ -11,8 +11,6 @@ from tidemill_serving.engine.variables import Variables
 from tidemill_serving.engine.wheel import Wheel
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["loadable", "read_meta_graph"]
-
 _SERVE_TAG = "serve"
 _FILE = "saved_model.pb"
 

@@ -20,8 +20,6 @@ from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatur
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
 
-__all__ = ["SessionEngine"]
-
 
 class SessionEngine:
     """Loads SavedModels with ``tf.compat.v1``.

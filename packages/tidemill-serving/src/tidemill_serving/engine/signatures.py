@@ -20,8 +20,6 @@ from tidemill_serving.engine.variables import INIT_SIGNATURE, Variables
 from tidemill_serving.engine.wheel import Wheel
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["GraphTensor", "LoadedGraph", "Signatures", "signatures_of"]
-
 _RAGGED = (
     "is a ragged tensor; export a signature that {verb} a dense one (RaggedTensor.to_tensor pads it), or its flat"
     " values and row splits as two tensors"

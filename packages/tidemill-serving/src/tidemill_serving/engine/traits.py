@@ -10,8 +10,6 @@ from typing import Any
 
 from tidemill_serving.engine.graph import nodes_behind
 
-__all__ = ["NO_TRAITS", "Traits", "is_small", "traits_of"]
-
 _DT_RESOURCE = 20  # of the enumeration DataType
 _MAX_WEIGHTS = 2_000_000  # 32 rows then take about a millisecond of one core
 _LOOPS = frozenset({"While", "StatelessWhile", "Enter", "RefEnter"})

@@ -12,8 +12,6 @@ from typing import Any
 
 from tidemill_serving.engine.graph import called_functions, node_name, outer_nodes_behind
 
-__all__ = ["INIT_SIGNATURE", "Variables"]
-
 INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _HANDLE = "VarHandleOp"

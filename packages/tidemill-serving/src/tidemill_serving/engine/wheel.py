@@ -19,8 +19,6 @@ from typing import Any
 
 from tidemill_serving.errors import StartFailed
 
-__all__ = ["Wheel", "open_wheel", "quiet_library", "remove_hollow_package", "wheel_directory"]
-
 _HOLLOW = "__tidemill_hollow__"
 
 

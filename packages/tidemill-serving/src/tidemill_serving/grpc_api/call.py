@@ -9,8 +9,6 @@ from typing import Protocol
 
 from tidemill_serving.errors import Code, RequestError, invalid
 
-__all__ = ["PREFIX_BYTES", "TOO_LATE", "Call", "Head", "Replies", "head_of", "status_of", "too_large"]
-
 TOO_LATE = "the model did not answer within the deadline of the call"
 
 PREFIX_BYTES = 5

@@ -22,8 +22,6 @@ from tidemill_serving.grpc_api.frames import Http2Error
 from tidemill_serving.grpc_api.sending import Sender
 from tidemill_serving.grpc_api.traffic import IDLE_S, STREAMS, GrpcTraffic
 
-__all__ = ["GrpcConnection"]
-
 _CALL_WINDOW = 2**20
 _WINDOW = 2**24
 _SPARE_FRAMES = 4096  # frames that a client may send without advancing a call

@@ -12,8 +12,6 @@ from tidemill_serving.messages.definitions import messages
 from tidemill_serving.registry import Servable
 from tidemill_serving.rest.examples import CLASSES, OUTPUTS, SCORES, check_examples_signature
 
-__all__ = ["classify", "multi_inference", "regress"]
-
 _METHODS = {"tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress"}
 
 

@@ -6,8 +6,6 @@ from tidemill_serving.errors import not_found
 from tidemill_serving.messages.definitions import messages
 from tidemill_serving.registry import Registry
 
-__all__ = ["CHECK_PATH", "check_health"]
-
 CHECK_PATH = "/grpc.health.v1.Health/Check"
 _SERVICES = ("", "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService")
 _SERVING, _NOT_SERVING = 1, 2

@@ -6,8 +6,6 @@ import socket
 from tidemill_serving.grpc_api.connection import GrpcConnection
 from tidemill_serving.grpc_api.traffic import GrpcTraffic
 
-__all__ = ["GrpcListener"]
-
 _BACKLOG = 2048
 _TICK_S = 1.0
 _ANNOUNCED_S = 1.0  # time that clients have to acknowledge the announcement

@@ -8,8 +8,6 @@ from tidemill_serving.errors import RequestError, failed_precondition, invalid
 from tidemill_serving.messages.definitions import messages
 from tidemill_serving.registry import Registry, Servable
 
-__all__ = ["DEFAULT_SIGNATURE", "Run", "fill_spec", "find_signature", "lease", "parsed", "target"]
-
 DEFAULT_SIGNATURE = "serving_default"
 Run = Callable[[Signature, list[Array]], list[Array]]
 """Runs a signature on arrays in the order of its inputs. Raises RequestError."""

@@ -8,8 +8,6 @@ from tidemill_serving.messages.definitions import messages
 from tidemill_serving.messages.schema import ENUMS
 from tidemill_serving.registry import Registry
 
-__all__ = ["get_model_metadata", "get_model_status"]
-
 _SIGNATURES = "signature_def"
 
 

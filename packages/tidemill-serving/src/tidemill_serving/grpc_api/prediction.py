@@ -11,8 +11,6 @@ from tidemill_serving.messages.definitions import messages
 from tidemill_serving.messages.tensors import array_of, fill_tensor
 from tidemill_serving.registry import Servable
 
-__all__ = ["Prepared", "num_values", "predict", "prepare", "respond"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

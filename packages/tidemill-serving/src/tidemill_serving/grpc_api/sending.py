@@ -7,8 +7,6 @@ from tidemill_serving.grpc_api import frames
 from tidemill_serving.grpc_api.call import PREFIX_BYTES, Call
 from tidemill_serving.grpc_api.frames import Http2Error
 
-__all__ = ["Sender"]
-
 _FLUSH_BYTES = 256 * 1024
 
 

@@ -31,8 +31,6 @@ from tidemill_serving.messages.definitions import messages
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.registry import Registry, Servable
 
-__all__ = ["GrpcServer", "GrpcSettings", "Reload"]
-
 _PREDICTION = "/tensorflow.serving.PredictionService/"
 _MODELS = "/tensorflow.serving.ModelService/"
 _PREDICT = f"{_PREDICTION}Predict".encode()

@@ -8,8 +8,6 @@ from typing import Protocol
 from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.grpc_api.call import Call
 
-__all__ = ["IDLE_S", "STREAMS", "GrpcTraffic", "OpenConnection"]
-
 STREAMS = 1000
 """Maximum number of concurrent calls of one connection. Further calls are refused, and clients send them again."""
 IDLE_S = 1800.0

@@ -4,8 +4,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Answered", "checked_body", "error_answer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answered:

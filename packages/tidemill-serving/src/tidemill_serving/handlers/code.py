@@ -14,20 +14,6 @@ from pathlib import Path
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 
-__all__ = [
-    "ENVIRONMENT_VARIABLE",
-    "OVERLAY_VARIABLE",
-    "UserCode",
-    "find_inference_code",
-    "find_python_code",
-    "install_packages",
-    "locate_code",
-    "names_packages",
-    "python_of",
-    "required_packages",
-    "with_packages",
-]
-
 ENVIRONMENT_VARIABLE = "TIDEMILL_ENVIRONMENT"
 """Prefix of the virtual environment of the user's code."""
 OVERLAY_VARIABLE = "TIDEMILL_OVERLAY"

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from tidemill_serving.handlers.wire import WorkerSetup
 
-__all__ = ["UNLIMITED", "Context", "Contexts"]
-
 UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 """Options of a gRPC channel to the models: grpcio's own limit for answers is 4 MB."""
 _ATTRIBUTE = re.compile(r"(tfs-[a-z\-]+)=([^,]+)")

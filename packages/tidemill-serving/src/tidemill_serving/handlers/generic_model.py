@@ -18,8 +18,6 @@ from tidemill_serving.handlers.wire import WorkerSetup
 from tidemill_serving.messages.definitions import forget_hollow_package, messages
 from tidemill_serving.messages.tensors import tensor_of
 
-__all__ = ["GenericModel"]
-
 _SIGNATURE = "serving_default"
 _DEFAULT_INPUT = "inputs"
 _PREDICT = "PredictRequest"

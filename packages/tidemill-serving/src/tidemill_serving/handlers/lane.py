@@ -7,8 +7,6 @@ from typing import Any, cast
 
 from tidemill_serving.handlers.wire import LENGTHS
 
-__all__ = ["Frame", "Lane"]
-
 Frame = tuple[dict[str, Any], bytes]
 
 

@@ -17,8 +17,6 @@ from tidemill_serving.handlers.process import WorkerProcess, described_end
 from tidemill_serving.handlers.wire import WorkerSetup, frame
 from tidemill_serving.http.message import HttpRequest, Reply, Response, error_response
 
-__all__ = ["HandlerPool", "PoolSize"]
-
 _ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0

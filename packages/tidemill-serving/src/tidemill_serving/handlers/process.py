@@ -13,8 +13,6 @@ from tidemill_serving.handlers.code import UserCode
 from tidemill_serving.handlers.lane import Frame, Lane
 from tidemill_serving.handlers.wire import WorkerSetup
 
-__all__ = ["WorkerProcess", "described_end"]
-
 _EXIT_WITHIN_S = 2.0
 
 

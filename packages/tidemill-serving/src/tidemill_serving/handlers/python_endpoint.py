@@ -18,8 +18,6 @@ from tidemill_serving.handlers.python_output import default_output
 from tidemill_serving.handlers.script import BadScript, load_script
 from tidemill_serving.handlers.wire import WorkerSetup
 
-__all__ = ["PythonScript"]
-
 _DEFAULT_TYPE = "application/json"
 _ANY = "*/*"
 _TEXT_TYPES = ("text/", "application/json", "application/jsonlines", "application/xml", "application/x-www-form")

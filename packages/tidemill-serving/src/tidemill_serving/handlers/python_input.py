@@ -7,8 +7,6 @@ from typing import Any
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.messages.definitions import messages
 
-__all__ = ["default_input"]
-
 _JSON, _CSV, _BYTES = "application/json", "text/csv", "application/octet-stream"
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from tidemill_serving.errors import Code, RequestError
 
-__all__ = ["default_output"]
-
 _JSON = ("application/json", "*/*")
 _BYTES = "application/octet-stream"
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-__all__ = ["BadScript", "load_script", "print_error"]
-
 _OUR_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _IMPORT_MACHINERY = "<frozen importlib"
 

@@ -14,8 +14,6 @@ from tidemill_serving.handlers.context import Context, Contexts
 from tidemill_serving.handlers.script import BadScript, load_script
 from tidemill_serving.handlers.wire import WorkerSetup
 
-__all__ = ["InferenceScript"]
-
 _TIMEOUT_S = 600  # only a safeguard: the server times requests out much earlier
 
 

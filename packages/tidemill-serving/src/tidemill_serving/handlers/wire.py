@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["KINDS", "LENGTHS", "PYTHON", "TENSORFLOW_SERVING", "WorkerSetup", "frame", "receive"]
-
 TENSORFLOW_SERVING = "tensorflow-serving"
 PYTHON = "python"
 KINDS = (TENSORFLOW_SERVING, PYTHON)

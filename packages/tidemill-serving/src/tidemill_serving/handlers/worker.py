@@ -19,8 +19,6 @@ from tidemill_serving.handlers.answers import Answered, error_answer
 from tidemill_serving.handlers.script import BadScript, print_error
 from tidemill_serving.handlers.wire import PYTHON, WorkerSetup, frame, receive
 
-__all__ = ["main"]
-
 _PR_SET_PDEATHSIG = 1
 
 

@@ -4,8 +4,6 @@ import zlib
 
 from tidemill_serving.errors import Code, RequestError
 
-__all__ = ["decode_body", "too_large"]
-
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _GZIP_NAMES = (b"gzip", b"x-gzip")
 _MAX_MEMBERS = 10_000  # an empty member takes 20 bytes and has no output, so the limit on bytes does not count it

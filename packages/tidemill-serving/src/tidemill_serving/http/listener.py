@@ -16,8 +16,6 @@ from tidemill_serving.errors import RequestError, StartFailed
 from tidemill_serving.http.body import decode_body
 from tidemill_serving.http.message import Application, HttpRequest, Response, error_response, refusal_form
 
-__all__ = ["bind_tcp", "bind_unix", "new_listener"]
-
 
 def new_listener(application: Application, *, limits: Limits, loop: asyncio.AbstractEventLoop) -> Listener:
     """Return a listener that answers with an application. It accepts connections after `Listener.open`.

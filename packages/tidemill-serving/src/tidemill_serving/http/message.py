@@ -8,8 +8,6 @@ import orjson
 from tidemill_serving._shared.http.limits import Headers, Refusal
 from tidemill_serving.errors import RequestError
 
-__all__ = ["JSON_TYPE", "Application", "HttpRequest", "Reply", "Response", "error_response", "refusal_form"]
-
 JSON_TYPE = b"application/json"
 
 

@@ -22,8 +22,6 @@ from tidemill_serving.messages.schema import (
     Field,
 )
 
-__all__ = ["Messages", "forget_hollow_package", "messages"]
-
 _FILE = "tidemill_serving/serving.proto"
 _SCALARS = ("bool", "float", "int32", "int64", "string", "uint32")
 _ENUM = "enum "

@@ -4,8 +4,6 @@ Messages and enumerations that are published as nested types are listed here at 
 neither the wire format nor the text format contains the declaring message.
 """
 
-__all__ = ["DEPENDENCIES", "ENUMS", "MAP", "MESSAGES", "PACKAGE", "PUBLISHED_MODULES", "REPEATED", "Field"]
-
 PACKAGE = "tensorflow.serving"
 REPEATED, MAP = "repeated", "map"
 Field = tuple[str, int, str, str]

@@ -11,8 +11,6 @@ from tidemill_serving.engine.element_types import element_type, short_name
 from tidemill_serving.errors import invalid
 from tidemill_serving.messages.definitions import messages
 
-__all__ = ["MAX_TENSOR_BYTES", "array_of", "fill_tensor", "tensor_of", "type_number"]
-
 MAX_TENSOR_BYTES = 1024**3
 """Maximum size of a tensor in bytes; a small message can describe a large tensor, since one value may be repeated."""
 _MAX_RANK = 60

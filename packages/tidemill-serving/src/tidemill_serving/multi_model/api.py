@@ -15,8 +15,6 @@ from tidemill_serving.rest.api import ATTRIBUTES_HEADER, Api, internal_error
 from tidemill_serving.rest.invocations import read_attributes
 from tidemill_serving.rest.status import status, status_body
 
-__all__ = ["MultiModelApi"]
-
 _MODELS = "/models"
 _INVOKE = "/invoke"
 _PAGE = "next_page_token"

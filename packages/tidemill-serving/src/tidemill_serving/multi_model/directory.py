@@ -11,8 +11,6 @@ from tidemill_serving._shared.trees import remove_tree, walk
 from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.models import ModelVersion, find_versions_of
 
-__all__ = ["MODELS_ROOT", "check_memory", "extract", "model_directory", "model_versions"]
-
 MODELS_ROOT = Path("/opt/ml/models")
 """Where SageMaker puts the models of a multi-model endpoint."""
 _CODE = "code"

@@ -16,8 +16,6 @@ from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.user_code import Ports, start_handlers
 
-__all__ = ["HostedModel", "LoadRequest", "ModelHost"]
-
 _EXHAUSTED = ("RESOURCE_EXHAUSTED", "OOM", "out of memory")
 
 

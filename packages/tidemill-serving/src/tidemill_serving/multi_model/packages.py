@@ -16,8 +16,6 @@ from tidemill_serving.handlers.code import (
 )
 from tidemill_serving.multi_model.directory import remove
 
-__all__ = ["ModelPackages"]
-
 
 class ModelPackages:
     """Installs packages in this endpoint only, before the code that needs them is imported.

@@ -23,8 +23,6 @@ from tidemill_serving.rest.predict_lane import PredictLane
 from tidemill_serving.rest.status import metadata_body, model_list_body, status_body
 from tidemill_serving.rest.target import ModelTarget, model_target, path_of
 
-__all__ = ["ATTRIBUTES_HEADER", "Api", "PredictFormat", "internal_error"]
-
 _VERSION_HEADER = b"x-tidemill-model-version"
 ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
 _CACHED_HEADERS = 512

@@ -17,8 +17,6 @@ from tidemill_serving.rest.native_library import KINDS, Input, NativeJson, Nativ
 from tidemill_serving.rest.numbers import LIST_BYTES, NATIVE_KINDS, VALUE_BYTES
 from tidemill_serving.rest.numeric import BYTES_KEY
 
-__all__ = ["BatchJson", "ReadBatch", "reads_batches"]
-
 _LEAST_VALUES = 16_384
 _TEXT_BYTES = 65_536
 

@@ -20,16 +20,6 @@ from tidemill_serving.rest.numbers import list_text
 from tidemill_serving.rest.predict import find_signature
 from tidemill_serving.rest.tensors import FLOAT_TYPES, is_bytes_object, string_value
 
-__all__ = [
-    "CLASSES",
-    "OUTPUTS",
-    "SCORES",
-    "ExamplesRequest",
-    "answer_examples",
-    "check_examples_signature",
-    "read_examples",
-]
-
 _EXAMPLES = "examples"
 _CONTEXT = "context"
 CLASSES, SCORES = "classes", "scores"

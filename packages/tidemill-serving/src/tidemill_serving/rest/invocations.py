@@ -13,8 +13,6 @@ from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.http.message import JSON_TYPE, Response
 from tidemill_serving.rest.target import version_number
 
-__all__ = ["CustomAttributes", "finished", "read_attributes", "to_predict_body", "unsupported_media_type"]
-
 _HAS_DATA_KEY = re.compile(rb'"(?:instances|inputs|examples)"\s*:')
 _IS_JSON_LINES = re.compile(rb"[}\]]\s*[{\[]")
 _LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines would also split at other characters

@@ -17,8 +17,6 @@ import orjson
 
 from tidemill_serving.errors import RequestError, invalid
 
-__all__ = ["MAX_DEPTH", "json_type", "parse", "shown"]
-
 MAX_DEPTH = 64
 _SHOWN_CHARACTERS = 256
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))

@@ -12,8 +12,6 @@ from typing import Any
 
 from tidemill_serving._shared.native_build.compiling import CompileError, NativeSources, find_library
 
-__all__ = ["JSON_LIBRARY", "KINDS", "MAX_RANK", "Input", "NativeJson", "NativeRequest", "load_native_json"]
-
 JSON_LIBRARY = NativeSources("json", Path(__file__).resolve().with_name("native"))
 MAX_RANK = 32
 """Maximum depth of lists for the native library; Python reads deeper ones."""

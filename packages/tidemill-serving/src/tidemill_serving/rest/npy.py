@@ -16,8 +16,6 @@ from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.rest.predict import PredictRequest, find_signature
 from tidemill_serving.rest.tensors import cast
 
-__all__ = ["NPY_TYPE", "answer_npy", "read_npy"]
-
 NPY_TYPE = b"application/x-npy"
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _TEXT_KINDS = "SU"

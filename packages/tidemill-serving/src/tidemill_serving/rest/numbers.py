@@ -17,8 +17,6 @@ import orjson
 from tidemill_serving.engine import Array
 from tidemill_serving.rest.native_library import KINDS, NativeJson, load_native_json
 
-__all__ = ["EXACT_TEXT_VALUES", "LIST_BYTES", "NATIVE_KINDS", "VALUE_BYTES", "list_text", "python_text"]
-
 EXACT_TEXT_VALUES = 65_536
 """Without the native library, orjson writes float arrays larger than this: the shortest text that reads back as the
 same number, not TF Serving's."""

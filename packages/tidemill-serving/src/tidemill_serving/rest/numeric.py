@@ -15,8 +15,6 @@ from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.rest.native_library import KINDS, MAX_RANK, Input, NativeJson, NativeRequest
 from tidemill_serving.rest.tensors import FLOAT_TYPES
 
-__all__ = ["BYTES_KEY", "NumericReader", "PredictRequest"]
-
 _SCRATCH_BYTES = 32_768  # bodies up to this size are read into preallocated arrays
 _READ, _OTHER_SIGNATURE = 0, 2
 BYTES_KEY = "b64"

@@ -23,8 +23,6 @@ from tidemill_serving.rest.native_library import load_native_json
 from tidemill_serving.rest.predict import DEFAULT_SIGNATURE, answer_frame
 from tidemill_serving.rest.target import ModelTarget
 
-__all__ = ["PredictLane"]
-
 _BODY_BYTES = 16_384  # reading the values of a larger body could block the event loop too long
 _API = "Predict"
 _Waiting = list[tuple[HttpRequest, Reply]]

@@ -6,8 +6,6 @@ from typing import Any
 
 from tidemill_serving.registry import Servable, VersionStatus
 
-__all__ = ["metadata_body", "model_list_body", "status", "status_body"]
-
 
 def status(versions: Sequence[VersionStatus]) -> dict[str, Any]:
     """Return the status of versions, in the given order.

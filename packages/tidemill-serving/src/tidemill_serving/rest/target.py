@@ -7,8 +7,6 @@ from urllib.parse import unquote
 
 from tidemill_serving.errors import invalid
 
-__all__ = ["ModelTarget", "model_target", "path_of", "version_number"]
-
 _NAME = r"(?P<name>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _CALL = re.compile(rf"/v1/models/{_NAME}{_VERSION}:(?P<verb>predict|classify|regress)", re.IGNORECASE)

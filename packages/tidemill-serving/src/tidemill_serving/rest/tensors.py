@@ -16,8 +16,6 @@ from tidemill_serving.engine import Array, TensorSpec
 from tidemill_serving.errors import RequestError, invalid
 from tidemill_serving.rest.json_text import json_type, shown
 
-__all__ = ["FLOAT_TYPES", "cast", "failed_row", "is_bytes_object", "string_value", "tensor", "tensor_of_rows"]
-
 _BYTES_KEY = "b64"
 FLOAT_TYPES = frozenset({"float", "double", "half", "bfloat16"})
 """TensorFlow's names of the types that accept any JSON number."""

@@ -7,8 +7,6 @@ from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.versions.config import read_text_message
 
-__all__ = ["MODEL_FILE", "read_batching_file"]
-
 MODEL_FILE = "batching_params.pbtxt"
 """Beside ``saved_model.pb``: the parameters of one version."""
 

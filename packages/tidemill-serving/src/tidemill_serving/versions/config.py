@@ -9,8 +9,6 @@ from typing import Any
 from tidemill_serving.errors import RequestError, StartFailed, invalid
 from tidemill_serving.messages.definitions import messages
 
-__all__ = ["ModelConfig", "VersionPolicy", "read_config_file", "read_configs", "read_text_message"]
-
 _PLATFORM = "tensorflow"
 _OTHER_TYPE = 2
 

@@ -18,8 +18,6 @@ from tidemill_serving.options import ManagedModels
 from tidemill_serving.registry import Registry, Servable, VersionState, VersionStatus
 from tidemill_serving.versions.config import ModelConfig, read_config_file, read_configs
 
-__all__ = ["ModelManager"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Failure:

@@ -15,8 +15,6 @@ from tidemill_serving.grpc_api.lookup import Run, parsed
 from tidemill_serving.grpc_api.prediction import predict
 from tidemill_serving.registry import Servable
 
-__all__ = ["MAX_RECORDS", "WARMUP_FILE", "warm_up"]
-
 WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 _METHODS: Mapping[str, Callable[[Any, Servable, Run], Any]] = {

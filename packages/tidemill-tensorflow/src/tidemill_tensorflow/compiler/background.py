@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["Background", "awaited", "beside_training", "first_compilation", "xla_threads"]
-
 NICE = 3
 """What is added to the niceness of XLA's own threads in the first compilation for which no step waits. The thread that
 runs Python keeps its priority: training waits for the interpreter lock while that thread has it, and a machine full of

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
-__all__ = ["install"]
-
 EAGER_GRADIENTS = 20
 """Number of gradients computed outside of ``tf.function`` before the log gives advice."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
     from tidemill_tensorflow.compiler.variants.trials import Trial
 
-__all__ = ["as_dict", "brief", "summary", "times", "write"]
-
 MAX_SHAPES = 20
 """Number of shapes that the report lists for one function; it only counts further ones."""
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
-__all__ = ["Session"]
-
 
 class Session:
     """Find the training steps among the traced functions, and decide how each one runs.

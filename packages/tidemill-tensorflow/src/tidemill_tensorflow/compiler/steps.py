@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.traced import StepCall
 
 
-__all__ = ["Step", "StepCoordinator"]
-
 MAX_SHAPES = 4
 """Number of shapes that are compiled for one function."""
 FIRST_AFTER = 2

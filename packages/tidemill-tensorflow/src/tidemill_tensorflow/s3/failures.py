@@ -5,24 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-__all__ = [
-    "ABORTED",
-    "ALREADY_EXISTS",
-    "CANCELLED",
-    "FAILED_PRECONDITION",
-    "INTERNAL",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "OUT_OF_RANGE",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "UNAUTHENTICATED",
-    "UNAVAILABLE",
-    "UNKNOWN",
-    "FilesystemError",
-    "as_filesystem_error",
-]
-
 # The codes of tensorflow/c/tf_status.h. `tf.errors` has one exception class per code.
 CANCELLED = 1
 UNKNOWN = 2

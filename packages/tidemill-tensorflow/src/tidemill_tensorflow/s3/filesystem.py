@@ -13,8 +13,6 @@ from tidemill_tensorflow.s3.location import Location
 from tidemill_tensorflow.s3.reading import ObjectReader
 from tidemill_tensorflow.s3.writing import ObjectWriter
 
-__all__ = ["S3Filesystem", "Status"]
-
 _MAX_CONNECTIONS = 32
 _KEYS_PER_DELETE = 1000
 _WHOLE_COPY_BYTES = 4 * 1024 * 1024 * 1024

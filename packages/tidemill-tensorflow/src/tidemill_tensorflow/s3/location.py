@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tidemill_tensorflow.s3.failures import INVALID_ARGUMENT, FilesystemError
 
-__all__ = ["SCHEME", "Location"]
-
 SCHEME = "s3"
 
 

@@ -15,8 +15,6 @@ from tidemill_tensorflow.s3.failures import CANCELLED, INTERNAL, FilesystemError
 from tidemill_tensorflow.s3.filesystem import S3Filesystem
 from tidemill_tensorflow.s3.location import SCHEME
 
-__all__ = ["SOURCES", "register"]
-
 SOURCES = NativeSources("s3", Path(__file__).resolve().parents[1] / "native")
 _PATIENCE_MS = 10_000
 """Time in milliseconds that the interpreter's exit waits for calls in progress."""

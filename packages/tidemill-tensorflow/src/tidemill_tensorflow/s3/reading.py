@@ -9,8 +9,6 @@ from typing import Any
 from tidemill_tensorflow.s3.failures import OUT_OF_RANGE, UNAVAILABLE, FilesystemError, as_filesystem_error
 from tidemill_tensorflow.s3.location import Location
 
-__all__ = ["ObjectReader"]
-
 MIN_AHEAD = 256 * 1024
 MAX_AHEAD = 8 * 1024 * 1024
 """Size of a read-ahead request, in bytes: the first one, and the largest one."""

@@ -9,8 +9,6 @@ from typing import Any
 from tidemill_tensorflow.s3.failures import NOT_FOUND, FilesystemError, as_filesystem_error
 from tidemill_tensorflow.s3.location import Location
 
-__all__ = ["ObjectWriter"]
-
 PART_SIZE = 16 * 1024 * 1024
 """Size in bytes of the first 1,000 parts of a multipart upload. Smaller objects are written by one request."""
 _PARTS_PER_SIZE = 1000

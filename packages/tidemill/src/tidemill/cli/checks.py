@@ -21,8 +21,6 @@ from tidemill.server.state import StateDirectory, network_filesystem
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["examine"]
-
 _ROOM_BYTES = 5 * 1024**3
 _ROOM_INODES = 100_000
 

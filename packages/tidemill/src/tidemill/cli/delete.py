@@ -11,8 +11,6 @@ from tidemill.cli.options import EndpointOption, StateDirOption
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _GONE_WITHIN_S = 60.0  # a server that drains has 30 s for the requests it has begun

@@ -10,8 +10,6 @@ from tidemill.cli.options import EndpointOption, StateDirOption
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -7,8 +7,6 @@ import typer
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import print_json, print_members
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

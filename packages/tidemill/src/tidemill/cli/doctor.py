@@ -7,8 +7,6 @@ import typer
 from tidemill.cli.options import JsonOption, StateDirOption, load_settings
 from tidemill.cli.text import print_json, print_table
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -12,8 +12,6 @@ from tidemill.cli.options import StateDirOption
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _LOOK_EVERY_S = 0.5

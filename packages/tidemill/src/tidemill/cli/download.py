@@ -9,8 +9,6 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.errors import printable
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -12,8 +12,6 @@ from tidemill.server.discovery import connect
 from tidemill.server.exports import REMOVED_VARIABLES, client_environment, proxy_environment
 from tidemill.server.state import StateDirectory
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -13,8 +13,6 @@ from tidemill.cli.text import age, print_table, size
 if TYPE_CHECKING:
     from tidemill.environments.builder import Environments
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, help="List, build and remove the environments of jobs and endpoints.")
 
 

@@ -21,8 +21,6 @@ from tidemill.shim.beneath import open_beneath
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-__all__ = ["EventFiles"]
-
 _ENDED = ("Completed", "Failed", "Stopped")
 _LIVE = ("output/tensorboard", "output/data", "model")
 """Directories of an instance in which event files are looked for."""

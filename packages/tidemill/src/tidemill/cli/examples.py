@@ -10,8 +10,6 @@ import typer
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.text import print_table
 
-__all__ = ["app"]
-
 _INSTALLED = Path(__file__).parents[1] / "examples"  # of a wheel, see hatch_build.py
 _IN_CHECKOUT = Path(__file__).parents[5] / "examples"
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from tidemill.errors import JobFailed, TidemillError
 
-__all__ = ["CommandFailed", "Failure", "explain"]
-
 _IN_USE = 3
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tidemill.environments.build_lock import Built
     from tidemill.settings import Settings
 
-__all__ = ["Garbage", "app", "find_garbage"]
-
 app = typer.Typer()
 
 _DAY_S = 86400

@@ -6,8 +6,6 @@ import typer
 
 from tidemill.cli.options import EndpointOption, StateDirOption
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -12,8 +12,6 @@ from tidemill.cli.text import age, print_table
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, help="Add, list and revoke access keys of further users.")
 
 _User = Annotated[str, typer.Argument(metavar="USER", help="Name: letters, digits and +=,.@_-")]

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
     from tidemill.sdk.logs import LogLine, StreamReader
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _GROUPS = {"job": "TrainingJobs", "processing job": "ProcessingJobs", "transform job": "TransformJobs"}

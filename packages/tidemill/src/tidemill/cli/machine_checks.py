@@ -18,8 +18,6 @@ from tidemill.errors import ConfigurationError, EnvironmentBuildError, MissingIn
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["MACHINE_CHECKS", "Finding", "Level"]
-
 _PYTHONS = ((3, 11), (3, 13))
 _TENSORFLOW_TIMEOUT_S = 120
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tidemill.cli.failures import CommandFailed
 
-__all__ = ["ModelKind", "ModelPath"]
-
 _SAVED_MODEL = "saved_model.pb"
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _EXPECTED = "expected a SavedModel (a directory with saved_model.pb), a .keras or .h5 file, or a model.tar.gz"

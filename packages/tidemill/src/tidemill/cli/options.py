@@ -11,8 +11,6 @@ from tidemill.errors import ConfigurationError
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["EndpointOption", "JsonOption", "StateDirOption", "load_settings"]
-
 _SHOWN_CHARS = 120
 
 StateDirOption = Annotated[

@@ -8,8 +8,6 @@ import typer
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import age, execution_name, print_json, print_table
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -13,8 +13,6 @@ import typer
 from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.cli.service import OwnService, ServiceChoice, ensure_service
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tidemill.sdk.sourcedir import SourceCode
     from tidemill.shim.session import InstanceSession
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _PORT = 8080

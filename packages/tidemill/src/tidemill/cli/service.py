@@ -24,8 +24,6 @@ from tidemill.settings import NamedEndpoint
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
-__all__ = ["NamedService", "OwnService", "ServiceChoice", "ensure_service", "find_service", "require_service"]
-
 _NEWEST_JOBS = 10
 _JOBS_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _COMPILER = "sagemaker_training_compiler_enabled"

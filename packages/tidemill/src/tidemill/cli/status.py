@@ -17,8 +17,6 @@ from tidemill.errors import printable
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _HEALTH_TIMEOUT_S = 5.0

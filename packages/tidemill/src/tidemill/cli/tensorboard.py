@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tidemill.environments.builder import JobEnvironment
     from tidemill.settings import Settings
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _HAS_TENSORBOARD = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"

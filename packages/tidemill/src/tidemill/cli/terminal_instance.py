@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tidemill.sdk.console import Console
     from tidemill.settings import Settings
 
-__all__ = ["TerminalLog", "TerminalStop", "terminal_session"]
-
 _READY = re.compile(r"server\.ready .*address=(\S+)")
 _LOADED = re.compile(r"model\.loaded name=(.*) version=(\d+) ")
 _DRAIN_S = 40.0

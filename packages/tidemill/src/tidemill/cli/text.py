@@ -11,8 +11,6 @@ import typer
 
 from tidemill.errors import printable
 
-__all__ = ["age", "execution_name", "print_json", "print_members", "print_table", "size"]
-
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
     """Format a duration in its largest two units, e.g. ``3m12s``.

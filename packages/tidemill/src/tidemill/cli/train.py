@@ -11,8 +11,6 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.cli.service import ServiceChoice, ensure_service
 
-__all__ = ["app", "given", "hyperparameter", "pairs", "uri"]
-
 app = typer.Typer()
 
 

@@ -15,8 +15,6 @@ from tidemill.cli.train import given, hyperparameter, pairs, uri
 if TYPE_CHECKING:
     from tidemill.sdk import HyperparameterTuner
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 _SCALES = {"linear": "Linear", "log": "Logarithmic", "reverse": "ReverseLogarithmic", "auto": "Auto"}

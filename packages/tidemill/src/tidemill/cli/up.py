@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tidemill.server.discovery import ServiceRecord
     from tidemill.settings import Settings
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -16,8 +16,6 @@ from typing import Any
 from tidemill._shared.trees import remove_tree
 from tidemill.core.files import read_json, write_json
 
-__all__ = ["Built", "try_lock"]
-
 _RETRY_S = 0.1
 _CHANGED = ".changed-"
 

@@ -31,8 +31,6 @@ from tidemill.environments.overlays import Overlays
 from tidemill.environments.payload import RuntimeSource
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
-__all__ = ["BuiltEnvironment", "Environments", "JobEnvironment", "shared_layers"]
-
 _LOCKS = Path(__file__).parent / "locks"
 _AWS_CLI = "aws-cli"
 

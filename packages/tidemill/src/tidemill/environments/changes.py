@@ -16,8 +16,6 @@ from pathlib import Path
 from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built, try_lock
 
-__all__ = ["check_unchanged", "release_writable", "state_of"]
-
 _RETRY_S = 0.1
 
 

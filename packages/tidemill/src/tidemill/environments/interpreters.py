@@ -18,8 +18,6 @@ from pathlib import Path
 from tidemill.environments.uv_command import find_uv, installer_variables, run_command
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
-__all__ = ["FoundInterpreter", "available", "fetch_interpreter", "find_interpreter", "preferred"]
-
 _PROBE_TIMEOUT_S = 30
 # The imported modules are optional in a build of Python, but uv, pip and TensorFlow need them.
 _PROBE = (

@@ -16,8 +16,6 @@ from tidemill.environments.progress import BuildProgress
 from tidemill.environments.uv_command import find_uv, run_command
 from tidemill.errors import EnvironmentBuildError
 
-__all__ = ["build_base", "build_upper", "site_packages"]
-
 # A .pth line must be one line that begins with "import"; without the guard a missing module would print a traceback
 # at every start of the interpreter.
 _STARTUP = "".join(

@@ -17,8 +17,6 @@ from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built
 from tidemill.environments.changes import check_unchanged, state_of
 
-__all__ = ["Overlays", "RequirementsOverlay"]
-
 
 @dataclass(frozen=True, slots=True)
 class RequirementsOverlay:

@@ -12,8 +12,6 @@ from tidemill.core.frameworks import Framework
 from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.errors import EnvironmentBuildError
 
-__all__ = ["DISTRIBUTIONS", "RuntimeSource"]
-
 DISTRIBUTIONS = (
     "tidemill-runtime",
     "tidemill-serving",

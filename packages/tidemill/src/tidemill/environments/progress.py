@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["BuildProgress"]
-
 _EVERY_S = 2.0
 _DOWNLOADING = re.compile(r"Downloading (\S+) \(([\d.]+)(KiB|MiB|GiB)\)")
 _DOWNLOADED = re.compile(r"\s*Downloaded (\S+)")

@@ -7,8 +7,6 @@ same for every job. Everything else in a requirements.txt can lead to files or s
 import re
 from dataclasses import dataclass
 
-__all__ = ["Requirements"]
-
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _NAMED = re.compile(
     r"""(?xa)

@@ -14,8 +14,6 @@ from typing import Any
 from tidemill.environments.build_lock import Built
 from tidemill.environments.builder import Environments, shared_layers
 
-__all__ = ["unused_environments", "unused_overlays"]
-
 
 def unused_environments(directory: Path, environments: Environments, *, before_s: float) -> Iterator[Path]:
     """Yield complete environments that belong to no lock of this version and were not used lately.

@@ -11,8 +11,6 @@ from pathlib import Path
 from tidemill.core.shell_proxy import without_shell_proxy
 from tidemill.errors import EnvironmentBuildError
 
-__all__ = ["configures_installers", "find_uv", "installer_variables", "run_command"]
-
 _PREFIXES = ("PIP_", "UV_")
 _NAMES = frozenset(
     {

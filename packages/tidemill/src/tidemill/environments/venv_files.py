@@ -9,8 +9,6 @@ from pathlib import Path
 from tidemill.environments.interpreters import FoundInterpreter
 from tidemill.environments.layers import site_packages
 
-__all__ = ["write_venv"]
-
 # pip's own command would install into the environment of its interpreter. Not Python with "#!": the kernel limits
 # that line to 255 bytes.
 _PIP = '#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n'

@@ -14,8 +14,6 @@ from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, Str
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
-__all__ = ["Capacity", "Executor", "KnownInstance", "LogSink", "Publication"]
-
 Publication = Path | AsyncIterator[bytes]
 """An artifact on its way to the object store: a file of this machine to be adopted without a copy, or its bytes."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tidemill.core.instances import InstanceRef
 from tidemill.errors import LaunchError
 
-__all__ = ["Gpu", "GpuPool", "find_gpus"]
-
 _TIMEOUT_S = 30
 _FIELDS = ("index", "uuid", "name", "memory.total", "driver_version")
 

@@ -33,8 +33,6 @@ from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.sandbox import detect, fuse_fault
 from tidemill.shim.shared_links import LinkDirectories
 
-__all__ = ["LocalExecutor"]
-
 _log = structlog.get_logger("tidemill.executor")
 
 

@@ -17,8 +17,6 @@ from tidemill.shim.failures import InstanceFailure
 from tidemill.shim.local_copies import bring_object
 from tidemill.shim.shared_links import LinkDirectories
 
-__all__ = ["Listed", "LocalObjects"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:

@@ -17,8 +17,6 @@ from tidemill.instance.records import Site, SpecRecord
 from tidemill.instance.spec import InstanceSpec
 from tidemill.sandbox import Detection
 
-__all__ = ["LocalSpecs"]
-
 
 class LocalSpecs:
     """Writes specs for this machine, and provides what they name.

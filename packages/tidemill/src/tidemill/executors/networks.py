@@ -20,8 +20,6 @@ from tidemill.instance.process_tree import MARK, kill_marked
 from tidemill.instance.spec import InstanceSpec
 from tidemill.sandbox.network import JobNetwork, make_network, network_log
 
-__all__ = ["JobNetworks"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobNetworks:

@@ -14,8 +14,6 @@ from tidemill._shared.trees import remove_tree
 from tidemill.core.instances import InstanceRef
 from tidemill.instance.directory import InstanceDirectory
 
-__all__ = ["Remains"]
-
 _log = structlog.get_logger("tidemill.executor")
 _WITHDRAWN = ".withdrawn"
 

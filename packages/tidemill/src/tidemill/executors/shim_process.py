@@ -18,8 +18,6 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.remote_s3 import remote_variables
 
-__all__ = ["await_end", "send_signal", "spawn_shim"]
-
 _KILL_TIMEOUT_S = 10.0
 _PASSED_ON = ("HOME", "PATH", "LD_LIBRARY_PATH", "TIDEMILL_FAULTS", "TIDEMILL_FAULTS_LOG", "TIDEMILL_FAULTS_SEED")
 

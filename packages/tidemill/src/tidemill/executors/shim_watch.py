@@ -20,8 +20,6 @@ from tidemill.instance.notify import NotifySocket
 from tidemill.instance.process_tree import kill_marked
 from tidemill.instance.status import StopReason
 
-__all__ = ["ShimWatch"]
-
 _LOOK_S = 2.0
 
 

@@ -11,8 +11,6 @@ from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
-__all__ = ["SplitExecutor"]
-
 
 class SplitExecutor:
     """Passes each call to the executor that runs the instance. Implements `tidemill.executors.base.Executor`.

@@ -15,8 +15,6 @@ from tidemill.core.process import ProcessId
 from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import EnvironmentBuildError
 
-__all__ = ["WarmProcesses"]
-
 _MODULES = ("tensorflow",)
 _NAME = "warm"
 _OLDEST_PYTHON = (3, 10)

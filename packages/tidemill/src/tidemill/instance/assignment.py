@@ -17,8 +17,6 @@ from tidemill.instance.records import (
 )
 from tidemill.instance.spec import SERVICE, Input, InstanceSpec, ObjectFile, RemoteObject
 
-__all__ = ["AgentAssignment"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentAssignment:

@@ -20,8 +20,6 @@ from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, SyncedDirectory
 from tidemill.instance.status import InstanceExit, Phase, StopReason
 
-__all__ = ["InstanceDirectory"]
-
 T = TypeVar("T")
 
 _JOB_ID = re.compile(r"[0-9a-f]{1,64}")

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["StoredLease"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredLease:

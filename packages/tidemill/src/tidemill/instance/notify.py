@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tidemill.core.instances import InstanceRef
 
-__all__ = ["NotifySocket", "notify"]
-
 _NAME = "notify.sock"
 _MESSAGE = re.compile(rb"([0-9a-f]{1,64})/([0-9]{1,6})(?:/([0-9]{1,6}))?")
 _MAX_BYTES = 128

@@ -6,8 +6,6 @@ from typing import Any, Protocol, runtime_checkable
 from tidemill.core.instances import ObjectReference
 from tidemill.instance.spec import Input
 
-__all__ = ["FileRow", "ObjectRow", "ObjectRows", "row_of", "rows_of"]
-
 ObjectRow = Sequence[Any]
 """The values of one `ObjectReference`: uri, name, content_id, size_bytes, sha256, etag."""
 FileRow = Sequence[Any]

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tidemill._shared.descendants import descendants
 
-__all__ = ["MARK", "kill_marked", "marked", "namespace_init"]
-
 MARK = "TIDEMILL_INSTANCE"
 
 _ROUNDS = 500

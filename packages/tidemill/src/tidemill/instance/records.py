@@ -21,22 +21,6 @@ from tidemill.instance.spec import (
 )
 from tidemill.instance.status import InstanceExit
 
-__all__ = [
-    "FAST_FILE_CACHE_MAX_BYTES",
-    "RESTORED",
-    "Site",
-    "SpecRecord",
-    "channel_from_json",
-    "channel_to_json",
-    "entry_from_json",
-    "entry_to_json",
-    "exit_from_json",
-    "exit_to_json",
-    "spec_from_json",
-    "spec_to_json",
-]
-
-
 FAST_FILE_CACHE_MAX_BYTES = 64 << 30
 RESTORED = "@restored"
 """Name of the listing of checkpoints to restore, next to those of the channels. No channel can have this name."""

@@ -13,17 +13,6 @@ from tidemill.core.remotes import RemoteS3
 if TYPE_CHECKING:
     import ssl
 
-__all__ = [
-    "RemoteUnusable",
-    "UploadRefused",
-    "presigned_get",
-    "remote_client",
-    "remote_variables",
-    "tls_context",
-    "upload",
-    "upload_client",
-]
-
 _LINK_LIFETIME_S = 900
 _SERVER_FAULTS = 500
 

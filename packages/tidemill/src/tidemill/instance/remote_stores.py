@@ -15,8 +15,6 @@ from tidemill.instance.spec import SERVICE, RemoteObject
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["RemoteStores"]
-
 
 class RemoteStores:
     """The remote stores of an instance. May be used by several threads.

@@ -9,20 +9,6 @@ from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
 from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 
-__all__ = [
-    "FAST_FILE",
-    "PROCESSING",
-    "SERVICE",
-    "ChannelSpec",
-    "Entry",
-    "InlineText",
-    "Input",
-    "InstanceSpec",
-    "ObjectFile",
-    "RemoteObject",
-    "SyncedDirectory",
-]
-
 FAST_FILE = "FastFile"
 """An input mode of a channel; see `ChannelSpec`."""
 PROCESSING = "processing"

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["LOST", "Artifact", "InstanceExit", "InstanceOutcome", "InstanceStatus", "Phase", "StopReason"]
-
 LOST = "InternalServerError: instance agent lost"
 
 

@@ -22,8 +22,6 @@ from tidemill.instance.remote_s3 import RemoteUnusable
 from tidemill.instance.remote_stores import RemoteStores
 from tidemill.instance.spec import RemoteObject
 
-__all__ = ["RemoteBody", "RemoteFault", "Transfers", "TransfersClosed"]
-
 _SILENCE_TIMEOUT_S = 60.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger
 _TRIES = 6  # in a row that received no byte

@@ -20,8 +20,6 @@ from tidemill.instance.assignment import AgentAssignment
 from tidemill.node.agent import Agent
 from tidemill.settings import Settings
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> int:
     """Run one instance. Return at once if another agent runs the instance, or if the instance has ended."""

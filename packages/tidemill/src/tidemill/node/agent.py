@@ -30,8 +30,6 @@ from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, ServiceAway, Ser
 from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
 
-__all__ = ["Agent"]
-
 _CODE = "code"
 _LOOK_S = 0.2
 _RETRY_S = 1.0

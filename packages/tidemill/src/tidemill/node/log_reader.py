@@ -4,8 +4,6 @@ from pathlib import Path
 
 from tidemill.core.segments import segment_path, segments_of
 
-__all__ = ["LogBytes"]
-
 
 class LogBytes:
     """The bytes of a stream's segments, one after the other.

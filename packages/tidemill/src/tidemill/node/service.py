@@ -17,8 +17,6 @@ from tidemill.instance.remote_s3 import upload, upload_client
 from tidemill.instance.status import InstanceExit, Phase, StopReason
 from tidemill.wire.protocols.models import OWN_MODELS
 
-__all__ = ["AttemptOver", "ServiceAway", "ServiceClient"]
-
 LOG_CHUNK_BYTES = 1024 * 1024
 _SERVER_FAULTS = 500
 _CLOCKS_DIFFER = "RequestTimeTooSkewed"

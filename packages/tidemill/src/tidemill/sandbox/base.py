@@ -8,8 +8,6 @@ from typing import ClassVar, Protocol
 
 from tidemill.core.instances import Isolation
 
-__all__ = ["FuseMount", "Launch", "Overlay", "Sandbox", "View", "existing", "secret_file"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:

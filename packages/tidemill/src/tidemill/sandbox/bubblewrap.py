@@ -9,8 +9,6 @@ from tidemill.sandbox.base import Launch, View, secret_file
 from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, MountKind, job_home, mounts_of, new_in_root
 from tidemill.sandbox.overlays import overlaid
 
-__all__ = ["BubblewrapSandbox"]
-
 _FLAGS = {MountKind.READ_ONLY: "--ro-bind", MountKind.WRITABLE: "--bind"}
 
 

@@ -13,8 +13,6 @@ from tidemill.sandbox.network import network_failure
 from tidemill.sandbox.plain import PlainSandbox
 from tidemill.sandbox.unshare import UnshareSandbox
 
-__all__ = ["BACKENDS", "Detection", "detect", "sandbox_named"]
-
 BACKENDS: tuple[Sandbox, ...] = (BubblewrapSandbox(), UnshareSandbox(), PlainSandbox())
 
 _TRIAL_TIMEOUT_S = 30

@@ -13,8 +13,6 @@ from tidemill.core.instances import Isolation
 from tidemill.sandbox.base import FuseMount, Launch, Sandbox
 from tidemill.sandbox.overlays import overlaid, trial_fault
 
-__all__ = ["FUSE_DEVICE", "fuse_fault", "fuse_library"]
-
 FUSE_DEVICE = Path("/dev/fuse")
 # 4 is the interface of libfuse since version 3.17.
 _LIBRARIES = ("libfuse3.so.4", "libfuse3.so.3")

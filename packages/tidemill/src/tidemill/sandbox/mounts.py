@@ -14,8 +14,6 @@ from pathlib import Path
 from tidemill.sandbox.base import View, existing
 from tidemill.sandbox.private_files import system_secrets
 
-__all__ = ["DEVICES", "PROC_COVERED", "Mount", "MountKind", "job_home", "mounts_of", "new_in_root"]
-
 # A job of root could write these files as their owner, even without capabilities, so they are covered read-only.
 PROC_COVERED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 

@@ -22,8 +22,6 @@ from tidemill.core import faults, kernel
 from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import MARK, marked
 
-__all__ = ["INTERFACE", "JobNetwork", "enter", "make_network", "network_end", "network_failure", "network_log"]
-
 INTERFACE = "eth0"
 """Name of the interface inside an instance."""
 

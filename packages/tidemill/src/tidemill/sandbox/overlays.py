@@ -14,8 +14,6 @@ from pathlib import Path
 
 from tidemill.sandbox.base import FuseMount, Launch, Overlay, secret_file
 
-__all__ = ["overlaid", "overlay_fault", "trial_fault"]
-
 _TRIAL_TIMEOUT_S = 30
 
 

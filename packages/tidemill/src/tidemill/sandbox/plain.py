@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from tidemill.core.instances import Isolation
 from tidemill.sandbox.base import Launch, View
 
-__all__ = ["PlainSandbox"]
-
 
 class PlainSandbox:
     """Runs the command directly, with ``SAGEMAKER_BASE_DIR`` instead of ``/opt/ml``."""

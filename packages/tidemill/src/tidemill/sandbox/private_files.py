@@ -10,8 +10,6 @@ import pwd
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["credential_files", "system_secrets"]
-
 _SYSTEM = (
     # passwords, and their copies
     *("etc/shadow", "etc/shadow-", "etc/gshadow", "etc/gshadow-", "etc/security/opasswd", "var/backups"),

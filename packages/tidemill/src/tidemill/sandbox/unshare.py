@@ -10,8 +10,6 @@ from tidemill.sandbox.base import Launch, View, secret_file
 from tidemill.sandbox.mounts import DEVICES, PROC_COVERED, job_home, mounts_of, new_in_root
 from tidemill.sandbox.overlays import overlaid
 
-__all__ = ["UnshareSandbox"]
-
 
 class UnshareSandbox:
     """Runs the command under `enter.py`, which calls unshare(2) and mount(2) itself."""

@@ -26,8 +26,6 @@ from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped, TerminationSignal
 from tidemill.shim.training import run_training
 
-__all__ = ["main"]
-
 _ALREADY_RUNNING = 0
 _FIRST_REPORT_TIMEOUT_S = 5.0
 

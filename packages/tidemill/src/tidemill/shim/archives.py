@@ -9,8 +9,6 @@ from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 
-__all__ = ["extract", "fetch", "run_once", "run_to_end"]
-
 
 def fetch(session: InstanceSession, source: ObjectFile, name: str) -> None:
     """Copy an object into the private directory of shim and runtime, as file ``name``.

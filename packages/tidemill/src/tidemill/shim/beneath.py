@@ -10,8 +10,6 @@ from pathlib import Path
 from tidemill._shared.trees import Entry
 from tidemill.core.names import KEY_MAX_BYTES
 
-__all__ = ["long_path_note", "open_beneath", "read_beneath"]
-
 _SHOWN_CHARACTERS = 60
 
 

@@ -17,8 +17,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Cgroup", "CgroupUnavailable", "available_layout", "delegate", "oom_kills"]
-
 _SERVICE = "tidemill-service"
 _PREFIX = "tidemill-instance-"
 _REMOVAL_ROUNDS, _REMOVAL_ROUND_S = 100, 0.01

@@ -26,8 +26,6 @@ from tidemill.shim.objects import Cloner, Download, Placer, copy_channel, link_c
 from tidemill.shim.session import InstanceSession
 from tidemill.shim.shared_links import LinkDirectories
 
-__all__ = ["Channels", "bring_channels", "downloading"]
-
 _DATA = "input/data"
 
 

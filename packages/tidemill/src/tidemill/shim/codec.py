@@ -10,6 +10,4 @@ try:
 except ImportError:
     import zlib as found
 
-__all__ = ["codec"]
-
 codec: Any = found

@@ -23,8 +23,6 @@ from tidemill._shared.trees import walk
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.sandbox import Overlay
 
-__all__ = ["DiskLimit", "DiskUse", "Used"]
-
 _REGULARLY_S = 5.0
 _REGULAR_PAUSE = 20
 """Minimum pause before a regular measurement, as a multiple of its duration: it takes a twentieth of a processor."""

@@ -16,8 +16,6 @@ from tidemill.shim.failures import ClientFailure
 from tidemill.shim.local_copies import place_copy
 from tidemill.shim.objects import Placer, new_file
 
-__all__ = ["Downloads"]
-
 _AT_ONCE = 8
 _WAITING = 64
 _LOOK_S = 0.1

@@ -22,8 +22,6 @@ from tidemill.shim.session import InstanceSession
 from tidemill.shim.shared_models import shared_model
 from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 
-__all__ = ["ModelServing", "keep_serving", "run_endpoint"]
-
 _CRASHES = 5
 _CRASH_WINDOW_S = 60.0
 _FIRST_PAUSE_S = 0.1

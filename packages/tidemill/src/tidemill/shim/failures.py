@@ -7,17 +7,6 @@ SageMaker has three prefixes: ``AlgorithmError`` (the user's code), ``ClientErro
 import errno
 import re
 
-__all__ = [
-    "AlgorithmFailure",
-    "ClientFailure",
-    "InstanceFailure",
-    "InstanceLost",
-    "InternalFailure",
-    "algorithm_reason",
-    "ended_reason",
-    "of_os_error",
-]
-
 _MAX_CHARACTERS = 1024
 _KILLED = re.compile(r"(?m)^ExitCode (137|-9)\b")
 _SIGKILL = "Process killed by SIGKILL (signal 9)"

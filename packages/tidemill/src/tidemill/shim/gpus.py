@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from tidemill.shim.failures import ClientFailure
 
-__all__ = ["visible_gpus"]
-
 _NAME = "CUDA_VISIBLE_DEVICES"
 
 

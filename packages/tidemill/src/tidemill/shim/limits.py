@@ -25,8 +25,6 @@ from tidemill.shim.cgroup import Cgroup, CgroupUnavailable, oom_kills
 from tidemill.shim.disk_use import DiskLimit, DiskUse, Used
 from tidemill.shim.failures import AlgorithmFailure, ClientFailure, InstanceFailure
 
-__all__ = ["LimitWatch", "chosen_cpus"]
-
 _MEASURED_EVERY_S = 0.25
 _SEARCHED_EVERY_S = 1.0
 """Time between searches for new processes. A search reads a file per process of the machine."""

@@ -10,8 +10,6 @@ import re
 
 from tidemill.core.segments import MESSAGE_MAX_BYTES
 
-__all__ = ["STATE_EVERY_S", "LineSplitter"]
-
 STATE_EVERY_S = 0.5
 
 _MOVES_CURSOR = re.compile(rb"[\r\x08\x1b]")

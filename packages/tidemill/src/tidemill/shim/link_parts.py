@@ -18,8 +18,6 @@ from tidemill.core.kernel import end_with_parent
 from tidemill.instance.object_rows import FileRow
 from tidemill.shim.objects import link_channel
 
-__all__ = ["PARTS", "link_in_parts"]
-
 PARTS = ("0", "1")
 """Names of the two directories."""
 _LOOK_S = 0.1

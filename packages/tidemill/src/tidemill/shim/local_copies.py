@@ -23,8 +23,6 @@ from tidemill.shim.objects import Placer, copy_object
 if TYPE_CHECKING:  # imports TLS, which most jobs and services do not need
     from tidemill.instance.transfers import Transfers
 
-__all__ = ["bring_object", "place_copy"]
-
 _TRIES = 3
 _PAUSE_S = 0.1
 _CHUNK_BYTES = 1 << 20

@@ -10,8 +10,6 @@ from tidemill.instance.records import Site
 from tidemill.sandbox.network import JobNetwork, network_end, network_log
 from tidemill.shim.failures import InstanceLost, InternalFailure
 
-__all__ = ["end_of_needed_process", "job_network", "needed_process"]
-
 
 def job_network(site: Site) -> JobNetwork | None:
     """Return the job's network, or None if its instances share the machine's.

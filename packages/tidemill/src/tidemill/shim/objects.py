@@ -17,21 +17,6 @@ from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure, of_os_error
 
-__all__ = [
-    "SEGMENT_MAX_BYTES",
-    "Cloner",
-    "Download",
-    "Placer",
-    "check_key",
-    "clash",
-    "copy_channel",
-    "copy_object",
-    "is_segment",
-    "link_channel",
-    "link_object",
-    "new_file",
-]
-
 _CHUNK_BYTES = 1 << 20
 SEGMENT_MAX_BYTES = 255
 _FICLONE = 0x40049409

@@ -28,8 +28,6 @@ from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 
-__all__ = ["Installed", "Needs", "Packages", "has_report", "record_of", "reported_failure", "with_installer_files"]
-
 _REPORT_MAX_BYTES = 64 * 1024
 _REQUIREMENTS_MAX_BYTES = 4 * 1024 * 1024
 _SETTINGS_MAX_BYTES = 1 << 20

@@ -28,8 +28,6 @@ from tidemill.shim.beneath import long_path_note, open_beneath
 from tidemill.shim.codec import codec
 from tidemill.shim.failures import ClientFailure, of_os_error
 
-__all__ = ["pack"]
-
 _GZIP_WINDOW = 31  # a window of 15 bits, with gzip's header and trailer
 _LEVEL = 1
 _CHUNK_BYTES = 1 << 20

@@ -16,8 +16,6 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.notify import notify
 from tidemill.instance.status import InstanceExit, Phase
 
-__all__ = ["JobLog", "Log", "Reporter", "write_exit", "write_traceback"]
-
 _EXIT_TRIES = 60
 _PENDING_MAX_LINES = 10_000
 

@@ -27,8 +27,6 @@ from tidemill.shim.report import Log, Reporter
 from tidemill.shim.stopping import StopRequest
 from tidemill.shim.tree import make_tree
 
-__all__ = ["InstanceSession"]
-
 _JOB_DIRECTORY = "TIDEMILL_JOB_DIRECTORY"
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 

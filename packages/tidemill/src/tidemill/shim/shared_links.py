@@ -19,8 +19,6 @@ from pathlib import Path
 from tidemill.core.process import ProcessId
 from tidemill.environments.build_lock import Built
 
-__all__ = ["LinkDirectories"]
-
 _LISTING = ".jsonl"
 _LISTING_FORM = 2
 """Number of the form of listings, which changes with `InstanceDirectory.write_shared_channel`."""

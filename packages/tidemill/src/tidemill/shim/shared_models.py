@@ -16,8 +16,6 @@ from pathlib import Path
 from tidemill._shared.trees import remove_tree
 from tidemill.core.process import ProcessId
 
-__all__ = ["shared_model"]
-
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PAUSE_S = 0.05
 

@@ -8,8 +8,6 @@ from types import FrameType
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.status import StopReason
 
-__all__ = ["StopRequest", "Stopped", "TerminationSignal"]
-
 
 class Stopped(Exception):  # a request, not an error
     """A stop was requested before the instance's script ran.

@@ -22,8 +22,6 @@ from tidemill.shim.lines import LineSplitter
 from tidemill.shim.report import Log
 from tidemill.shim.stopping import StopRequest
 
-__all__ = ["CommandEnd", "CommandLimits", "Running", "supervise"]
-
 _READ_BYTES = 1 << 18
 _TAIL_BYTES = 4096
 _LONGEST_WAIT_S = 30.0  # select(2) does not count the time of a suspend, but the clock of the limits does

@@ -29,8 +29,6 @@ from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailu
 from tidemill.shim.objects import copy_channel
 from tidemill.shim.session import InstanceSession
 
-__all__ = ["Uploads", "restore", "synced"]
-
 _LOOK_EVERY_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 _SHARE = 4

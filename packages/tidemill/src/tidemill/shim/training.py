@@ -31,8 +31,6 @@ from tidemill.shim.stopping import Stopped
 from tidemill.shim.supervision import CommandEnd, CommandLimits, Running, supervise
 from tidemill.shim.synchronization import restore, synced
 
-__all__ = ["run_training"]
-
 _TERMINATION_NOTE = {
     StopReason.STOPPED: "tidemill: stop requested; the script has {grace_s:g} s to save its work",
     StopReason.MAX_RUNTIME: "tidemill: MaxRuntimeInSeconds is reached; the script has {grace_s:g} s to save its work",

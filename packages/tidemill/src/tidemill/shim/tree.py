@@ -12,8 +12,6 @@ from tidemill.sandbox.network import INTERFACE, JobNetwork
 from tidemill.shim.failures import ClientFailure
 from tidemill.shim.objects import is_segment
 
-__all__ = ["interface_of", "make_tree"]
-
 _SIOCGIFADDR = 0x8915
 _TREE = ("input/config", "input/data", "model", "output/data", "checkpoints", "code")
 

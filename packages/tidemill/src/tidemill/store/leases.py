@@ -18,8 +18,6 @@ from tidemill.instance.lease import StoredLease
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import leases, starts
 
-__all__ = ["SqlLeaseRecords"]
-
 _ONE = and_(
     leases.c.job_id == bindparam("job"),
     leases.c.instance_index == bindparam("index"),

@@ -13,8 +13,6 @@ import logging
 import os
 from collections.abc import Mapping
 
-__all__ = ["RETURN_VARIABLE", "launch_variables", "return_freed_memory"]
-
 RETURN_VARIABLE = "SMP_RETURN_MEMORY"
 """Environment variable; `0` leaves malloc unchanged."""
 _THRESHOLD_BYTES = 1 << 20

@@ -15,9 +15,6 @@ from smdistributed.modelparallel.tensorflow._shared.argument_effects import (
     without_effect,
 )
 
-__all__ = ["ARGUMENTS", "IDLE_PARAMETERS"]
-
-
 _GROUP = {"group": honored("the participating ranks")}
 _PEER = honored("the group in which the rank is counted")
 _FILE = honored("path of the file or directory to write")

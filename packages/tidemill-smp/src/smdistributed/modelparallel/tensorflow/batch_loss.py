@@ -24,8 +24,6 @@ from smdistributed.modelparallel.tensorflow.engine.batch_sums import is_known_ah
 from smdistributed.modelparallel.tensorflow.marks import Tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession
 
-__all__ = ["BatchLoss"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 

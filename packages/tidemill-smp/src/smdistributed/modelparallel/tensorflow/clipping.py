@@ -25,8 +25,6 @@ from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession, current, is_initialized
 from tensorflow.python.ops import clip_ops
 
-__all__ = ["clip_by_global_norm", "global_norm_of", "install_warning", "scaled_to"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 _MISSING = -1.0

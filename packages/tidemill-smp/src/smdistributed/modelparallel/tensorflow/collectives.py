@@ -17,8 +17,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DTyp
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
-__all__ = ["TensorGroup", "data_parallel_group", "model_parallel_group"]
-
 _CHANNELS = 1 << 61
 _SMALL_BYTES = 64 << 10
 """Vectors up to this size are gathered on all ranks, which takes one exchange instead of the ring's 2 (n - 1)."""

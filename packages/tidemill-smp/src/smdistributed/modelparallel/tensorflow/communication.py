@@ -10,8 +10,6 @@ from smdistributed.modelparallel.tensorflow import session
 from smdistributed.modelparallel.tensorflow.world.group import Group
 from smdistributed.modelparallel.tensorflow.world.group_names import CommGroup, RankType
 
-__all__ = ["allgather", "barrier", "broadcast", "dp_barrier", "group_of", "mp_barrier", "recv_from", "send"]
-
 
 def send(obj: object, dest_rank: int, rank_type: RankType) -> None:
     """Send a Python object to one rank, and return when that rank has received it.

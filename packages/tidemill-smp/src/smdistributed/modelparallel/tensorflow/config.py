@@ -16,8 +16,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 
-__all__ = ["PARAMETERS_VARIABLE", "Config", "read_config"]
-
 PARAMETERS_VARIABLE = "SM_HP_MP_PARAMETERS"
 
 

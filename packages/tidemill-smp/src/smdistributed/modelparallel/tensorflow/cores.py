@@ -13,8 +13,6 @@ from contextlib import suppress
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.world.group import Group
 
-__all__ = ["cores_of", "take_cores"]
-
 _log = logging.getLogger("smdistributed.modelparallel")
 
 

@@ -23,8 +23,6 @@ from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.world.group import Group
 
-__all__ = ["all_gather", "average_gradients", "average_owned", "make_equal", "marked_as_means"]
-
 _BUCKET_BYTES = 32 << 20
 _IS_MEAN = "_smp_is_mean"
 _SEEDS = "seed_generator_state"

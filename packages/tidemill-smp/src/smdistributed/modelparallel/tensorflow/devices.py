@@ -8,8 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["gpu_of", "take_gpu"]
-
 _log = logging.getLogger("smdistributed.modelparallel")
 
 

@@ -30,8 +30,6 @@ from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 from smdistributed.modelparallel.tensorflow.stepping.step import StepFunction, step
 from tensorflow.python.eager import context
 
-__all__ = ["Steps", "agree_on_shuffling", "is_quiet", "refuse_backups", "report_own_step"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 

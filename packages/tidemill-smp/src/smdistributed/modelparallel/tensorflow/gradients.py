@@ -7,8 +7,6 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 
-__all__ = ["require_whole"]
-
 
 def require_whole(gradients: Iterable[Any], where: str) -> None:
     """Refuse gradients as a step returns them, with one value per microbatch.

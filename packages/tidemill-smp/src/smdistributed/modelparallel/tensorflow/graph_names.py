@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["AVERAGING", "MEASURED", "SEGMENT", "TRAINING", "mark"]
-
 MEASURED = "smp_measured_layer"
 """Part of the names of the functions that measure a layer, which the compiler leaves alone."""
 

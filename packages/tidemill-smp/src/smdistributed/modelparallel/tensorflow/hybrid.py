@@ -28,8 +28,6 @@ from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, nu
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.group import Group
 
-__all__ = ["HorovodGroup", "add_shared_rows", "pass_over_remote", "require_horovod", "start_horovod"]
-
 _local = threading.local()
 
 

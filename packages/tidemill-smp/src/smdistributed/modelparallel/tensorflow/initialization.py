@@ -26,8 +26,6 @@ from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.rendezvous import rank_errors
 
-__all__ = ["init"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 

@@ -25,8 +25,6 @@ from smdistributed.modelparallel.tensorflow.world.objects import Objects
 from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_others, find_rendezvous
 from smdistributed.modelparallel.tensorflow.world.world import World
 
-__all__ = ["join"]
-
 _FLUSH_S = 5.0
 
 

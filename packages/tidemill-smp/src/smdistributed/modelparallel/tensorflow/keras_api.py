@@ -29,29 +29,6 @@ from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-__all__ = [
-    "IS_TF_KERAS",
-    "Layer",
-    "Model",
-    "containers_of",
-    "creating_without_memory",
-    "hears_training",
-    "in_order_of_metrics",
-    "is_keras_variable",
-    "layers_of",
-    "library_modules",
-    "loss_of",
-    "metrics_after",
-    "scaled_loss",
-    "seeds_of",
-    "set_random_seed",
-    "tensorflow_variable",
-    "tracked_variables",
-    "unpack",
-    "unscaled",
-    "without_memory",
-]
-
 IS_TF_KERAS = str(tf.keras.Model.__module__).startswith("tf_keras")
 """Whether `tf.keras` is tf_keras, the continuation of Keras 2."""
 Model: Any = tf.keras.Model

@@ -18,8 +18,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
 from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model, layers_of
 
-__all__ = ["dividing"]
-
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 
 

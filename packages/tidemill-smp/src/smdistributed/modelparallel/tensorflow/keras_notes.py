@@ -11,8 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["notes_of", "replicated", "with_notes"]
-
 _ATTRIBUTES = {"mask": "_keras_mask", "logits": "_keras_logits"}
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}
 """Activation by op type. Keras uses the input of such an op as logits, even without an attribute."""

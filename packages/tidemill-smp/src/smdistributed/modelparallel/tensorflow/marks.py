@@ -23,8 +23,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
 )
 from tensorflow.python.framework import func_graph
 
-__all__ = ["REPLICATED", "MarkingGraph", "SmpModel", "Tracer", "plain_scope", "tracer", "tracing"]
-
 REPLICATED = "replicated"
 """The unit of replicated ops, which every rank computes."""
 

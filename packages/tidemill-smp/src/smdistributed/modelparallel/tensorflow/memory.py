@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["available_bytes"]
-
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 

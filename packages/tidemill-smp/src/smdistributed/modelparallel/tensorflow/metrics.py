@@ -33,8 +33,6 @@ from smdistributed.modelparallel.tensorflow.variables import (
     tensorflow_variable,
 )
 
-__all__ = ["on_batch", "results_here", "results_of_all"]
-
 _WHAT = "metrics of fit or evaluate"
 
 

@@ -24,8 +24,6 @@ from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 from smdistributed.modelparallel.tensorflow.variables import dropping_remote_values, is_traced_whole
 
-__all__ = ["DistributedModel"]
-
 _UNCHOSEN = None if IS_TF_KERAS else "auto"
 """Keras's default of `jit_compile`."""
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 
-__all__ = ["STRATEGIES", "RankPlacement", "place"]
-
 STRATEGIES = ("cluster", "spread")
 
 

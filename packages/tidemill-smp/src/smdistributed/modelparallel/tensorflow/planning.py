@@ -20,8 +20,6 @@ from smdistributed.modelparallel.tensorflow.partitioning.report import Partition
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 from smdistributed.modelparallel.tensorflow.variables import Deferred, tensorflow_variable, variables_of
 
-__all__ = ["plan", "profile", "trace_model"]
-
 
 def plan(
     model: KerasModel,

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
-__all__ = ["register_post_partition_hook"]
-
 F = TypeVar("F", bound=Callable[[], Any])
 
 

@@ -15,8 +15,6 @@ from types import FrameType
 
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-__all__ = ["doing", "preparing"]
-
 FIRST_S = 3.0
 """Time after which the first line is printed."""
 GROWTH = 2.0

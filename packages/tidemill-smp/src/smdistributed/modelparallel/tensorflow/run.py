@@ -39,8 +39,6 @@ from smdistributed.modelparallel.tensorflow._shared.ranks.errors import RankSett
 from smdistributed.modelparallel.tensorflow.allocator import launch_variables
 from smdistributed.modelparallel.tensorflow.world.rendezvous import blame_file
 
-__all__ = ["main"]
-
 TERMINATE_AFTER_S = 5.0
 """Time for a rank to report the loss after another rank has failed; then it gets SIGTERM."""
 LEAVE_AFTER_S = 2.0

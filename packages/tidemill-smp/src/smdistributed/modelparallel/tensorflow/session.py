@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from smdistributed.modelparallel.tensorflow.world.objects import Objects
     from smdistributed.modelparallel.tensorflow.world.world import World
 
-__all__ = ["RankSession", "current", "is_initialized", "set_current"]
-
 
 @dataclass(frozen=True)
 class RankSession:

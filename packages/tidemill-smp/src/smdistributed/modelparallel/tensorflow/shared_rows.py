@@ -14,8 +14,6 @@ from functools import reduce
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 
-__all__ = ["ALL_ROWS", "join_replicas", "mark_shared_rows", "num_shared_rows", "split_rows", "warn_of_unknown_rows"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 ALL_ROWS = -1

@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Kera
 from smdistributed.modelparallel.tensorflow.session import RankSession, current
 from smdistributed.modelparallel.tensorflow.world.group import Group
 
-__all__ = ["stopping_together"]
-
 
 def stopping_together(model: KerasModel, callbacks: Any) -> object:
     """Append a callback to those of `fit` that stops all ranks when one of them stops.

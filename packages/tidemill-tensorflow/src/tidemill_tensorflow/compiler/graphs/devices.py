@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
-__all__ = ["INPUT_OPS", "by_device", "devices_of", "exchanges", "on_no_device", "place_beside_variables", "shared"]
-
 INPUT_OPS = ("Placeholder", "IteratorGetNext", "Optional")
 """Name prefixes of the ops that pass on the function's arguments and the elements of its iterators."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-__all__ = ["fingerprint", "machine"]
-
 _NUMBERS = re.compile(r"_\d+")
 _OF_PROCESS = frozenset({"_gradient_op_type", "_class", "_output_shapes"})
 """Attributes that differ from process to process, or that follow from others."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
-__all__ = ["KERAS_STEP", "flatten"]
-
 KERAS_STEP = "one_step_on_data"
 """Text in the names of the functions that Keras 3 compiles by its own choice."""
 

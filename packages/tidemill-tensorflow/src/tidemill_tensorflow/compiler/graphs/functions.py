@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import Region, TensorFunction
 
-__all__ = ["Link", "Part", "build", "chain", "copies", "distinct", "placeholder", "repeat", "warm_up"]
-
 
 def build(
     region: Region, sources: Mapping[str, tf.Tensor], *, xla: bool, name: str, inline: bool = True

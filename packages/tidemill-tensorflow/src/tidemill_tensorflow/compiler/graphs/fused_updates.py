@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-__all__ = ["fuse_updates"]
-
 _DTYPES = (tf.float32, tf.float64)
 """The kernel computes ``1 - beta_2`` from ``beta_2``. In shorter types the difference would have too few digits."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.tensor_pb2 import TensorProto
 
-__all__ = ["SizeList", "loops_of", "size_lists", "sizes_of", "with_sizes"]
-
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _SIZES = frozenset({"Shape", "Size", "Rank"})
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tensorflow.python.framework.func_graph import FuncGraph
 
-__all__ = ["keep_sizes_known", "limit_loops_of_tf_keras"]
-
 _SIZES = frozenset({"Shape", "Size", "Rank", "TensorListElementShape", "TensorListLength"})
 
 

@@ -19,28 +19,6 @@ if TYPE_CHECKING:
     TensorFunction = Callable[..., list[tf.Tensor]]
     """Callable that takes and returns flat lists of tensors."""
 
-__all__ = [
-    "COMMUNICATION",
-    "FlatGraph",
-    "NotCompilable",
-    "Region",
-    "Regions",
-    "communicates",
-    "data_inputs",
-    "full_name",
-    "has_effect",
-    "is_of_gradient",
-    "is_read",
-    "is_training_step",
-    "is_write",
-    "node_of",
-    "nodes_of",
-    "reach",
-    "region_of",
-    "uncut",
-    "users_of",
-]
-
 COMMUNICATION = ("Collective", "Horovod", "Nccl")
 """Name prefixes of the ops in which other processes take part."""
 

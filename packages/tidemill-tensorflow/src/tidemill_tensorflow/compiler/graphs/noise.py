@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-__all__ = ["Separated", "separate"]
-
-
 _SEED_OPS = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp"})
 _SEED_TYPES = frozenset(each.as_datatype_enum for each in (tf.uint32, tf.int32, tf.int64, tf.uint64))
 """Ops on variables with seeds, and the types of such variables."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
-__all__ = ["Parts", "compiled_for", "take_apart"]
-
 _CHECK = "Assert"
 _NO_WORK = frozenset({"Const", "Identity", "NoOp", "Placeholder"})
 

@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
-__all__ = [
-    "REPLACED",
-    "SIZES",
-    "STATEFUL",
-    "Draws",
-    "add_functions",
-    "draws_by_state",
-    "is_replaced",
-    "replace_random_ops",
-    "with_kernels",
-]
-
 STATEFUL = {
     "RandomUniform": "uniform",
     "RandomStandardNormal": "normal",

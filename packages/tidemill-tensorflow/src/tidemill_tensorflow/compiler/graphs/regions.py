@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-__all__ = ["cut", "reason_outside"]
-
 _EFFECTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 """Ops that XLA drops silently. They run outside of the compiled part."""
 _OUTSIDE_WORLD = frozenset({"XlaCallModule", "XlaRecv", "XlaSend"})

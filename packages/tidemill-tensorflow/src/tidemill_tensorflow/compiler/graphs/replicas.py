@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import FlatGraph, TensorFunction
 
-__all__ = ["NOTHING", "ReplicaStep", "Replicas", "build_step", "split"]
-
 NOTHING = Region(graph_pb2.GraphDef(), (), ())
 """Region without nodes."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-__all__ = ["shapes_follow_from_inputs"]
-
 _BY_SHAPES = """
     Abs Acos Acosh Add AddN AddV2 Asin Asinh AssignAddVariableOp AssignSubVariableOp AssignVariableOp Atan Atan2
     Atanh AvgPool AvgPool3D BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor

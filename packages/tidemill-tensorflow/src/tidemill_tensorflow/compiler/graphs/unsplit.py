@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
-__all__ = ["EndOfData", "Unsplit", "build_plain", "unsplit"]
-
 _DRAWN = "tidemill_drawn"
 
 

@@ -16,8 +16,6 @@ from tidemill_tensorflow.compiler.variants.trials import PLAIN
 if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.several.groups import ProcessGroup
 
-__all__ = ["Agreement", "Ballot"]
-
 EVERY = 8
 """Number of calls of communicating functions between two meetings."""
 MAX_CALLS = 20_000

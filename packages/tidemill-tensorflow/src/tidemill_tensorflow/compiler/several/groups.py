@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.several.job import Horovod, SmpGroup
 
-__all__ = ["ProcessGroup", "group_of", "group_of_smp", "ranks_of_smp"]
-
 _ELASTIC = "HOROVOD_ELASTIC"
 _GROUP_KEY = 0x71DE
 """Group key of the compiler's own collectives. The keys of strategies count from 1."""

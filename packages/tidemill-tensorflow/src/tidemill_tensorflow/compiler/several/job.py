@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef
 
-__all__ = [
-    "Horovod",
-    "ModelParallelism",
-    "SmpGroup",
-    "cluster_position",
-    "has_several_processes",
-    "horovod",
-    "is_first",
-    "model_parallelism",
-]
-
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
 _Value = TypeVar("_Value")

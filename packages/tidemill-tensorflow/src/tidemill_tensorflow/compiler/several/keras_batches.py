@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.several.several_runs import GroupedStep, Grouping
     from tidemill_tensorflow.compiler.variants.shapes import Shape
 
-__all__ = ["BatchesCoordinator", "KerasBatches"]
-
 COUNT = 8
 """Number of batches per call."""
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
     from tidemill_tensorflow.compiler.variants.traced import StepCall
 
-__all__ = ["PipelineStep"]
-
 
 class PipelineStep(SharedStep[Pipeline]):
     """Traced training function that runs a pipeline of smp. Every run trains, in any variant."""

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import Region, TensorFunction
 
-__all__ = ["Compiled", "Pipeline", "averages", "find_pipeline", "is_measurement", "is_pipeline"]
-
 _SEGMENT = "smp_segment"
 _TRAINING = "smp_training_pipeline"
 _AVERAGING = "smp_averaging"

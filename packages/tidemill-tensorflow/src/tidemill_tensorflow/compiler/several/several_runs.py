@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.trials import Trial
 
-__all__ = ["GroupedStep", "Grouping"]
-
 
 @dataclass(frozen=True)
 class SeveralRuns:

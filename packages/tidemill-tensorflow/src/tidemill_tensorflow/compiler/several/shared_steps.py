@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.several.agreement import Agreement, Ballot
     from tidemill_tensorflow.compiler.variants.traced import Coordinator, StepCall
 
-__all__ = ["ReducingStep", "SharedStep"]
-
 LATE = "the processes of the job had decided already when this function was first called"
 REFUSED = "another process of the job cannot compile it, or did not in time"
 _Split = TypeVar("_Split")

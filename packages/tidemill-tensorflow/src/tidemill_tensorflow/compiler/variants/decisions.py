@@ -16,8 +16,6 @@ from pathlib import Path
 
 from tidemill_tensorflow.compiler.graphs.fingerprints import machine
 
-__all__ = ["DecisionStore"]
-
 VARIANTS = ("plain", "xla", "fused", "at_once", "by shape")
 """What is stored for steps and for whole functions."""
 MAX_FILES = 2000

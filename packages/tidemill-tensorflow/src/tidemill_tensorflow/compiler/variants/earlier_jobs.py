@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
     from tidemill_tensorflow.compiler.variants.shapes import Shape
 
-__all__ = ["BY_SHAPE", "key_of", "record"]
-
 BY_SHAPE = "by shape"
 """What is stored for a function if only the decisions of its shapes are certain: a later job splits it at once."""
 

@@ -13,8 +13,6 @@ from tidemill_tensorflow.imports import when_imported
 if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
-__all__ = ["has_chosen_steps", "is_chosen_by_keras", "is_chosen_by_script", "watch_keras"]
-
 _ATTRIBUTE = "_XlaMustCompile"
 _KERAS_TRAINERS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
 _GIVEN = "_tidemill_jit_compile"

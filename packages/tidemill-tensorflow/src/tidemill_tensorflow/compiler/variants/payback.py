@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["MAX_COST", "VARIABLE", "Account", "Ledger", "max_cost_of"]
-
 MAX_COST = 0.04
 VARIABLE = "TIDEMILL_COMPILER_MAX_COST"
 """The default share, and the environment variable that replaces it."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tidemill_tensorflow.compiler.graphs.nodes import TensorFunction
 
-__all__ = ["AT_ONCE", "FUSED", "MAX_STEP_S", "XLA", "Shape"]
-
 XLA = "xla"
 FUSED = "fused"
 """Variants besides plain: XLA compiles the step; TensorFlow runs it, with each update of Adam in one kernel."""

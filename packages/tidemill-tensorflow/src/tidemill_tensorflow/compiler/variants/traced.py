@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.shapes import Shape
     from tidemill_tensorflow.compiler.variants.trials import Trial
 
-__all__ = ["NOT_STORED", "Coordinator", "StepCall", "TracedStep", "first_lines"]
-
 NOT_STORED = "no decision is stored, and deterministic runs decide nothing by time"
 
 

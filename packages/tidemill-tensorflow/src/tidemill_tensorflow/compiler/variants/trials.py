@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PLAIN", "Load", "Times", "Trial", "turns"]
-
 PLAIN = "plain"
 
 MIN_ROUNDS = 6

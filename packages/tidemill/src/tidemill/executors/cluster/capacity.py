@@ -7,8 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tidemill.executors.base import Capacity
 
-__all__ = ["KnownCapacity"]
-
 _FRESH_S = 2.0
 
 

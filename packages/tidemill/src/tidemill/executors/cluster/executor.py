@@ -25,8 +25,6 @@ from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
 
-__all__ = ["ClusterExecutor"]
-
 _LOOK_S = 1.0
 _SECRET_BYTES = 32
 

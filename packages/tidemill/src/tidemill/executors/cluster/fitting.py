@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from tidemill.core.machine_share import MachineShare
 
-__all__ = ["MachineSize", "too_few"]
-
 _SHOWN = 6
 _RAYS_OWN = "ray.io/"
 """Prefix of the labels that Ray adds to every machine. They can be required, but messages omit them as too many."""

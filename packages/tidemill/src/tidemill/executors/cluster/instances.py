@@ -39,8 +39,6 @@ from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_js
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceExit, InstanceStatus, Phase, StopReason
 
-__all__ = ["ClusterInstances"]
-
 _log = structlog.get_logger("tidemill.cluster")
 _LEASE_FILE = "lease"
 _ENDED_S = 1.0

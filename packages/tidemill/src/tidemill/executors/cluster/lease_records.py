@@ -6,8 +6,6 @@ from typing import Protocol
 from tidemill.core.instances import InstanceRef
 from tidemill.instance.lease import StoredLease
 
-__all__ = ["LeaseRecords"]
-
 
 class LeaseRecords(Protocol):
     """Stores leases. What a method has stored is durable when it returns.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from tidemill.core.instances import InstanceRef
 
-__all__ = ["LeaseWatch"]
-
 
 class LeaseWatch:
     """Watches the leases of instances. May be used from several threads.

@@ -15,8 +15,6 @@ from tidemill.core.instances import InstanceRef
 from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import kill_marked
 
-__all__ = ["ASSIGNMENT_FILE", "LOCK_FILE", "PROCESS_FILE", "Machine", "remove_remains"]
-
 ASSIGNMENT_FILE = "assignment.json.gz"
 LOCK_FILE = "agent.lock"
 """Locked by an agent while it runs, before it writes `PROCESS_FILE`."""

@@ -7,8 +7,6 @@ from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.executors.base import Capacity
 
-__all__ = ["AgentPlacement"]
-
 
 class AgentPlacement(Protocol):
     """Reserves machines, and starts and ends the agents of instances on them.

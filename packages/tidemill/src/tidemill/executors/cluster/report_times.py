@@ -10,8 +10,6 @@ import zlib
 
 from tidemill.core.instances import InstanceRef
 
-__all__ = ["wait_of_report_s"]
-
 _TOO_SHORT = 0.01
 """A wait shorter than this part of the period is not worth a report: a timer may fire a moment too early."""
 

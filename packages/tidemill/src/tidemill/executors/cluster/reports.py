@@ -6,8 +6,6 @@ from typing import Protocol
 from tidemill.core.instances import InstanceRef
 from tidemill.instance.status import Phase, StopReason
 
-__all__ = ["InstanceReports", "UnknownInstance"]
-
 
 class UnknownInstance(Exception):
     """The attempt is over, does not exist, or belongs to another job."""

@@ -26,8 +26,6 @@ from tidemill.executors.cluster.fitting import MachineSize, too_few
 from tidemill.executors.cluster.machine import Machine
 from tidemill.settings import Settings
 
-__all__ = ["capacity", "connect", "kill", "prepare", "release", "reserve", "start"]
-
 _NAMESPACE = "tidemill"
 _CALL_S = 30.0
 _KILL_S = 15.0

@@ -18,8 +18,6 @@ from tidemill.executors.base import Capacity
 from tidemill.executors.ray import driver
 from tidemill.executors.ray.process import RayProcess, RayProcessEnded
 
-__all__ = ["RayPlacement"]
-
 Result = TypeVar("Result")
 
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from tidemill.executors.ray import driver
 
-__all__ = ["RayProcess", "RayProcessEnded"]
-
 Result = TypeVar("Result")
 
 

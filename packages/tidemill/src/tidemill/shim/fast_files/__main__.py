@@ -24,8 +24,6 @@ from tidemill.shim.fast_files.cache import BlockCache, capacity_of
 from tidemill.shim.fast_files.reader import MAX_WAITING, BlockReader
 from tidemill.shim.fast_files.tree import Tree
 
-__all__ = ["main"]
-
 _SWITCH_S = 0.0005
 """How long a thread may keep the interpreter. With Python's 5 ms, the threads that answer the kernel wait for those
 that fetch (`docs/measurements/jobs.md`)."""

@@ -7,8 +7,6 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-__all__ = ["BLOCK_BYTES", "BlockCache", "capacity_of"]
-
 BLOCK_BYTES = 1 << 20
 _MIN_BLOCKS = 64
 Block = tuple[int, int]

@@ -20,8 +20,6 @@ from tidemill.shim.fast_files.reader import MAX_WAITING, BlockReader, FilePositi
 from tidemill.shim.fast_files.tree import Tree
 from tidemill.shim.objects import SEGMENT_MAX_BYTES
 
-__all__ = ["ChannelFiles"]
-
 _UNIT_BYTES = 512  # of st_blocks, too
 _KILL_BIT = 1 << 8  # signal 9, as /proc shows sets of signals
 

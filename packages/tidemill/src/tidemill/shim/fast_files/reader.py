@@ -13,8 +13,6 @@ from tidemill.instance.spec import RemoteObject
 from tidemill.instance.transfers import RemoteBody, Transfers
 from tidemill.shim.fast_files.cache import BLOCK_BYTES, BlockCache
 
-__all__ = ["MAX_WAITING", "BlockReader", "FilePosition"]
-
 MAX_WAITING = 200
 """Number of reads that may wait for a store while others go on. libfuse and the kernel allow 10 and 12 by default."""
 

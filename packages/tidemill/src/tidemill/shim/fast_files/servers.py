@@ -17,8 +17,6 @@ from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailu
 from tidemill.shim.fast_files.tree import Tree
 from tidemill.shim.session import InstanceSession
 
-__all__ = ["FastFiles", "prepare_fast_files"]
-
 _MAX_LINES = 20
 """Maximum number of log lines per channel about objects that cannot be read."""
 

@@ -6,8 +6,6 @@ from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.failures import InternalFailure
 from tidemill.shim.objects import check_key, clash
 
-__all__ = ["Tree"]
-
 
 class Tree:
     """The paths of a channel, each relative to the channel's directory, which is ``""``.

@@ -17,8 +17,6 @@ from tidemill.shim.feeder.order import Order
 from tidemill.shim.feeder.pipe_writer import Cancellation, Cancelled, PipeWriter, ReaderGone
 from tidemill.shim.feeder.pipes import PipeDirectory
 
-__all__ = ["ChannelFeed"]
-
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 _FIRST_NOTICE_S, _NOTICE_S = 10.0, 60.0
 _DISK_PAUSE_S = 1.0

@@ -12,8 +12,6 @@ from tidemill.shim.feeder.faults import ObjectFault, StoreFault
 from tidemill.shim.feeder.inflate import Readable, inflate
 from tidemill.shim.feeder.pipe_writer import PipeWriter
 
-__all__ = ["EntryWriter"]
-
 _SMALL_BYTES = 1 << 14  # smaller pieces share a page of the pipe, which is faster than a page for each
 _IN_MEMORY_BYTES = 1 << 23
 _PASSED_BYTES = 1 << 18

@@ -2,8 +2,6 @@
 
 from tidemill.shim.failures import ClientFailure, InstanceFailure, InternalFailure
 
-__all__ = ["ChannelFault", "ObjectFault", "StoreFault"]
-
 
 class ChannelFault(Exception):
     """An epoch cannot be streamed completely; the message is one line with the reason."""

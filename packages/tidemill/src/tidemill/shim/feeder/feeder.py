@@ -16,8 +16,6 @@ from tidemill.shim.feeder.order import Order
 from tidemill.shim.feeder.pipe_writer import Cancellation
 from tidemill.shim.feeder.pipes import PipeDirectory
 
-__all__ = ["PipeFeeder"]
-
 
 class PipeFeeder:
     """Feeds the channels of an instance.

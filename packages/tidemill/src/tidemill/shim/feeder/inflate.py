@@ -6,8 +6,6 @@ from typing import Any, Protocol
 from tidemill.shim.codec import codec
 from tidemill.shim.feeder.faults import ObjectFault
 
-__all__ = ["Readable", "inflate"]
-
 _MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 18
 _PIECE_BYTES = 1 << 20

@@ -16,8 +16,6 @@ from typing import BinaryIO
 from tidemill.instance import records
 from tidemill.instance.spec import ChannelSpec, Entry
 
-__all__ = ["Order"]
-
 
 class Order:
     """The order of one channel on one instance.

@@ -9,8 +9,6 @@ import fcntl
 import os
 import select
 
-__all__ = ["Cancellation", "Cancelled", "PipeWriter", "ReaderGone"]
-
 _PIPE_BYTES = 1 << 20  # the most that an unprivileged user may ask for
 _GATHER_BYTES = 1 << 16
 _SENDFILE_BYTES = 1 << 30

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from tidemill.shim.feeder.faults import ObjectFault
 
-__all__ = ["PipeDirectory"]
-
 _OUTCOMES = ".tidemill"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,8 +11,6 @@ from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers, Tran
 from tidemill.shim.feeder.faults import ObjectFault
 from tidemill.shim.feeder.pipe_writer import Cancellation
 
-__all__ = ["Prefetched", "prefetch"]
-
 _OBJECTS = 8
 _PIECE_BYTES = 1 << 18
 _BUFFER_BYTES = 1 << 21  # of each object

@@ -13,8 +13,6 @@ from sqlalchemy import Connection, Delete, Dialect, Insert, Select, Update, inse
 
 from tidemill.store.database.schema import meta
 
-__all__ = ["ConstantStatement", "Database", "stored_secret"]
-
 T = TypeVar("T")
 
 

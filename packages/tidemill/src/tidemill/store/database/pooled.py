@@ -23,8 +23,6 @@ from sqlalchemy.exc import DBAPIError
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.database.base import ConstantStatement, Database
 
-__all__ = ["NotCommitted", "PendingWork", "PooledDatabase", "Savepoint", "execute", "reason_of"]
-
 T = TypeVar("T")
 
 READ_THREADS = 4

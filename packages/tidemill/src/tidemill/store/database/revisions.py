@@ -15,8 +15,6 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Strin
 from tidemill.errors import ConfigurationError
 from tidemill.store.database.schema import meta
 
-__all__ = ["HEAD", "bring_up_to_date"]
-
 HEAD = "0004"
 """The newest revision. Kept here so that a database that has it opens without alembic, whose import takes as long as
 the rest of a start."""

@@ -5,8 +5,6 @@ A change of a table, an index or a column also needs a migration (`tidemill.stor
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
-__all__ = ["TEXT", "leases", "meta", "metadata", "records", "starts"]
-
 metadata = MetaData()
 
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")

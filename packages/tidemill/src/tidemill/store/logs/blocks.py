@@ -7,8 +7,6 @@ from tidemill.core.segments import segment_path, segments_of
 from tidemill.store.logs.segment_file import SegmentFile
 from tidemill.store.logs.streams import LogPosition
 
-__all__ = ["BLOCK_BYTES", "blocks", "blocks_backward"]
-
 BLOCK_BYTES = 256 * 1024
 """Size of a block, if no line is longer."""
 

@@ -15,8 +15,6 @@ from tidemill.store.logs.spans import StreamSpans
 from tidemill.store.logs.streams import EVENT_OVERHEAD_BYTES, PAGE_MAX_BYTES, LogPosition, LogReader, StoredLine
 from tidemill.store.logs.terms import LogTerms
 
-__all__ = ["SCAN_MAX_BYTES", "FoundEvent", "FoundPage", "Search", "search"]
-
 SCAN_MAX_BYTES = 4 * 1024 * 1024
 """Bytes of stored lines that one page examines. So a page may have no events, but a token to continue with."""
 

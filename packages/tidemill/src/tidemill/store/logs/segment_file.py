@@ -11,8 +11,6 @@ from typing import Self
 
 from tidemill.core.segments import time_of
 
-__all__ = ["SegmentFile"]
-
 BLOCK_BYTES = 64 * 1024
 
 

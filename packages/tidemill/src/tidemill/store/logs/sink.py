@@ -7,8 +7,6 @@ from tidemill.core.instances import StreamName
 from tidemill.core.segments import SegmentWriter, create_stream, segment_path, segments_of, stream_directory
 from tidemill.store.logs.segment_file import SegmentFile
 
-__all__ = ["SegmentSink"]
-
 
 class SegmentSink:
     """Appends delivered lines to the log segments of their stream. May be used from several threads.

@@ -7,8 +7,6 @@ from pathlib import Path
 from tidemill.core.segments import segment_path, segments_of
 from tidemill.store.logs.streams import LogReader
 
-__all__ = ["LogSpan", "StreamSpans"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:

@@ -23,20 +23,6 @@ from tidemill.core.segments import STREAM_FILE, group_directory, segment_path, s
 from tidemill.errors import StateCorrupt
 from tidemill.store.logs.segment_file import SegmentFile
 
-__all__ = [
-    "EVENTS_MAX",
-    "EVENT_OVERHEAD_BYTES",
-    "PAGE_MAX_BYTES",
-    "LogEvent",
-    "LogGroup",
-    "LogPage",
-    "LogPosition",
-    "LogReader",
-    "LogStream",
-    "LogStreams",
-    "StoredLine",
-]
-
 EVENTS_MAX = 10_000
 PAGE_MAX_BYTES = 1024 * 1024
 EVENT_OVERHEAD_BYTES = 26  # CloudWatch adds this to the size of every message

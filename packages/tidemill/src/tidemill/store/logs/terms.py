@@ -6,8 +6,6 @@ The forms for JSON, for space-delimited fields and for regular expressions are r
 import re
 from dataclasses import dataclass
 
-__all__ = ["LogTerms"]
-
 _TERM = re.compile(r'\s*([?-]?)(?:"((?:[^"\\]|\\.)*)"|(\S+))')
 _OTHER_FORMS = {"{": "JSON", "[": "space-delimited", "%": "regular expression"}
 

@@ -28,8 +28,6 @@ from tidemill.store.objects.errors import ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
 from tidemill.store.objects.remote_place import RemotePlace
 
-__all__ = ["Commits", "ContentPlace", "Contents", "RemoteSettings", "Work"]
-
 _SCHEME = "s3://"
 
 Work = Callable[[Connection], Iterable[str]]

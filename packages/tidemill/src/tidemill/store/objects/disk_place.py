@@ -39,8 +39,6 @@ from tidemill.store.objects.draft import Content, Digest, Draft
 from tidemill.store.objects.errors import ObjectDamaged
 from tidemill.store.objects.trash import Trash
 
-__all__ = ["DiskPlace", "Swept", "disk_errors"]
-
 T = TypeVar("T")
 
 BATCH_BYTES = 1024 * 1024

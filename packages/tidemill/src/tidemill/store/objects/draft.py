@@ -19,8 +19,6 @@ from tidemill.core.files import sync_directory
 from tidemill.errors import PayloadMismatch
 from tidemill.store.objects.errors import ObjectDamaged
 
-__all__ = ["Content", "Digest", "Draft"]
-
 COPY_BYTES = 1024 * 1024
 PARALLEL_BYTES = 64 * 1024
 _READ_BYTES = 256 * 1024

@@ -5,20 +5,6 @@ They are defined beside the store, not in the S3 service, because the control pl
 
 from tidemill.errors import AwsError
 
-__all__ = [
-    "ContentMissing",
-    "InvalidArgument",
-    "InvalidPart",
-    "NoSuchBucket",
-    "NoSuchKey",
-    "NoSuchUpload",
-    "ObjectDamaged",
-    "PreconditionFailed",
-    "no_such_bucket",
-    "no_such_key",
-    "no_such_upload",
-]
-
 
 class NoSuchBucket(AwsError):
     """There is no such bucket."""

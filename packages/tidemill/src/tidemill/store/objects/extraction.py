@@ -14,8 +14,6 @@ from tidemill.store.objects.draft import Content
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["ArchiveEntry", "extract"]
-
 GROUP_OBJECTS = 4096
 GROUP_BYTES = 64 * 1024 * 1024
 """Limits of what is extracted from an archive at a time: the group is durable, and visible, in one step."""

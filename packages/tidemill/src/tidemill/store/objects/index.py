@@ -21,38 +21,6 @@ from tidemill.store.database.pooled import execute
 from tidemill.store.objects.errors import InvalidArgument, no_such_bucket
 from tidemill.store.objects.schema import buckets, objects, parts, uploads
 
-__all__ = [
-    "BUCKET_CREATED",
-    "OBJECT",
-    "DamagedObject",
-    "ListedObject",
-    "ObjectAttributes",
-    "ObjectInfo",
-    "bucket_created_ms",
-    "bucket_is_empty",
-    "buckets_by_name",
-    "check_key",
-    "content_named",
-    "corrupt_row",
-    "delete_bucket",
-    "delete_object",
-    "forget_completed_uploads",
-    "get_object",
-    "has_completed_uploads",
-    "insert_bucket",
-    "list_objects",
-    "number",
-    "of_key",
-    "open_row",
-    "put_object",
-    "require_bucket",
-    "scan",
-    "seal",
-    "shown",
-    "successor",
-    "unnamed_of",
-]
-
 LAST_MS = 253_402_300_799_000
 """The last second of the year 9999, which every client can show."""
 

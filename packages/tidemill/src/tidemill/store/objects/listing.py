@@ -13,8 +13,6 @@ from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.index import DamagedObject, ListedObject, ObjectInfo
 
-__all__ = ["ObjectPage", "after_key", "after_prefix", "all_objects", "batches_of_objects", "list_page"]
-
 _SCAN_ROWS = 1000
 _SCAN_ROWS_IN_FOLDER = 32
 """With a delimiter, most rows of a scan may be in one folder: read few rows, then skip the rest of the folder."""

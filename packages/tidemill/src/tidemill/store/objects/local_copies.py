@@ -11,8 +11,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["LocalCopies"]
-
 _PART_AGE_S = 3600
 _YOUNG_S = 60
 

@@ -26,8 +26,6 @@ from tidemill.instance.spec import RemoteObject
 from tidemill.instance.transfers import RemoteBody, RemoteFault, Transfers
 from tidemill.store.objects.errors import ContentMissing
 
-__all__ = ["PART_BYTES", "BucketUnavailable", "RemoteBucket"]
-
 _log = structlog.get_logger("tidemill.store")
 
 PART_BYTES = 8 * 1024 * 1024

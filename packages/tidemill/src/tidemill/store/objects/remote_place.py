@@ -34,8 +34,6 @@ from tidemill.store.objects.errors import ContentMissing, ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
 from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket
 
-__all__ = ["RemotePlace", "content_name"]
-
 T = TypeVar("T")
 
 _log = structlog.get_logger("tidemill.store")

@@ -8,8 +8,6 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Table
 
 from tidemill.store.database.schema import TEXT, metadata
 
-__all__ = ["buckets", "objects", "parts", "unnamed", "uploads"]
-
 buckets = Table(
     "buckets",
     metadata,

@@ -27,8 +27,6 @@ from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such
 from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.listing import ObjectPage, all_objects, batches_of_objects, list_page
 
-__all__ = ["ObjectStore", "Precondition"]
-
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified completely before the first byte is sent."""
 GRACE_S = 10.0

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tidemill.core.clock import Clock
 
-__all__ = ["TRASH_KEPT_MS", "Trash"]
-
 TRASH_KEPT_MS = 24 * 3600 * 1000
 
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"

@@ -13,8 +13,6 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.schema import objects, unnamed
 
-__all__ = ["Unnamed", "forget", "note", "noted", "released_on_disk", "remote_buckets"]
-
 _SCHEME = "s3://"
 """Ids of contents in a remote S3 begin with this. Those of files are hexadecimal, and sort before it."""
 

@@ -16,18 +16,6 @@ from tidemill.store.objects.errors import no_such_upload
 from tidemill.store.objects.index import ObjectAttributes, open_row, seal
 from tidemill.store.objects.schema import parts, uploads
 
-__all__ = [
-    "PartInfo",
-    "UploadInfo",
-    "delete_open_upload",
-    "forget_parts",
-    "list_parts",
-    "put_part",
-    "put_upload",
-    "require_upload",
-    "scan_uploads",
-]
-
 _SCAN_ROWS = 1000
 
 

@@ -25,8 +25,6 @@ from tidemill.store.objects.index import ObjectAttributes
 from tidemill.store.objects.store import ObjectStore, Precondition
 from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 
-__all__ = ["CompletedUpload", "NamedPart", "UploadPage", "Uploads", "check_part_number"]
-
 PART_MIN_BYTES = 5 * 1024 * 1024
 """Minimum size of a part, as on S3. The last part may be smaller."""
 PART_NUMBER_MAX = 10_000

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-__all__ = ["Page", "Query", "Record", "RecordExists", "RecordStore", "Summary", "Transaction"]
-
 T = TypeVar("T")
 S = TypeVar("S", bound="Summary")
 

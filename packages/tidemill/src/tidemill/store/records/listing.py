@@ -14,8 +14,6 @@ from tidemill.store.database.schema import records
 from tidemill.store.records.base import Query
 from tidemill.store.records.paging import SortKey
 
-__all__ = ["Listing"]
-
 _SORT_KEYS: dict[str, tuple[str, ...]] = {
     "name": ("name",),
     "created": ("created_ms", "name"),

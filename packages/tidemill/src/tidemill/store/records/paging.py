@@ -10,8 +10,6 @@ import hmac
 import json
 from collections.abc import Sequence
 
-__all__ = ["PageTokens", "SortKey"]
-
 SortKey = tuple[str | int, ...]
 
 MAC_BYTES = 16

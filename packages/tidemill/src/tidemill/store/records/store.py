@@ -26,8 +26,6 @@ from tidemill.store.records.base import Page, Query, Record, RecordExists, Recor
 from tidemill.store.records.listing import Listing
 from tidemill.store.records.paging import PageTokens, SortKey
 
-__all__ = ["SCAN_MAX_ROWS", "SqlRecordStore", "SqlTransaction"]
-
 T = TypeVar("T")
 S = TypeVar("S", bound=Summary)
 

@@ -9,8 +9,6 @@ from typing import Any
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.session import RankSession
 
-__all__ = ["RankAgreement"]
-
 
 class RankAgreement:
     """This rank and its role among the ranks that save and restore together."""

@@ -12,8 +12,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-__all__ = ["OBJECT_GRAPH", "Bundle", "BundleWriter", "data_files", "exists"]
-
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """The key under which TensorFlow stores the object graph."""
 _PIECE_BYTES = 128 << 20

@@ -13,8 +13,6 @@ from smdistributed.modelparallel.tensorflow.checkpoint.bundles import exists
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 
-__all__ = ["find"]
-
 
 def find(ranks: RankAgreement, files: Directory, wanted: str | None) -> Saved | None:
     """Return the checkpoint to restore, the same on all ranks.

@@ -24,8 +24,6 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
 )
 from tensorflow.python.trackable import base
 
-__all__ = ["all_listed", "graph_of", "lost_variables", "objects_below"]
-
 
 @contextmanager
 def all_listed(*, seeds: bool = True) -> Generator[None]:

@@ -29,8 +29,6 @@ from smdistributed.modelparallel.tensorflow.checkpoint.bundles import data_files
 from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decision
 from tensorflow.python.checkpoint import checkpoint_management
 
-__all__ = ["Commit", "Directory", "sync_files"]
-
 _FORMAT = 2
 _OLDEST_FORMAT = 1
 """Oldest format that can be read."""

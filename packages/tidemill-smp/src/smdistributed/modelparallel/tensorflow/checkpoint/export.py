@@ -13,8 +13,6 @@ from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgre
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import OBJECT_GRAPH, Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
 
-__all__ = ["export"]
-
 
 def export(ranks: RankAgreement, checkpoint: tf.train.Checkpoint, target: Path) -> None:
     """Write the variables of all ranks as one checkpoint whose files begin with `target`. Collective.

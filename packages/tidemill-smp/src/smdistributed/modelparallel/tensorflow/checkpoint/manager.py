@@ -17,8 +17,6 @@ from smdistributed.modelparallel.tensorflow.checkpoint.transaction import Checkp
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.session import current
 
-__all__ = ["CheckpointManager"]
-
 
 class CheckpointManager(tf.train.CheckpointManager):
     """Saves and restores a `tf.train.Checkpoint` whose variables are spread over the ranks.

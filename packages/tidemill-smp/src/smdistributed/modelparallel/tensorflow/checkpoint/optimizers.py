@@ -15,8 +15,6 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Optimizer, Variable
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
 
-__all__ = ["after_build", "awaits_slots", "prepare", "slot_of", "slots_among"]
-
 
 def awaits_slots(live: object) -> bool:
     """Return whether `live` is an optimizer that may still create slots.

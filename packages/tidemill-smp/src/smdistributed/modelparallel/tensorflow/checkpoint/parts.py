@@ -14,8 +14,6 @@ from smdistributed.modelparallel.tensorflow.optimizers.slots import is_sharding
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.variables import RemoteValues, RemoteVariable, reading_remote
 
-__all__ = ["help_to_write", "write_part"]
-
 
 def write_part(
     checkpoint: tf.train.Checkpoint, prefix: Path, options: tf.train.CheckpointOptions | None, *, seeds: bool = True

@@ -30,8 +30,6 @@ from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 from tensorflow.python.trackable import trackable_utils
 
-__all__ = ["Restoration"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -7,8 +7,6 @@ import dataclasses
 from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
 
-__all__ = ["Retention"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Retention:

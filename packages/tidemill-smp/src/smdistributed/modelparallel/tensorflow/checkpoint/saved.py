@@ -10,8 +10,6 @@ from typing import Any
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, exists
 from smdistributed.modelparallel.tensorflow.partitioning.automatic import Decision
 
-__all__ = ["Saved"]
-
 
 @dataclass
 class Saved:

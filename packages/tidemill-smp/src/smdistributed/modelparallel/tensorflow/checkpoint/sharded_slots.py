@@ -22,8 +22,6 @@ from smdistributed.modelparallel.tensorflow.optimizers.slots import replica_of
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, owner_of, tensorflow_variable
 
-__all__ = ["ShardedSlots", "serve"]
-
 _MARK = b"smp: a slot of replica "
 
 

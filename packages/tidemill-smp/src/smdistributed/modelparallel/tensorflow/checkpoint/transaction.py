@@ -14,8 +14,6 @@ from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, 
 from smdistributed.modelparallel.tensorflow.checkpoint.parts import help_to_write, write_part
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
-__all__ = ["CheckpointTransaction"]
-
 
 class CheckpointTransaction:
     """One save under one name."""

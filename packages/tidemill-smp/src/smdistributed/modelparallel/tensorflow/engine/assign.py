@@ -9,8 +9,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 
-__all__ = ["ALL", "PartitionAssignment", "assign"]
-
 ALL = -1
 """The owner of replicated ops, which every rank computes."""
 

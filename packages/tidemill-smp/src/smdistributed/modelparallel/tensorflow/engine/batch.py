@@ -9,8 +9,6 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import TypeSpec
 from smdistributed.modelparallel.tensorflow.engine.invariance import Feed
 
-__all__ = ["Batch"]
-
 
 @dataclass(frozen=True)
 class Batch:

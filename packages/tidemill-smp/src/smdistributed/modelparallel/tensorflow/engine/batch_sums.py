@@ -18,8 +18,6 @@ from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession
 
-__all__ = ["emit_sums", "is_known_ahead", "sum_over_batch"]
-
 _READS = ("ReadVariableOp", "ResourceGather")
 
 

@@ -21,8 +21,6 @@ from smdistributed.modelparallel.tensorflow.progress import doing
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import Deferred
 
-__all__ = ["PartitionDecisions"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 _MEASURING_S = 10.0

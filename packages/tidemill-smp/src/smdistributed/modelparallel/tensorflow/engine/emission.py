@@ -18,8 +18,6 @@ from smdistributed.modelparallel.tensorflow.engine.timeline import Timeline
 from smdistributed.modelparallel.tensorflow.graph_names import TRAINING, mark
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 
-__all__ = ["MAX_MICROBATCHES", "emit"]
-
 MAX_MICROBATCHES = 1 << 16
 _MAX_MESSAGES = 1 << 24
 _STAMPS = _MAX_MESSAGES - 1

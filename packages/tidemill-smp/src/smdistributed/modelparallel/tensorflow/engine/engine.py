@@ -31,8 +31,6 @@ from smdistributed.modelparallel.tensorflow.variables import (
     variables_of,
 )
 
-__all__ = ["PartitionEngine", "engine"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 Hook = Callable[[], Any]

@@ -17,8 +17,6 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import importer, ops
 
-__all__ = ["Extractor", "SegmentFunction", "WholeGraph"]
-
 _FORGOTTEN = ("_class", "_gradient_op_type")
 """Attributes that refer to ops which may not be in the segment."""
 

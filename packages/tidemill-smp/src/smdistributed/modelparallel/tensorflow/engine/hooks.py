@@ -19,8 +19,6 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, record
 from tensorflow.python.ops import resource_variable_ops
 
-__all__ = ["gradient_hooks", "tag_gradient"]
-
 
 @contextmanager
 def gradient_hooks() -> Generator[None]:

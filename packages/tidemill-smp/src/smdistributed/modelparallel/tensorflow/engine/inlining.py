@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, tracer
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
 
-__all__ = ["inlining"]
-
 
 @contextmanager
 def inlining() -> Generator[None]:

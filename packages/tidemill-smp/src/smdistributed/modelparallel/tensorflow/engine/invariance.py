@@ -25,8 +25,6 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 
-__all__ = ["Feed", "Invariance", "invariance_of", "written_handles"]
-
 Feed = int | Literal["whole", "varying sizes"]
 """How an input of the step was split: on this axis; not at all; or so that sizes may differ."""
 

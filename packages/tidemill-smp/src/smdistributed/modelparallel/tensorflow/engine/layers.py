@@ -19,8 +19,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Kera
 from smdistributed.modelparallel.tensorflow.keras_api import Layer, Model, layers_of, library_modules
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer
 
-__all__ = ["Container", "entering", "layer_hooks"]
-
 
 @dataclass
 class Container:

@@ -24,8 +24,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tens
 from smdistributed.modelparallel.tensorflow.engine.origins import Origins
 from smdistributed.modelparallel.tensorflow.marks import Tracer
 
-__all__ = ["SharedRows", "shared_rows_of"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 _HANDING_ON = frozenset({"Cast", "Identity", "Reshape", "StopGradient"})

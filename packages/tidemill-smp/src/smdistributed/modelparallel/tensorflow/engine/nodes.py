@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Graph, GraphOperation, Tensor
 
-__all__ = ["Node", "Output", "read_nodes"]
-
 Output = tuple[int, int]
 """(index of a node, number of its output)."""
 

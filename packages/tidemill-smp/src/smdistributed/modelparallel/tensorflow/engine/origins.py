@@ -14,8 +14,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Grap
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from tensorflow.python.framework import tensor_util
 
-__all__ = ["Origins"]
-
 _SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 _COUNTED = re.compile(rb"_\d+")
 """Counters of the process that TensorFlow appends to the names of functions."""

@@ -14,8 +14,6 @@ from smdistributed.modelparallel.tensorflow.engine.schedule import Schedule, Sta
 from smdistributed.modelparallel.tensorflow.engine.segments import SegmentCut, SegmentMessage, cut
 from smdistributed.modelparallel.tensorflow.engine.trace import Result, Trace
 
-__all__ = ["Plan", "make_plan", "stages_of"]
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -31,8 +31,6 @@ from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_registry, tensor_util
 from tensorflow.python.ops import handle_data_util
 
-__all__ = ["LOSS", "UnitTimes", "measure", "scaled"]
-
 LOSS = "(loss)"
 """Pseudo-unit for all ops outside the models."""
 _CALLS = 20

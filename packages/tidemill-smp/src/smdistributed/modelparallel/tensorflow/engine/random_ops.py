@@ -14,8 +14,6 @@ from typing import Any
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import NodeDef
 from tensorflow.core.framework import graph_pb2
 
-__all__ = ["draws_numbers", "vary_seeds"]
-
 _copies = itertools.count()
 _STEP = 0x9E3779B1
 """Odd, so that multiples of it differ modulo 2^31."""

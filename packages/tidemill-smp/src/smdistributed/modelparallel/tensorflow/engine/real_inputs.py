@@ -25,8 +25,6 @@ from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import importer, ops
 from tensorflow.python.ops import handle_data_util
 
-__all__ = ["inputs_of", "install", "values_of"]
-
 _local = threading.local()
 
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence, Set
 
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node
 
-__all__ = ["is_backward", "nodes_to_recompute"]
-
 
 def is_backward(node: Node) -> bool:
     """Return whether a node belongs to the backward pass, by the name scopes that tapes and `tf.gradients` add.

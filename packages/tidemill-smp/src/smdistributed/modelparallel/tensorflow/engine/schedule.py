@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Schedule", "Stage", "Task", "make_schedule"]
-
 
 @dataclass(frozen=True)
 class Stage:

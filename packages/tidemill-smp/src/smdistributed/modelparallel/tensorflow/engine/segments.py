@@ -9,8 +9,6 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node, Output
 from smdistributed.modelparallel.tensorflow.engine.recompute import is_backward, nodes_to_recompute
 
-__all__ = ["Segment", "SegmentCut", "SegmentMessage", "cut"]
-
 
 @dataclass(frozen=True, order=True)
 class SegmentMessage:

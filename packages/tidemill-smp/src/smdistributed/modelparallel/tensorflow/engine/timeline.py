@@ -32,8 +32,6 @@ from smdistributed.modelparallel.tensorflow.session import current
 if TYPE_CHECKING:
     from smdistributed.modelparallel.tensorflow.engine.plan import Plan
 
-__all__ = ["RecordedStep", "Timeline", "active_timeline", "ideal_bubble", "timeline"]
-
 STAMPS_PER_TASK = 3
 """Before the receives, before the call, and after the call. The sends end when the next task begins."""
 STEPS_KEPT = 50

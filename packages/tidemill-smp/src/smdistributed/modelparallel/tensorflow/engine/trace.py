@@ -25,8 +25,6 @@ from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
 
-__all__ = ["Result", "Trace", "trace"]
-
 
 @dataclass(frozen=True)
 class Result:

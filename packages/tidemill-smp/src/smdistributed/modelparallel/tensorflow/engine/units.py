@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 from smdistributed.modelparallel.tensorflow.partitioning import units as graph
 
-__all__ = ["unit_graph"]
-
 SLOTS_PER_PARAMETER = 3
 """Two slots of the optimizer, as in Adam, and the accumulated gradient."""
 _HANDED_ON = frozenset({"Identity", "StopGradient", "Reshape", "Squeeze", "ExpandDims"})

@@ -11,8 +11,6 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL, PartitionA
 from smdistributed.modelparallel.tensorflow.engine.invariance import written_handles
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
 
-__all__ = ["untracked_variables"]
-
 
 def untracked_variables(traced: Trace, assignment: PartitionAssignment, known: Iterable[Any]) -> list[tf.Variable]:
     """Return the untracked variables that change on one rank: written in one partition, or trainable there.

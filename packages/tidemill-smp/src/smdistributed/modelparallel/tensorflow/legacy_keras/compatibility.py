@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow.legacy_keras import (
 )
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
-__all__ = ["SWITCH", "install", "is_installed", "uninstall"]
-
 SWITCH = "SMP_KERAS2_COMPAT"
 """Environment variable that disables the shims with `0`, `false`, `no` or `off`."""
 

@@ -15,8 +15,6 @@ from typing import Any
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasMetric
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
-__all__ = ["CallableList", "patches"]
-
 
 class CallableList(list):  # type: ignore[type-arg]
     """A list that returns itself when it is called."""

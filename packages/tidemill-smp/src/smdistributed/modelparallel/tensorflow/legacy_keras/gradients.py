@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Grad
 from smdistributed.modelparallel.tensorflow.engine.hooks import tag_gradient
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
-__all__ = ["compute_gradients", "get_gradients", "patches", "patches_of_keras_2", "symbolic_gradients"]
-
 
 def get_gradients(optimizer: object, loss: Any, params: object) -> list[Any]:
     """Return the gradients of `loss`, as in the optimizers of Keras 2.

@@ -9,8 +9,6 @@ from typing import Any
 
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
-__all__ = ["LegacyArguments", "patches"]
-
 NAMES = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
 
 

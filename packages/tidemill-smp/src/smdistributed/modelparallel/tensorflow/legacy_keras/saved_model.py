@@ -15,8 +15,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, TensorLike
 from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
 
-__all__ = ["LoadedSavedModel", "LoadedSignature", "patches"]
-
 
 class LoadedSignature:
     """A signature that casts its inputs to the saved dtypes, and accepts a single input by position.

@@ -37,8 +37,6 @@ from smdistributed.modelparallel.tensorflow.variables import (
     is_remote,
 )
 
-__all__ = ["install"]
-
 _originals: dict[str, Callable[..., Any]] = {}
 _local = threading.local()
 _LISTS = ("_model_variables_moving_average", "_accumulated_gradients")

@@ -22,24 +22,6 @@ from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession, current, is_initialized
 from smdistributed.modelparallel.tensorflow.variables import is_remote, make_remote, owner_of, tensorflow_variable
 
-__all__ = [
-    "Sharding",
-    "add",
-    "groups_of_others",
-    "install",
-    "is_distributed",
-    "is_kept_here",
-    "is_sharding",
-    "is_updated_here",
-    "prepare",
-    "release_remote_slots",
-    "replica_of",
-    "require_known",
-    "require_outside_a_step",
-    "sharding_of",
-    "shared_session",
-]
-
 _log = logging.getLogger("smdistributed.modelparallel")
 _REPLICA = "_smp_replica"
 _predicates: list[Callable[[Any], bool]] = []

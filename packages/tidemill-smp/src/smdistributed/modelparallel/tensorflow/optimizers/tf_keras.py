@@ -24,8 +24,6 @@ from smdistributed.modelparallel.tensorflow.optimizers import slots, tf_keras_lo
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
-__all__ = ["install"]
-
 
 class _TfKerasOptimizer(Optimizer, Protocol):
     """The members of both families of optimizers that the patches use."""

@@ -21,8 +21,6 @@ from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.optimizers import slots
 from smdistributed.modelparallel.tensorflow.session import RankSession
 
-__all__ = ["install"]
-
 _local = threading.local()
 
 

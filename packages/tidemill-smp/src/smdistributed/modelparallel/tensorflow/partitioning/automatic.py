@@ -15,8 +15,6 @@ from smdistributed.modelparallel.tensorflow.partitioning.manual import Rules, as
 from smdistributed.modelparallel.tensorflow.partitioning.report import report
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["Decision", "cut_options", "decide", "follow"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 
 

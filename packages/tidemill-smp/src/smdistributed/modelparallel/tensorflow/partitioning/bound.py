@@ -22,8 +22,6 @@ from smdistributed.modelparallel.tensorflow.partitioning.lattice import (
     values,
 )
 
-__all__ = ["Proven", "prove"]
-
 MOST_VISITS = 5_000
 
 Key = tuple[int, ...]

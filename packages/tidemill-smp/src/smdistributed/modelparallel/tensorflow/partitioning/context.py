@@ -11,8 +11,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import current
 
-__all__ = ["partition", "partition_of", "unit_of"]
-
 
 def unit_of(index: int) -> str:
     """Return the name of the unit that partition `index` forms under manual placement.

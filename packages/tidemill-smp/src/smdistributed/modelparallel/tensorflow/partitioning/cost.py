@@ -23,8 +23,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.groups import Groups, apart
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["Costs", "CutOptions", "Evaluation", "evaluate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CutOptions:

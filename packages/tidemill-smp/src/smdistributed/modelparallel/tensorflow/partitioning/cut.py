@@ -30,8 +30,6 @@ from smdistributed.modelparallel.tensorflow.partitioning.orders import contracti
 from smdistributed.modelparallel.tensorflow.partitioning.search import SearchPosition, first_key, refine, second_key
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["PartitionCut", "cut"]
-
 REVISIT_GAIN = 0.10
 """Least relative gain for which a microbatch may visit a partition twice: such a pipeline fills more slowly than the
 time of its slowest partition predicts."""

@@ -16,8 +16,6 @@ from typing import Any
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["load_partition", "save_partition"]
-
 KIND = "tidemill-smp partition"
 VERSION = 1
 

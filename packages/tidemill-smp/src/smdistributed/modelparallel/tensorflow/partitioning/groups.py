@@ -21,8 +21,6 @@ from enum import StrEnum
 
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["Anchor", "GroupTensor", "Groups", "apart", "group"]
-
 
 class Anchor(StrEnum):
     """Position of a group of several units in the order of the pipeline."""

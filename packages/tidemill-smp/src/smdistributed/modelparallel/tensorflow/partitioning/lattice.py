@@ -27,19 +27,6 @@ import numpy as np
 
 from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs
 
-__all__ = [
-    "INFINITE",
-    "Downsets",
-    "Lattice",
-    "Linear",
-    "Row",
-    "Walk",
-    "best_walk",
-    "measures_of",
-    "slackened",
-    "values",
-]
-
 INFINITE = 2**60
 MOST_STATES = 1500
 MOST_STEPS = 150_000

@@ -19,8 +19,6 @@ from typing import TypeAlias
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["Rules", "assign_by_rules", "match_layers", "split_variables"]
-
 Rules: TypeAlias = Mapping["str | re.Pattern[str]", int]
 
 REGEX = "re:"

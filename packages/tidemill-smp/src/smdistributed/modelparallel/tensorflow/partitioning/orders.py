@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 
 from smdistributed.modelparallel.tensorflow.partitioning.groups import Groups
 
-__all__ = ["contraction", "orders"]
-
 
 def orders(groups: Groups, *, few: bool) -> list[tuple[int, ...]]:
     """Return different topological orders of the groups.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from smdistributed.modelparallel.tensorflow.partitioning.cost import CutOptions, evaluate
 from smdistributed.modelparallel.tensorflow.partitioning.units import UnitGraph
 
-__all__ = ["PartitionReport", "PartitionRow", "bars", "report"]
-
 MEGABYTE = 1e6
 _BLOCK, _SHADE = "█", "░"
 

@@ -15,8 +15,6 @@ from itertools import combinations
 
 from smdistributed.modelparallel.tensorflow.partitioning.cost import Costs
 
-__all__ = ["SearchPosition", "refine"]
-
 Key = tuple[int, ...]
 PASSES = 12
 GROUPS_FOR_SWAPS = 64

@@ -18,8 +18,6 @@ from typing import Any
 
 from smdistributed.modelparallel.backend.exceptions import SMPPartitionError
 
-__all__ = ["Edge", "ModelOutput", "Unit", "UnitGraph"]
-
 FORMAT = 1
 _AMOUNTS = ("forward_us", "backward_us", "parameter_bytes", "slot_bytes", "activation_bytes", "op_count")
 

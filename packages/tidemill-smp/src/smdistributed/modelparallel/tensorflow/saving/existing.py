@@ -10,8 +10,6 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow.session import current
 
-__all__ = ["refuse_existing", "refuse_options", "without_defaults"]
-
 _SAVED_MODEL = {"save_format": "tf", "include_optimizer": False}
 """Options that request the only form that `save_model` writes."""
 

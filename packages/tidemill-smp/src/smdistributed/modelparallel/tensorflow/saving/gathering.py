@@ -24,8 +24,6 @@ from smdistributed.modelparallel.tensorflow.variables import (
     tensorflow_variable,
 )
 
-__all__ = ["Values", "on_first_rank"]
-
 
 class Values:
     """Provides the values of remote variables on the gathering rank."""

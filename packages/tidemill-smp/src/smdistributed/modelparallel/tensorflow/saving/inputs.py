@@ -12,8 +12,6 @@ import numpy as np
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import TypeSpec
 
-__all__ = ["Inputs", "inputs_of", "merged"]
-
 
 @dataclass(frozen=True)
 class Inputs:

@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_f
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.variables import variables_of
 
-__all__ = ["save_keras", "save_weights"]
-
 
 def save_keras(model: KerasModel, path: str | os.PathLike[str], *, overwrite: bool = True, **options: object) -> None:
     """Write the whole model as a `.keras` file. Collective; rank 0 writes.

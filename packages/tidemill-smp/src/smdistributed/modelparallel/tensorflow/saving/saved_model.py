@@ -22,8 +22,6 @@ from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, reading_remote, variables_of
 from tensorflow.python.saved_model import fingerprinting_utils
 
-__all__ = ["save_model"]
-
 _MARK = b"smp: the value of variable "
 
 

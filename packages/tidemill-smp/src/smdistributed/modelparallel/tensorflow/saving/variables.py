@@ -10,8 +10,6 @@ from smdistributed.modelparallel.tensorflow.engine.assign import ALL
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
-__all__ = ["VariableSpec", "local_variables", "variable_specs"]
-
 
 @dataclass(frozen=True)
 class VariableSpec:

@@ -17,8 +17,6 @@ from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.session import is_initialized
 from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, is_remote, tensorflow_variable
 
-__all__ = ["RemoteWeight", "get_weights", "set_weights"]
-
 
 class RemoteWeight:
     """Marker in a list of weights for a weight that another rank holds."""

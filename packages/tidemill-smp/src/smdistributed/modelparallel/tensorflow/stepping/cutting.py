@@ -22,8 +22,6 @@ from smdistributed.modelparallel.tensorflow.stepping.kinds import (
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced, Split, Static, Whole
 from smdistributed.modelparallel.tensorflow.stepping.structure import LeafNode, StructureNode, take_apart
 
-__all__ = ["ArgumentCutter"]
-
 
 @dataclass
 class _Cut:

@@ -19,8 +19,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Grap
 from smdistributed.modelparallel.tensorflow.collectives import model_parallel_group
 from smdistributed.modelparallel.tensorflow.session import RankSession
 
-__all__ = ["InputCheck"]
-
 CALLS = 4
 """Number of calls of a step that are checked."""
 _numbers = itertools.count()

@@ -8,8 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 
-__all__ = ["Sliceable", "common_spec", "is_composite", "is_sliceable", "is_tensor_like", "spec_of"]
-
 
 @runtime_checkable
 class Sliceable(Protocol):

@@ -10,8 +10,6 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Tensor
 from smdistributed.modelparallel.tensorflow.stepping.structure import Identity, static_key
 
-__all__ = ["Leaf", "Sliced", "Split", "Static", "Whole"]
-
 
 @dataclass(frozen=True)
 class Split:

@@ -29,8 +29,6 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, TypeSpec, Variable
 from smdistributed.modelparallel.tensorflow.shared_rows import ALL_ROWS, mark_shared_rows, split_rows
 
-__all__ = ["StepOutput", "StepOutputSpec"]
-
 METHODS = ("variable", "add_n", "accumulate_n")
 
 

@@ -16,8 +16,6 @@ from smdistributed.modelparallel.tensorflow.engine.trace import Result
 from smdistributed.modelparallel.tensorflow.session import current
 from smdistributed.modelparallel.tensorflow.stepping.output import StepOutput
 
-__all__ = ["StepTensors"]
-
 
 @dataclass(frozen=True)
 class StepTensors:

@@ -28,8 +28,6 @@ from smdistributed.modelparallel.tensorflow.stepping.kinds import is_sliceable
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced
 from smdistributed.modelparallel.tensorflow.stepping.structure import ContainerNode, StructureNode
 
-__all__ = ["SplitArguments", "split_arguments"]
-
 
 @dataclass(frozen=True)
 class SplitArguments:

@@ -28,8 +28,6 @@ from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from tensorflow.python.eager import record
 
-__all__ = ["StepFunction", "step"]
-
 log = logging.getLogger("smdistributed.modelparallel")
 _RETRACING = ("reduce_retracing", "experimental_relax_shapes")
 """The current name of the option, and its deprecated alias."""

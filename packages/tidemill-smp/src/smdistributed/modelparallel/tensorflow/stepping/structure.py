@@ -16,8 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["ContainerNode", "Identity", "LeafNode", "StructureNode", "Visitor", "static_key", "take_apart"]
-
 
 class StructureNode(Protocol):
     """A structure without its leaves."""

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 
-__all__ = ["Transport"]
-
 
 class Transport(Protocol):
     """Sends and receives tensors between two ranks, as ops of a graph.

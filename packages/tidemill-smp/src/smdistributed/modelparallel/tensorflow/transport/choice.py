@@ -14,8 +14,6 @@ from smdistributed.modelparallel.tensorflow.transport.native import NativeTransp
 from smdistributed.modelparallel.tensorflow.transport.python import PythonTransport
 from smdistributed.modelparallel.tensorflow.world.group import Group
 
-__all__ = ["TRANSPORT_VARIABLE", "choose_transport"]
-
 TRANSPORT_VARIABLE = "SMP_TRANSPORT"
 """Environment variable that overrides the parameter `transport` if that is `auto`."""
 _log = logging.getLogger("smdistributed.modelparallel")

@@ -12,8 +12,6 @@ from smdistributed.modelparallel.backend.exceptions import (
     SMPPeerLostError,
 )
 
-__all__ = ["DEADLOCK_MARK", "END_MARK", "LOST_MARK", "as_library_error", "library_errors"]
-
 LOST_MARK = "SMPPeerLostError: "
 """Start of an op's error text if a rank was lost. The text ends at `END_MARK`."""
 DEADLOCK_MARK = "SMPDeadlockError: "

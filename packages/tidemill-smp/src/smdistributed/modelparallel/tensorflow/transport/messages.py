@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType
 
-__all__ = ["DIMENSION_BYTES", "HEADER_BYTES", "MAX_DIMENSIONS", "Header", "check_dtype", "pack_header", "read_header"]
-
 _HEADER = struct.Struct("<4sBBBBQQ")
 _MAGIC = b"TMTN"
 _VERSION = 1

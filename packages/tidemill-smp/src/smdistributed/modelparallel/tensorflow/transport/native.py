@@ -12,8 +12,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DTyp
 from smdistributed.modelparallel.tensorflow.transport import messages
 from smdistributed.modelparallel.tensorflow.transport.library import NativeLibrary
 
-__all__ = ["NativeTransport"]
-
 _TEXT_BYTES = 1024
 
 

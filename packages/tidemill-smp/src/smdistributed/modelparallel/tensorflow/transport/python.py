@@ -18,8 +18,6 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DTyp
 from smdistributed.modelparallel.tensorflow.transport import messages
 from smdistributed.modelparallel.tensorflow.transport.errors import DEADLOCK_MARK, END_MARK, LOST_MARK
 
-__all__ = ["PythonTransport"]
-
 
 class _Peer:
     """One connection: a queue of outgoing messages, mailboxes of received messages, and a thread for each direction."""

@@ -18,8 +18,6 @@ import numpy as np
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow.world.world import World
 
-__all__ = ["Group"]
-
 _SMALL_BYTES = 64 << 10
 """Up to this size every rank sends its array to all others: one exchange instead of 2 (n - 1) steps."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["DP_GROUP", "MP_GROUP", "PP_GROUP", "RDP_GROUP", "TP_GROUP", "WORLD", "CommGroup", "RankType"]
-
 
 class CommGroup(Enum):
     """Groups of ranks. PP is the same as MP, RDP the same as DP, and a TP group has a single rank."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError
 
-__all__ = ["DIED", "FAILED", "LEFT", "LostPeer", "LostPeers"]
-
 DIED = "died"
 """The connection ended before the rank said why."""
 FAILED = "failed"

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from smdistributed.modelparallel.tensorflow._shared.ranks.meeting import Rendezvous, meet
 from smdistributed.modelparallel.tensorflow.world.rendezvous import rank_errors
 
-__all__ = ["SOCKETS_VARIABLE", "Mesh", "connect_all"]
-
 SOCKETS_VARIABLE = "SMP_SOCKETS"
 """`unix` (default: unix sockets between ranks of one machine) or `tcp` (TCP on one machine too)."""
 _OBJECTS, _TENSORS = "objects", "tensors"

@@ -8,8 +8,6 @@ from typing import Any
 
 from smdistributed.modelparallel.tensorflow.world.world import World
 
-__all__ = ["Objects"]
-
 _TAG = 0
 
 

@@ -33,8 +33,6 @@ from smdistributed.modelparallel.tensorflow._shared.ranks.mpi_library import (
 )
 from smdistributed.modelparallel.tensorflow._shared.ranks.store import Store
 
-__all__ = ["blame_file", "blame_others", "find_rendezvous", "rank_errors"]
-
 
 @contextmanager
 def rank_errors() -> Generator[None]:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from smdistributed.modelparallel.tensorflow._shared.ranks.messages import read_exactly
 
-__all__ = ["Frame", "Kind", "pack_frame", "read_frame", "send_frame"]
-
 _FRAME = struct.Struct("<2sHIQQ")  # magic, kind, reserved, tag, size
 _FRAME_MAGIC = b"TF"
 _SMALL_BYTES = 65536

@@ -21,8 +21,6 @@ from smdistributed.modelparallel.tensorflow.world import wire
 from smdistributed.modelparallel.tensorflow.world.lost_peers import DIED, FAILED, LEFT, LostPeer, LostPeers
 from smdistributed.modelparallel.tensorflow.world.wire import Kind
 
-__all__ = ["World"]
-
 HEARTBEAT_S = 1.0
 _SENDING = struct.Struct("@ll")  # struct timeval
 

@@ -27,8 +27,6 @@ from tidemill.store.database.postgresql.locks import try_lock
 from tidemill.store.database.revisions import bring_up_to_date
 from tidemill.store.database.schema import meta
 
-__all__ = ["DatabaseInUse", "PostgresqlDatabase"]
-
 LOCK_WAIT_S = 5.0
 """The server may need a moment to notice that the service that held the lock has died."""
 OUTCOME_WAIT_S = 20.0

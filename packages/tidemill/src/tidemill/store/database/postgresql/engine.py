@@ -7,16 +7,6 @@ from sqlalchemy.pool import NullPool
 
 from tidemill.errors import ConfigurationError
 
-__all__ = [
-    "SCHEMES",
-    "has_lost_connection",
-    "is_corrupt",
-    "is_unavailable",
-    "lacks_table",
-    "make_engine",
-    "parse_url",
-]
-
 SCHEMES = ("postgresql", "postgres")
 
 CONNECT_TIMEOUT_S = 10

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tidemill.core.clock import Clock
 
-__all__ = ["CERTAIN_S", "DatabaseClock", "Lead", "LeadKeeper", "begin_term", "read_lead"]
-
 BEAT_S = 1.0
 _RETRY_S = 0.2
 CERTAIN_S = 3.0

@@ -2,8 +2,6 @@
 
 from sqlalchemy import BigInteger, Connection, Integer, String, cast, column, func, select, table
 
-__all__ = ["end_holder", "holder", "try_lock"]
-
 _KEY = 0x7469_6465_6D69_6C6C  # "tidemill", distinct from other users of the server
 _TRY = select(func.pg_try_advisory_lock(cast(_KEY, BigInteger)))
 

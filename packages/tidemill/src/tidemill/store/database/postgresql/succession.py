@@ -9,8 +9,6 @@ from tidemill.store.database.postgresql import engine as postgresql
 from tidemill.store.database.postgresql import locks
 from tidemill.store.database.postgresql.lead import Lead, read_lead
 
-__all__ = ["PATIENCE_S", "Succession"]
-
 PATIENCE_S = 5.0
 """A leader that has not renewed its row for this long is considered dead. The time counts from the last change that was
 seen here. It starts again after the database could not be reached, because then the leader could not renew either."""

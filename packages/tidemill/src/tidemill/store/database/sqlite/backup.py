@@ -16,8 +16,6 @@ from tidemill.core.files import make_directory, sync_directory
 from tidemill.errors import StateCorrupt
 from tidemill.store.database.sqlite.database import BUSY_TIMEOUT_S, SqliteDatabase, corrupt_file, is_corrupt
 
-__all__ = ["BACKUPS_KEPT", "BACKUP_INTERVAL_S", "Backups", "backup"]
-
 BACKUP_INTERVAL_S = 3600.0
 BACKUPS_KEPT = 24
 

@@ -31,16 +31,6 @@ from tidemill.store.database.pooled import (
 )
 from tidemill.store.database.revisions import bring_up_to_date
 
-__all__ = [
-    "BUSY_TIMEOUT_S",
-    "RESERVED_BYTES",
-    "ReservedSpace",
-    "SqliteDatabase",
-    "corrupt_file",
-    "is_corrupt",
-    "way_back",
-]
-
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 BUSY_TIMEOUT_S = 10.0
 QUICK_CHECK_MAX_BYTES = 64 * 1024 * 1024
