@@ -175,7 +175,6 @@ class Exchange:
             status: Status code.
             headers: Tuple of headers without ``content-length`` and ``connection``. Heads are cached by status and
                 headers.
-            body: The body.
         """
         traffic = self.traffic
         if self.held_bytes:

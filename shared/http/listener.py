@@ -57,7 +57,6 @@ class Listener:
         """Accept connections on a bound socket, TCP or unix.
 
         Args:
-            sock: A bound socket.
             tls: TLS context with certificate and key; None for plain HTTP.
         """
         if tls is not None:

@@ -71,9 +71,6 @@ def compiled_libraries(sources: NativeSources) -> list[Path]:
 
     The checkout comes first, because jobs can read it, then the user's cache. The file name depends on a hash of the
     sources and flags. If TIDEMILL_NATIVE_DIR is set, only that directory is returned.
-
-    Args:
-        sources: Sources of the library.
     """
     digest = hashlib.sha256(repr((_FLAGS, _LINK_FLAGS, os.uname().machine, sys.platform)).encode())
     for directory in (sources.directory, HEADERS):

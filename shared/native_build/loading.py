@@ -28,9 +28,6 @@ class NativeLibrary(NamedTuple):
 def load_library(sources: NativeSources) -> NativeLibrary:
     """Load the library of the installed wheel, or else the compiled library.
 
-    Args:
-        sources: Sources of the library.
-
     Returns:
         The library, or the reason why it is not available.
     """

@@ -62,11 +62,7 @@ class NativeLibraryHook(BuildHookInterface[Any]):
 
 
 def platform_tag(libraries: Sequence[Path]) -> str:
-    """Return the platforms on which libraries run: on glibc the manylinux tag of the newest symbol that they need.
-
-    Args:
-        libraries: Paths of the libraries.
-    """
+    """Return the platforms on which libraries run: on glibc the manylinux tag of the newest symbol that they need."""
     plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     versions = [version for library in libraries for version in re.findall(_GLIBC_VERSION, library.read_bytes())]
     if not plain.startswith("linux_") or not versions:

@@ -31,7 +31,6 @@ def call(address: Address, *, secret: bytes, rank: int, peer: int, channel: str,
     """Connect to a rank; retry until the deadline if it does not listen yet.
 
     Args:
-        address: Where the rank listens.
         secret: The job's secret.
         rank: Rank of this process.
         peer: The rank that listens there.

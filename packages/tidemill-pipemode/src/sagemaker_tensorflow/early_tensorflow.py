@@ -51,9 +51,6 @@ class EarlyRecordDataset(tf.data.Dataset):
 def vectors_of(options: ReaderOptions) -> tf.data.Dataset:
     """Return a dataset of vectors of records; each iteration is an epoch.
 
-    Args:
-        options: The options of the reader.
-
     Returns:
         Elements are tf.string of shape [None].
     """

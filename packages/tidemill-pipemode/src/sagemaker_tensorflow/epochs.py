@@ -65,7 +65,6 @@ def end_of_feeder(options: ReaderOptions, epoch: int) -> str | None:
     A FIFO without an outcome file was made by hand, or by a feeder that holds no lock.
 
     Args:
-        options: The options of the reader.
         epoch: Number of the epoch, from 0.
 
     Returns:

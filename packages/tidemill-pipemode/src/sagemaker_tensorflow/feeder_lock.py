@@ -63,9 +63,6 @@ def feeder_end(path: str) -> str | None:
 
     The test takes a shared lock for a moment, so two readers never mistake each other for a feeder.
 
-    Args:
-        path: Path of the lock file.
-
     Returns:
         The line that the feeder wrote when it released the lock, or a default if it was killed.
     """

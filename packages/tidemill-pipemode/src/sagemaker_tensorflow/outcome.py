@@ -14,9 +14,6 @@ _UNREADABLE = "the outcome file of the feeder cannot be read"
 def read_outcome(path: str) -> str | None:
     """Return the text of the file, or None if it does not exist.
 
-    Args:
-        path: Path of the outcome file.
-
     Returns:
         UTF-8 text; damaged bytes are replaced.
     """

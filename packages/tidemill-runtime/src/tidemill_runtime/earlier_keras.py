@@ -49,7 +49,6 @@ def advice(*, message: str, keras: str, owner: str, attribute: str, line: str) -
     """Return what to do about an exception; empty if the script of another Keras is not its cause.
 
     Args:
-        message: Text of the exception.
         keras: Version of Keras in the process; empty if it had none.
         owner: Module of Keras whose object lacks an attribute; empty for other objects and exceptions.
         attribute: Name of that attribute.

@@ -65,9 +65,6 @@ class Environment:
             variables: The container's environment.
             devices: Processors of the instance. Default: counted.
 
-        Returns:
-            The environment.
-
         Raises:
             ConfigurationError: A file is not a JSON object, or there is no /opt/ml.
         """

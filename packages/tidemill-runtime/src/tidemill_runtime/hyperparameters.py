@@ -55,9 +55,6 @@ def decode(raw: Mapping[str, Any], *, training_job: str | None = None) -> Hyperp
         raw: Name to string. SDK v1 and v2 send JSON in the strings, v3 sends plain text; both are accepted.
         training_job: Name of the training job, for its own model_dir in a tuning job. Default: ``sagemaker_job_name``,
             which SDKs set to the name of the tuning job.
-
-    Returns:
-        The decoded hyperparameters.
     """
     values = {name: _decode_value(value) for name, value in raw.items()}
     split_off = {name: value for name, value in values.items() if name.startswith("sagemaker_") or name in RESERVED}

@@ -107,11 +107,7 @@ class Layout:
         return self.private / "peers.json"
 
     def channel(self, name: str) -> Path:
-        """Return the directory of an input channel; in Pipe mode the first part of the paths of its FIFOs.
-
-        Args:
-            name: Name of the channel.
-        """
+        """Return the directory of an input channel; in Pipe mode the first part of the paths of its FIFOs."""
         return self.input / "data" / name
 
     def create(self) -> None:

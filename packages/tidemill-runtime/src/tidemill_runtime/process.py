@@ -55,18 +55,10 @@ class Child(Protocol):
         """Return the exit code, negative for a signal, and kill the rest of the group; None while the process runs."""
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the process group.
-
-        Args:
-            number: Number of the signal.
-        """
+        """Send a signal to the process group."""
 
     def account(self, ended: Ended) -> Ended:
-        """Return how the deciding process ended: this one, or one of those below it.
-
-        Args:
-            ended: How this process ended.
-        """
+        """Return how the deciding process ended: this one, or one of those below it."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +137,7 @@ class ColdChild:
             os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: this process decides.
-
-        Args:
-            ended: How the process ended.
-        """
+        """Return the end unchanged: this process decides."""
         return ended
 
 
@@ -157,13 +145,9 @@ def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int 
     """Wait until the script ends; then end all processes that it left behind.
 
     Args:
-        child: The script.
         signals_fd: Descriptor from ``signal_numbers``, created before the script was started.
         stderr_fd: Read end of the script's standard error; closed here.
         control_fd: The shim's pipe: ``T`` requests SIGTERM to the script, end of file the end of all processes.
-
-    Returns:
-        How the script ended.
     """
     tail = Tail()
     with selectors.DefaultSelector() as selector:

@@ -69,7 +69,6 @@ def install(environment: Path, requirements: Path, *, variables: Mapping[str, st
     Args:
         environment: Directory of the virtual environment.
         requirements: Result of `needed_by`.
-        variables: The environment of pip.
 
     Raises:
         InstallRequirementsError: pip failed on a requirements.txt.

@@ -71,7 +71,6 @@ class Metrics:
             entrypoint: ``REST`` or ``GRPC``.
             status: Name of a status code.
             latency_s: Time from the complete request to its answer.
-            count: Number of requests.
         """
         series = self._of_requests.get((model, api, entrypoint, status)) or self._new_request(
             model, api, entrypoint, status

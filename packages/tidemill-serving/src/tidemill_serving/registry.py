@@ -159,7 +159,6 @@ class Registry:
 
         Args:
             name: Name of the model.
-            version: Its number.
 
         Returns:
             The version, or None if it is not loaded. Runs in progress may still use it.
@@ -175,27 +174,19 @@ class Registry:
     def remove(self, name: str) -> list[Servable]:
         """Remove a model and return its versions; the caller must free them.
 
-        Args:
-            name: Name of the model.
-
         Returns:
             Loaded versions, newest first.
         """
         return list(self._models.pop(name, _Model()).servables.values())
 
     def forget(self, name: str) -> None:
-        """Forget a model whose versions were all withdrawn.
-
-        Args:
-            name: Name of the model.
-        """
+        """Forget a model whose versions were all withdrawn."""
         self._models.pop(name, None)
 
     def label(self, name: str, labels: Mapping[str, int]) -> None:
         """Replace the labels of a model.
 
         Args:
-            name: Name of the model.
             labels: Version by label, e.g. ``{"stable": 2}``; replaces all labels.
         """
         self._models[name] = replace(self._models.get(name, _Model()), labels=dict(labels))
@@ -255,14 +246,7 @@ class Registry:
         return [model.statuses[version]]
 
     def loaded(self, name: str) -> Mapping[int, Servable]:
-        """Return the loaded versions of a model, newest first; empty if no version is loaded.
-
-        Args:
-            name: Name of the model.
-
-        Returns:
-            Versions by number.
-        """
+        """Return the loaded versions of a model, newest first; empty if no version is loaded."""
         return self._models.get(name, _Model()).servables
 
     def _labeled(self, model: _Model | None, name: str, label: str) -> int:

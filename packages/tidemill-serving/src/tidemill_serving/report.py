@@ -15,7 +15,6 @@ def event(name: str, /, **fields: object) -> None:
 
     Args:
         name: Name of the event, e.g. ``server.ready``.
-        **fields: Its fields.
     """
     print_line(" ".join([name, *(f"{key}={value}" for key, value in fields.items())]))
 
@@ -89,9 +88,7 @@ def report_placement(
     """Log where the runs of a signature take place.
 
     Args:
-        version: The model version.
         signature: Name of the signature.
-        placement: Where it runs.
         name: Name of the event. Default: ``signature.placed``.
     """
     event(
@@ -108,7 +105,6 @@ def report_unshared(version: ModelVersion, signature: str, reason: str) -> None:
     """Log that requests of a signature cannot share a run, and what to do.
 
     Args:
-        version: The model version.
         signature: Name of the signature.
         reason: Why the shared run failed.
     """

@@ -153,9 +153,5 @@ class Served:
 
 
 def archive_versions(options: ServerOptions) -> tuple[ModelVersion, ...]:
-    """Return the versions of the models in the archive of an endpoint.
-
-    Args:
-        options: Options of the server.
-    """
+    """Return the versions of the models in the archive of an endpoint."""
     return find_exported(options.model_dir) if options.kind == PYTHON else find_versions(options.model_dir)

@@ -36,11 +36,7 @@ class MPIChild(ColdChild):
         self._outcome = outcome
 
     def account(self, ended: Ended) -> Ended:
-        """Return the end of the rank that failed first, unless the supervisor itself was killed.
-
-        Args:
-            ended: How the supervisor ended.
-        """
+        """Return the end of the rank that failed first, unless the supervisor itself was killed."""
         with contextlib.suppress(OSError, ValueError):
             outcome = Outcome.read(self._outcome)
             reports = Path(outcome.reports) if outcome.reports else None

@@ -173,11 +173,7 @@ class ClusterMember:
         return -1
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the script; the server ends after the script.
-
-        Args:
-            number: Number of the signal.
-        """
+        """Send a signal to the script; the server ends after the script."""
         self._signaled = True
         self._script.signal_group(number)
 

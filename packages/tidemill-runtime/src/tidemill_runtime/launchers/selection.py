@@ -26,12 +26,8 @@ def launcher_for(environment: Environment, variables: Mapping[str, str]) -> Laun
     """Return the launcher for the job's distribution.
 
     Args:
-        environment: The job.
         variables: The container's environment; ``TIDEMILL_WARM_SOCKET`` names the socket of a process that forks
             scripts.
-
-    Returns:
-        The launcher.
 
     Raises:
         ConfigurationError: No launcher supports the job.

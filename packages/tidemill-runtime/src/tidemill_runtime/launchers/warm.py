@@ -57,20 +57,12 @@ class WarmChild:
         return self._exit_code
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the process group.
-
-        Args:
-            number: Number of the signal.
-        """
+        """Send a signal to the process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: this process decides.
-
-        Args:
-            ended: How the process ended.
-        """
+        """Return the end unchanged: this process decides."""
         return ended
 
 

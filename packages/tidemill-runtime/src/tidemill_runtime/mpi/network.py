@@ -152,9 +152,6 @@ class NetworkPeers:
 
         Args:
             notice: Name of the notice.
-
-        Returns:
-            The outcome.
         """
         return read_notice(self._directory, notice)
 

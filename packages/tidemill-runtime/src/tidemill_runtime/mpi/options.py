@@ -79,9 +79,6 @@ def translate(text: str, *, vendor: str) -> MpiOptions:
         text: The options as the user gave them.
         vendor: `MPICH` or `OPEN_MPI`.
 
-    Returns:
-        The options for this MPI.
-
     Raises:
         ConfigurationError: An option is not supported; the message names the option and the reason.
     """

@@ -40,9 +40,6 @@ class Peers(Protocol):
     def read_notice(self, notice: str) -> Outcome | None:
         """Return the notice of that name, if any.
 
-        Args:
-            notice: Name of the notice.
-
         Returns:
             The outcome; None without the notice.
         """
@@ -63,11 +60,7 @@ class Peers(Protocol):
 
 
 def peers_of(plan: MpiPlan) -> Peers | None:
-    """Return the peers of an instance; None if it is the only instance.
-
-    Args:
-        plan: The plan of the instance.
-    """
+    """Return the peers of an instance; None if it is the only instance."""
     if plan.network:
         return NetworkPeers(Path(plan.shared), file=Path(plan.network), host=plan.host, others=plan.others)
     return DirectoryPeers(Path(plan.shared), host=plan.host, others=plan.others) if plan.shared else None

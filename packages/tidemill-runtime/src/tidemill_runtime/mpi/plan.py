@@ -48,9 +48,6 @@ class MpiPlan:
 
         Args:
             path: Path of the file.
-
-        Returns:
-            The plan.
         """
         return cls(**json.loads(path.read_text(encoding="ascii")))
 

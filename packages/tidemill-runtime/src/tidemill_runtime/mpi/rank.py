@@ -160,11 +160,7 @@ class Rank:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the rank's process group, unless the rank has ended.
-
-        Args:
-            number: Number of the signal.
-        """
+        """Send a signal to the rank's process group, unless the rank has ended."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)

@@ -58,9 +58,6 @@ class DirectoryPeers:
 
         Args:
             notice: Name of the notice.
-
-        Returns:
-            The outcome.
         """
         return read_notice(self._directory, notice)
 
@@ -97,7 +94,6 @@ def write_notice(directory: Path, notice: str, outcome: Outcome, *, sender: str)
 
     Args:
         directory: A directory that all instances share.
-        notice: Name of the notice.
         outcome: How the job ended.
         sender: Name of this instance.
     """
@@ -112,7 +108,6 @@ def read_notice(directory: Path, notice: str) -> Outcome | None:
 
     Args:
         directory: A directory that all instances share.
-        notice: Name of the notice.
 
     Returns:
         The outcome; None without the notice.

@@ -39,7 +39,6 @@ def connect(directory: str, name: str) -> socket.socket:
 
     Args:
         directory: The directory; its path may be longer than the kernel's limit.
-        name: Name of the socket.
 
     Returns:
         A connected unix socket.

@@ -63,7 +63,6 @@ def serve(path: Path, *, modules: Sequence[str], variables: Mapping[str, str]) -
 
     Args:
         path: The unix socket to create; mode 0600.
-        modules: Modules to import.
         variables: Environment that a job must have to be served by this process.
 
     Returns:

@@ -33,9 +33,6 @@ def open_engine(
         parallelism: TensorFlow's thread counts. Default: TensorFlow chooses them.
         op_libraries: Shared libraries of custom operations, loaded before any model. Default: none.
 
-    Returns:
-        The engine.
-
     Raises:
         StartFailed: There is no such engine, TensorFlow is missing or unusable, or a library of operations cannot be
             loaded.

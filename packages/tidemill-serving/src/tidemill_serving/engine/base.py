@@ -43,11 +43,7 @@ class TensorSpec:
     shape: tuple[int, ...] | None
 
     def admits(self, shape: tuple[int, ...]) -> bool:
-        """Return whether an array agrees with the declared shape.
-
-        Args:
-            shape: Shape of the array.
-        """
+        """Return whether an array agrees with the declared shape."""
         if self.shape is None:
             return True
         return len(shape) == len(self.shape) and all(
@@ -104,11 +100,7 @@ class LoadedModel(Protocol):
         ...
 
     def prepare(self, signature: Signature) -> None:
-        """Do everything that the first run of a signature needs, without running an operation of the model.
-
-        Args:
-            signature: One of ``signatures``.
-        """
+        """Do everything that the first run of a signature needs, without running an operation of the model."""
         ...
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:

@@ -40,9 +40,6 @@ _ADVICE: Mapping[str, str] = {
 def short_name(name: str) -> str:
     """Return TensorFlow's short name of a DataType member, e.g. ``complex64`` for ``DT_COMPLEX64``.
 
-    Args:
-        name: A member of DataType.
-
     Returns:
         The name in lower case without ``DT_`` if TensorFlow has none.
     """

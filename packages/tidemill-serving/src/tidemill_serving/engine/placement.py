@@ -87,9 +87,6 @@ class PlacementTrial:
     def pooled(self, size_bytes: int) -> bool:
         """Return the way to run feeds of this size.
 
-        Args:
-            size_bytes: Bytes of all feeds.
-
         Returns:
             True for a pool of threads inside of operations, False for one thread.
         """
@@ -104,7 +101,6 @@ class PlacementTrial:
         Args:
             elapsed_s: Time of the run in seconds.
             pooled: The way of the run.
-            rows: Its number of rows.
             size_bytes: Size of its feeds in bytes.
             fits_loop: Requests of this size may run on the event loop.
         """

@@ -43,7 +43,6 @@ def loadable(path: Path, meta_graph: Any, *, wheel: Wheel) -> Generator[Path]:
     """Provide the directory to load: the SavedModel's, or a changed copy if variables are restored by the object graph.
 
     Args:
-        path: Directory of the SavedModel.
         meta_graph: Its MetaGraphDef, which this may change.
         wheel: The messages of TensorFlow.
     """

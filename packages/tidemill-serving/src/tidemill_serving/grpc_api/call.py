@@ -67,7 +67,6 @@ class Replies(Protocol):
         """Answer a call with a message. No effect if the call is over.
 
         Args:
-            call: The call.
             message: The serialized message, without the prefix of five bytes.
         """
         ...
@@ -76,7 +75,6 @@ class Replies(Protocol):
         """Answer a call with an error status. No effect if the call is over.
 
         Args:
-            call: The call.
             status: gRPC's number of the error.
             message: UTF-8 text.
         """

@@ -139,7 +139,6 @@ class GrpcConnection(asyncio.Protocol):
         """Answer a call with a message. No effect if the call is over.
 
         Args:
-            call: A call of this connection.
             message: The serialized message; it counts as held until sent.
         """
         if not call.is_over:
@@ -153,7 +152,6 @@ class GrpcConnection(asyncio.Protocol):
         """Answer a call with an error status. No effect if the call is over.
 
         Args:
-            call: A call of this connection.
             status: gRPC's number of the error.
             message: UTF-8 text.
         """

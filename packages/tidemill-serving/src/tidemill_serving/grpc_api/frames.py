@@ -55,7 +55,6 @@ def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
     Args:
         size: Payload bytes, below 2**24.
         kind: Type of the frame.
-        flags: Its flags.
         stream: 0 for the connection.
 
     Returns:
@@ -69,7 +68,6 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
     Args:
         kind: Type of the frame.
-        flags: Its flags.
         stream: 0 for the connection.
         payload: At most 2**24 - 1 bytes.
 
@@ -86,9 +84,6 @@ def number_frame(kind: int, stream: int, number: int) -> bytes:
         kind: RST_STREAM or WINDOW_UPDATE.
         stream: 0 for the window of the connection.
         number: Four bytes: the code or increment.
-
-    Returns:
-        The frame.
     """
     return frame(kind, 0, stream, number.to_bytes(4, "big"))
 
@@ -99,9 +94,6 @@ def goaway(last_stream: int, code: int) -> bytes:
     Args:
         last_stream: Highest stream that was or will be processed.
         code: Error code of HTTP/2; 0 for an orderly end.
-
-    Returns:
-        The frame.
     """
     return frame(GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + code.to_bytes(4, "big"))
 
@@ -111,9 +103,6 @@ def settings(values: dict[int, int]) -> bytes:
 
     Args:
         values: By identifier, as in RFC 9113.
-
-    Returns:
-        The frame.
     """
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
 

@@ -17,7 +17,6 @@ def check_health(request: Any, registry: Registry) -> Any:
     Args:
         request: ``service`` is empty, the name of a service of TF Serving, or the name of a model, which limits the
             check to this model.
-        registry: The models.
 
     Raises:
         RequestError: NOT_FOUND, there is no such service and no such model.

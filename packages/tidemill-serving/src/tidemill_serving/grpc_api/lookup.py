@@ -54,7 +54,6 @@ def find_signature(spec: Any, servable: Servable, *, missing: Callable[[str], Re
     """Return the signature that a ModelSpec names, or the default signature if it names none.
 
     Args:
-        spec: The ModelSpec.
         servable: The model version.
         missing: Creates the error for an unknown name; the list of known signatures is appended to its message.
 

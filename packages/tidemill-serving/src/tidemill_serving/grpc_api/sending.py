@@ -91,7 +91,6 @@ class Sender:
         """Send a header block that ends the call.
 
         Args:
-            call: The call.
             block: The encoded trailers.
         """
         self.put(self._headers(frames.END_HEADERS | frames.END_STREAM, call.stream, block))

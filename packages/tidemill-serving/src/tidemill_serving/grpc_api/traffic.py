@@ -67,7 +67,6 @@ class GrpcTraffic:
         """Count bytes that a call keeps in memory.
 
         Args:
-            call: The call.
             size_bytes: Bytes of its request or answer.
         """
         call.held_bytes += size_bytes

@@ -18,7 +18,6 @@ def checked_body(body: Any, *, source: str) -> bytes:
     """Return a handler's body as bytes; text is encoded as UTF-8.
 
     Args:
-        body: The body that the handler returned.
         source: Name of the handler, for the error message.
 
     Raises:

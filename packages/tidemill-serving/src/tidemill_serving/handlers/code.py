@@ -48,7 +48,6 @@ def locate_code(
     """Find the code of an endpoint; return None if it answers without user code.
 
     Args:
-        kind: Kind of endpoint.
         model_dir: Directory of the unpacked archive.
         code_dir: Directory of the submitted code of a Python-based endpoint.
         environment: As for `find_python_code`.

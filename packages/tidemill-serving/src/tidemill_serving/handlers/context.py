@@ -55,7 +55,6 @@ class Contexts:
         """Return the context of a request; ``request`` is the header of its frame.
 
         Args:
-            request: Header of the frame.
             size_bytes: Bytes of the body.
 
         Returns:

@@ -113,7 +113,6 @@ class HandlerPool:
         """Queue a request for the next free worker.
 
         Args:
-            request: The request.
             reply: Called with the answer.
             fields: Additional members of the frame's header.
         """

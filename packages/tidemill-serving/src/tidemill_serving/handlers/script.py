@@ -20,7 +20,6 @@ def load_script(file: Path, *, paths: Sequence[str]) -> ModuleType:
     """Import a file as a module with the file's base name.
 
     Args:
-        file: The module.
         paths: Directories to put at the front of ``sys.path``, so that the module finds its helper modules.
 
     Raises:
@@ -38,11 +37,7 @@ def load_script(file: Path, *, paths: Sequence[str]) -> ModuleType:
 
 
 def print_error(error: BaseException) -> None:
-    """Print a traceback that starts at the first frame of the user's code to standard error, in one write.
-
-    Args:
-        error: The exception, with its traceback.
-    """
+    """Print a traceback that starts at the first frame of the user's code to standard error, in one write."""
     shown = traceback.TracebackException(type(error), error, _users_part(error.__traceback__))
     sys.stderr.write("".join(shown.format()))
     sys.stderr.flush()

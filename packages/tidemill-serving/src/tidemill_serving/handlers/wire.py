@@ -60,9 +60,6 @@ class WorkerSetup:
 
         Args:
             text: JSON text.
-
-        Returns:
-            The setup.
         """
         fields = json.loads(text)
         fields["paths"] = tuple(fields["paths"])

@@ -57,14 +57,7 @@ def error_response(error: RequestError) -> Response:
 
 
 def refusal_form(refusal: Refusal) -> tuple[Headers, bytes]:
-    """Return headers and body of a refusal by the HTTP layer, in the same format.
-
-    Args:
-        refusal: A refusal of the HTTP layer.
-
-    Returns:
-        Headers and body.
-    """
+    """Return headers and body of a refusal by the HTTP layer, in the same format."""
     return ((b"Content-Type", JSON_TYPE),), _error_body(refusal.message)
 
 

@@ -62,7 +62,6 @@ def tensor_of(array: Array, type_name: str) -> Any:
     """Return an array as a TensorProto with typed values.
 
     Args:
-        array: The values.
         type_name: TensorFlow's short name of the type, e.g. ``float``.
     """
     tensor = messages().TensorProto()

@@ -21,7 +21,6 @@ def model_directory(url: str, *, root: Path) -> Path | None:
 
     Args:
         url: Path as SageMaker sends it; `MODELS_ROOT` in it is replaced by ``root``.
-        root: Directory of all models.
     """
     path = Path(os.path.normpath(url))
     for base in (root, MODELS_ROOT):

@@ -42,9 +42,6 @@ class ReadBatch:
 def reads_batches(signature: Signature) -> bool:
     """Return whether all inputs and the only output of a signature have types that the native library supports.
 
-    Args:
-        signature: The signature.
-
     Returns:
         False for one without a batch axis or with ``b64`` inputs.
     """
@@ -81,9 +78,6 @@ class BatchJson:
         Args:
             bodies: At least one body.
             max_rows: Maximum rows of the batch. Bodies after the limit are not examined.
-
-        Returns:
-            The rows.
         """
         count = len(bodies)
         sizes = [len(body) for body in bodies]
@@ -102,7 +96,6 @@ class BatchJson:
         """Return the text of each request's rows of an output.
 
         Args:
-            array: The rows of all requests.
             rows: Number of rows of each request; their sum is the number of rows of the array.
             head: Beginning of each text, before the list of its rows.
             tail: End of each text, which replaces the closing bracket of the list.

@@ -83,9 +83,6 @@ def shown(value: Any) -> str:
 def json_type(value: Any) -> str:
     """Return JSON's name of the type of a parsed value.
 
-    Args:
-        value: A parsed value.
-
     Returns:
         ``Null``, ``Bool``, ``String``, ``Array``, ``Object`` or ``Number``.
     """

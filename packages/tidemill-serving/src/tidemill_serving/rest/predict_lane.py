@@ -67,7 +67,6 @@ class PredictLane:
         """Queue a POST request; it is answered after the loop has read everything that arrived in this turn.
 
         Args:
-            request: A request to ``:predict``.
             reply: Gets the response, on the event loop.
         """
         if not self._waiting:

@@ -55,9 +55,6 @@ def model_list_body(models: dict[str, list[VersionStatus]]) -> bytes:
 def metadata_body(servable: Servable) -> bytes:
     """Return all signatures of a version, with every field, as a response body.
 
-    Args:
-        servable: The version.
-
     Returns:
         Indented JSON, in the form of GetModelMetadataResponse.
     """

@@ -74,7 +74,6 @@ def failed_row(index: int, error: RequestError, *, key: str | None = None) -> Re
 
     Args:
         index: Number of the row, from 0.
-        error: The error of the row.
         key: Name of the row's input, if rows are objects.
 
     Returns:

@@ -70,7 +70,6 @@ def read_text_message(path: Path, name: str) -> Any:
     """Read a file with a message in protobuf's text form.
 
     Args:
-        path: The file.
         name: Type of the message, one of `messages`.
 
     Raises:

@@ -30,9 +30,6 @@ def examine(settings: "Settings") -> Iterator[Finding]:
 
     Args:
         settings: The settings of the command.
-
-    Yields:
-        One finding for each check.
     """
     checks: tuple[Callable[[Settings], Finding], ...] = (
         *MACHINE_CHECKS,

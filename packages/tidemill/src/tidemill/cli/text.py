@@ -72,7 +72,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     Args:
         columns: Titles.
-        rows: One text for each column.
     """
     shown = [[_cell(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

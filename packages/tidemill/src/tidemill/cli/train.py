@@ -96,7 +96,6 @@ def pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:
 
     Args:
         option: The option, for errors.
-        values: ``NAME=VALUE`` each.
 
     Raises:
         BadParameter: A value has another form, or a name is given twice.

@@ -178,7 +178,6 @@ def try_lock(path: Path, kind: int) -> int | None:
     """Lock a file, created if missing, and return its descriptor; None if another process has it locked.
 
     Args:
-        path: The file.
         kind: ``LOCK_EX`` or ``LOCK_SH``.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

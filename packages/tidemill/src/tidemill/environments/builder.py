@@ -146,11 +146,7 @@ class Environments:
         )
 
     def is_built(self, environment: JobEnvironment) -> bool:
-        """Return whether an environment and all layers below it are complete.
-
-        Args:
-            environment: The environment.
-        """
+        """Return whether an environment and all layers below it are complete."""
         return all(Built(each).marker for each in (*environment.shared_layers, environment.prefix))
 
     def ensure(
@@ -422,7 +418,6 @@ def shared_layers(prefix: Path, record: Mapping[str, str]) -> tuple[Path, ...]:
 
     Args:
         prefix: Directory of the environment.
-        record: Its marker.
     """
     names = (record.get("base"), record.get("aws_cli"))
     return tuple(prefix.with_name(name) for name in names if name)

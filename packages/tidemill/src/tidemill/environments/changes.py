@@ -25,7 +25,6 @@ def state_of(directory: Path, *, linked: bool) -> str:
     Bytecode is left out because an interpreter writes it by itself, e.g. with ``PYTHONOPTIMIZE``.
 
     Args:
-        directory: The directory.
         linked: Whether files may be hard links to files of uv's cache. Then the time is that of the last write (mtime);
             the time of the last change (ctime) also changes if another environment links the file. Without links it is
             the ctime, which no program can set.

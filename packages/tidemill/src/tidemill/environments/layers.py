@@ -32,7 +32,6 @@ def site_packages(prefix: Path, minor: str) -> Path:
     """Return the package directory of a virtual environment of Python ``minor``, e.g. ``3.11``.
 
     Args:
-        prefix: Directory of the virtual environment.
         minor: For example ``3.11``.
     """
     return prefix / "lib" / f"python{minor}" / "site-packages"
@@ -53,7 +52,6 @@ def build_base(
 
     Args:
         prefix: Directory of the virtual environment; must not exist.
-        lock: The lock file.
         interpreter: The Python of the environment.
         name: Name of the environment in progress lines.
         log: Called with each line.
@@ -96,7 +94,6 @@ def build_upper(
     Args:
         prefix: Directory of the virtual environment; must not exist.
         base: Directory of the complete base.
-        payload: The in-job distributions.
         interpreter: The Python of the base.
         aws_cli: Directory of the complete layer with the AWS CLI; None installs no ``aws``.
         log: Called with each line that uv prints.

@@ -87,11 +87,7 @@ class Overlays:
             return RequirementsOverlay(key, built.directory, sha256)
 
     def remove_above(self, base_key: str) -> None:
-        """Remove all overlays of the environment ``base_key``, and all incomplete overlays.
-
-        Args:
-            base_key: Key of the environment.
-        """
+        """Remove all overlays of the environment ``base_key``, and all incomplete overlays."""
         for marker in sorted(self._directory.glob("*.json")):
             built = Built(marker.with_suffix(""))
             record = built.marker

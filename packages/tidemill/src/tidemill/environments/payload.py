@@ -75,9 +75,6 @@ class RuntimeSource:
         file system needs TensorFlow 2.6 or later, and the model server needs packages that only the lock of
         `DEFAULT_TENSORFLOW` has.
 
-        Args:
-            framework: The framework version.
-
         Returns:
             Fewer wheels or source directories.
         """

@@ -49,11 +49,7 @@ class BuildProgress:
         """Number of files to compile; None until uv has installed them."""
 
     def started(self, pid: int) -> None:
-        """Set the process id of uv.
-
-        Args:
-            pid: Process id.
-        """
+        """Set the process id of uv."""
         self._pid = pid
 
     def line(self, text: str) -> None:

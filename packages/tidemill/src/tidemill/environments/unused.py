@@ -21,7 +21,6 @@ def unused_environments(directory: Path, environments: Environments, *, before_s
     A shared layer is yielded after the environments above it, and only if all of these are yielded.
 
     Args:
-        directory: Directory of the environments.
         environments: The environments of that directory.
         before_s: Time in seconds since the epoch; environments that were used later are kept.
     """
@@ -44,7 +43,6 @@ def unused_overlays(directory: Path, *, before_s: float) -> Iterator[Path]:
     """Yield complete overlays whose last use was before the time ``before_s``, in seconds since the epoch.
 
     Args:
-        directory: Directory of the overlays.
         before_s: Upper bound, exclusive.
 
     Yields:

@@ -51,11 +51,7 @@ def find_uv() -> str:
 
 
 def configures_installers(name: str) -> bool:
-    """Return whether an environment variable determines how pip and uv find packages.
-
-    Args:
-        name: Name of the variable.
-    """
+    """Return whether an environment variable determines how pip and uv find packages."""
     return name.startswith(_PREFIXES) or name.upper() in _NAMES
 
 

@@ -58,11 +58,7 @@ class LogSink(Protocol):
         ...
 
     def received_bytes(self, stream: StreamName) -> int:
-        """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery.
-
-        Args:
-            stream: Name of the stream.
-        """
+        """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery."""
         ...
 
     def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
@@ -138,9 +134,6 @@ class Executor(Protocol):
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         """Return the reported status of the attempt ``ref``. When it has ended, the log store has its whole log.
 
-        Args:
-            ref: The attempt.
-
         Returns:
             ``launched`` is False for an attempt that this executor does not know.
         """
@@ -186,7 +179,6 @@ class Executor(Protocol):
 
         Args:
             ref: A running instance.
-            archive: The archive.
             name: Name of the file in the instance, without ``/``. An existing file is replaced.
 
         Raises:
@@ -209,7 +201,6 @@ class Executor(Protocol):
         Return False if a file could not be removed. The rest is removed, and the executor tries again later.
 
         Args:
-            job_id: Id of the job.
             keep_files: Do not remove files on the service's machine. Default: false.
         """
         ...

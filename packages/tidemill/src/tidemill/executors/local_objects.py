@@ -61,10 +61,6 @@ class LocalObjects:
     def write_listings(self, directory: InstanceDirectory, spec: InstanceSpec) -> Listed:
         """Write the listings of a spec's channels, and of the checkpoints that are restored.
 
-        Args:
-            directory: Directory of the instance.
-            spec: The spec.
-
         Raises:
             LaunchError: No setting names the S3 that has a content.
         """
@@ -86,8 +82,6 @@ class LocalObjects:
         """Copy an archive into a directory, which is created if missing.
 
         Args:
-            archive: The archive.
-            directory: The directory.
             name: Name of the new file. A file of this name is replaced.
 
         Raises:

@@ -51,10 +51,6 @@ class LocalSpecs:
     def write(self, directory: InstanceDirectory, spec: InstanceSpec) -> None:
         """Write the spec of an instance, its listings, and the directories that it needs.
 
-        Args:
-            directory: Directory of the instance.
-            spec: The spec.
-
         Raises:
             LaunchError: The machine cannot honor the spec.
             OSError: The directory cannot be written.
@@ -97,9 +93,6 @@ class LocalSpecs:
     def read(self, directory: InstanceDirectory) -> SpecRecord:
         """Return the spec of an instance.
 
-        Args:
-            directory: Directory of the instance.
-
         Raises:
             ValueError: The file cannot be read as a spec.
         """
@@ -110,9 +103,6 @@ class LocalSpecs:
 
     def ensure_network(self, directory: InstanceDirectory) -> None:
         """Make the network of an instance that has not started if it is missing, e.g. after a reboot of the machine.
-
-        Args:
-            directory: Directory of the instance.
 
         Raises:
             LaunchError: The network cannot be made.

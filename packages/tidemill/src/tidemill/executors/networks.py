@@ -34,11 +34,7 @@ class JobNetworks:
     service_url: str | None = None
 
     def file(self, ref: InstanceRef) -> Path:
-        """Return the file that describes the network of an attempt.
-
-        Args:
-            ref: The attempt.
-        """
+        """Return the file that describes the network of an attempt."""
         return self.state_dir / "jobs" / ref.job_id / f"network.{ref.attempt}.json"
 
     def ensure(self, spec: InstanceSpec) -> Path:

@@ -53,20 +53,13 @@ class Remains:
         return not fault
 
     def remove_attempt(self, directory: InstanceDirectory) -> None:
-        """Remove what one attempt filled. What cannot be removed is left until the end of the job.
-
-        Args:
-            directory: Directory of the attempt.
-        """
+        """Remove what one attempt filled. What cannot be removed is left until the end of the job."""
         job_id = directory.ref.job_id
         if fault := self._remove(job_id, directory.trees):
             _log.warning("clean_up.delayed", job_id=job_id, reason=fault)
 
     def withdraw(self, directory: InstanceDirectory) -> bool:
         """Remove the directory of an instance, so that it counts as never launched.
-
-        Args:
-            directory: Directory of the instance.
 
         Returns:
             Whether the job has no other instance.

@@ -63,7 +63,6 @@ def send_signal(process: ProcessId, signum: int) -> None:
 
     Args:
         process: The process; one that has ended is no error.
-        signum: Number of the signal.
     """
     try:
         fd = os.pidfd_open(process.pid)

@@ -56,11 +56,7 @@ class ShimWatch:
                 self._register(self._children[ref], ref)
 
     def take_up(self, directory: InstanceDirectory) -> None:
-        """Watch a running instance: by its files, and by the pidfd of its shim if another process started the shim.
-
-        Args:
-            directory: Directory of the instance.
-        """
+        """Watch a running instance: by its files, and by the pidfd of its shim if another process started the shim."""
         ref = directory.ref
         with self._lock:
             if directory.read_exit() is None:
@@ -73,11 +69,7 @@ class ShimWatch:
                     self._next_look_s = 0.0
 
     def runs(self, directory: InstanceDirectory) -> bool:
-        """Return whether the shim is alive, or was started a moment ago.
-
-        Args:
-            directory: Directory of the instance.
-        """
+        """Return whether the shim is alive, or was started a moment ago."""
         shim = directory.read_run()
         if shim is None:
             with self._lock:
@@ -89,12 +81,7 @@ class ShimWatch:
         return shim is not None and shim.alive
 
     def ask_to_stop(self, directory: InstanceDirectory, *, reason: StopReason) -> None:
-        """Write why an instance must stop, and send SIGTERM to its shim. Repeated calls keep the first reason.
-
-        Args:
-            directory: Directory of the instance.
-            reason: Reason of the stop.
-        """
+        """Write why an instance must stop, and send SIGTERM to its shim. Repeated calls keep the first reason."""
         if not directory.spec_file.exists() or directory.read_exit():
             return
         if directory.read_stop() is None:

@@ -27,11 +27,7 @@ class ObjectRows(Protocol):
 
 
 def row_of(reference: ObjectReference) -> ObjectRow:
-    """Return the row of an object.
-
-    Args:
-        reference: The object.
-    """
+    """Return the row of an object."""
     return tuple(getattr(reference, name) for name in reference.__slots__)
 
 

@@ -40,9 +40,6 @@ def marked(start: str) -> Iterator[tuple[int, str]]:
 
     Args:
         start: Begin of the mark.
-
-    Yields:
-        Process id and mark.
     """
     wanted = f"{MARK}={start}".encode()
     for pid in _all_pids():

@@ -44,11 +44,7 @@ class RemoteStores:
         return bool(self._remotes)
 
     def endpoint(self, entry: RemoteObject) -> str:
-        """Return the URL of the store that has ``entry``.
-
-        Args:
-            entry: The object.
-        """
+        """Return the URL of the store that has ``entry``."""
         return self._remotes[entry.remote].endpoint_url
 
     def link(self, entry: RemoteObject) -> str:

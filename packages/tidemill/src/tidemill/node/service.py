@@ -105,7 +105,6 @@ class ServiceClient:
         """Download an object in the version that it had when the job was planned.
 
         Args:
-            source: The object and its version.
             target: The file to write; an existing file is replaced.
 
         Raises:
@@ -129,7 +128,6 @@ class ServiceClient:
         """Upload a file, in parts if it is large.
 
         Args:
-            source: The file.
             uri: S3 URI of the object to write.
 
         Raises:

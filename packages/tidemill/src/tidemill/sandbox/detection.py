@@ -38,9 +38,6 @@ class Detection:
 def sandbox_named(name: str) -> Sandbox:
     """Return a backend.
 
-    Args:
-        name: Name of the backend.
-
     Raises:
         ConfigurationError: No sandbox has that name.
     """

@@ -28,11 +28,7 @@ def fuse_library() -> str:
 
 
 def fuse_fault(sandbox: Sandbox) -> str:
-    """Return why jobs cannot have FUSE mounts here, and what to do about it; empty if they can.
-
-    Args:
-        sandbox: The sandbox of the jobs.
-    """
+    """Return why jobs cannot have FUSE mounts here, and what to do about it; empty if they can."""
     if sandbox.isolation is Isolation.PLAIN:
         return "isolation plain has no mounts of its own; set isolation to mount"
     fault = _device_fault()

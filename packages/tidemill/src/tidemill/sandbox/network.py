@@ -99,7 +99,6 @@ def make_network(
     Args:
         name: Name of the network, from which its address range is derived. Networks with equal ranges are still
             separate.
-        instances: Number of instances.
         service: Loopback address and port of the service, which instances reach under the same address; None: no
             access.
         variables: The environment of the holder.
@@ -190,7 +189,6 @@ def network_end(network: JobNetwork, *, log: Path) -> str:
     """Return a sentence that says how the process that held a network has ended, with its last words.
 
     Args:
-        network: The network.
         log: File of its last words; it need not exist.
     """
     text = f"the network of the job is gone: its process {network.holder.pid} {_end_of(network.holder.pid)}"

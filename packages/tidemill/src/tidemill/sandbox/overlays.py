@@ -21,7 +21,6 @@ def overlaid(launch: Launch, overlays: Sequence[Overlay], fuse: Sequence[FuseMou
     """Return ``launch`` with ``overlays`` and ``fuse`` mounted around it; the sandbox inherits the mounts.
 
     Args:
-        launch: A launch in the sandbox.
         overlays: Directories to show above read-only files.
         fuse: File systems to mount. Default: none.
 
@@ -62,11 +61,7 @@ def overlay_fault(overlay: Overlay) -> str:
 
 
 def trial_fault(launch: Launch) -> str:
-    """Run a launch of `overlaid` to its end; return its error, or an empty text. Closes its descriptors.
-
-    Args:
-        launch: A launch of `overlaid`.
-    """
+    """Run a launch of `overlaid` to its end; return its error, or an empty text. Closes its descriptors."""
     try:
         tried = subprocess.run(
             launch.argv,

@@ -35,11 +35,7 @@ _NAMED_BY = (
 
 
 def system_secrets(root: Path = Path("/")) -> Iterator[Path]:
-    """Yield the files and directories with secrets of the machine and of this user.
-
-    Args:
-        root: The root of the machine.
-    """
+    """Yield the files and directories with secrets of the machine and of this user."""
     for pattern in _SYSTEM:
         yield from sorted(root.glob(pattern)) if "*" in pattern else (root / pattern,)
     homes = [os.environ.get("HOME") or "/"]

@@ -14,8 +14,6 @@ def fetch(session: InstanceSession, source: ObjectFile, name: str) -> None:
     """Copy an object into the private directory of shim and runtime, as file ``name``.
 
     Args:
-        session: The instance.
-        source: The object.
         name: Name of the new file.
 
     Raises:
@@ -32,9 +30,7 @@ def extract(session: InstanceSession, environment: JobEnvironment, archive: Obje
     """Unpack an archive into a directory of the instance, inside the sandbox.
 
     Args:
-        session: The instance.
         environment: The environment whose Python unpacks.
-        archive: The archive.
         directory: Name of the directory below ``/opt/ml``, e.g. ``model``.
 
     Raises:
@@ -59,8 +55,6 @@ def run_once(session: InstanceSession, launch: Launch, *, what: str) -> None:
     """Run a command on the user's files inside the sandbox, and wait for its end.
 
     Args:
-        session: The instance.
-        launch: The command.
         what: Name of the files, for messages.
 
     Raises:
@@ -78,10 +72,6 @@ def run_once(session: InstanceSession, launch: Launch, *, what: str) -> None:
 
 def run_to_end(session: InstanceSession, launch: Launch) -> CommandEnd:
     """Run a command, and wait for its end. Return how it ended, whatever its exit status.
-
-    Args:
-        session: The instance.
-        launch: The command.
 
     Raises:
         Stopped: A stop was requested.

@@ -60,7 +60,6 @@ class DiskLimit:
         """Return the limits for a size: the inodes are the same share of the file system, at least 10,000.
 
         Args:
-            size_bytes: Limit in bytes.
             directory: Any directory of the file system.
 
         Returns:
@@ -72,11 +71,7 @@ class DiskLimit:
         return cls(size_bytes, max(_FEWEST_INODES, disk.f_files * size_bytes // max(1, disk.f_blocks * disk.f_frsize)))
 
     def exceeded_by(self, used: Used) -> bool:
-        """Return whether files use more than the limit, in bytes or in inodes.
-
-        Args:
-            used: What the files use.
-        """
+        """Return whether files use more than the limit, in bytes or in inodes."""
         return used.size_bytes > self.size_bytes or (self.inodes is not None and used.inodes > self.inodes)
 
 

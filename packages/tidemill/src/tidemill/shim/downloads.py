@@ -52,7 +52,6 @@ class Downloads:
         """Start the download of an object into ``target``, which must not exist. May raise an earlier error.
 
         Args:
-            entry: The object.
             target: Path of the new file.
         """
         self._add(self._download, entry, target)
@@ -61,9 +60,7 @@ class Downloads:
         """Start to fetch the local copy of an object from a remote S3, and to put it at ``target``.
 
         Args:
-            source: The object.
             target: Path of the new file, which must not exist.
-            place_object: Puts the copy at ``target``.
         """
         self._add(self._place_copy, source, target, place_object)
 

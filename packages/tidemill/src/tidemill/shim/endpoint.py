@@ -137,8 +137,6 @@ def keep_serving(session: InstanceSession, environment: JobEnvironment, serving:
     """Keep the server running until a stop is requested.
 
     Args:
-        session: The instance.
-        environment: The environment of the server.
         serving: Options of the server.
 
     Returns:

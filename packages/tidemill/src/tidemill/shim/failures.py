@@ -57,7 +57,6 @@ def of_os_error(error: OSError, *, place: str) -> InstanceFailure:
 
     Args:
         error: What the system said.
-        place: Path as the job sees it.
 
     Returns:
         ClientFailure if the disk is full.
@@ -73,7 +72,6 @@ def algorithm_reason(report: str, *, out_of_memory: bool = False) -> AlgorithmFa
     If a report in the training toolkit's form is too long, its message is shortened and the command kept.
 
     Args:
-        report: The report.
         out_of_memory: Whether the kernel has killed a process of the instance for lack of memory. A report of an end by
             SIGKILL then begins with OutOfMemory. Default: false; the script or another process sent the signal.
     """

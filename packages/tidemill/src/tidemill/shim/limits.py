@@ -179,9 +179,6 @@ def chosen_cpus(spec: InstanceSpec) -> frozenset[int] | None:
     """Return the processors for an instance; None if it may use all.
 
     Instances of a job use different processors as far as there are enough. Jobs start at different processors.
-
-    Args:
-        spec: The instance.
     """
     present, limit = sorted(os.sched_getaffinity(0)), spec.limits.cpus
     if limit is None or limit >= len(present):

@@ -34,7 +34,6 @@ def bring_object(
     """Copy one object to ``target``, which must not exist; fetch its local copy first if its content is in a remote S3.
 
     Args:
-        source: The object.
         target: Path of the new file.
         remotes: The remote S3 stores by bucket name or pattern.
         place: Directory of ``target`` as the job sees it, for messages.
@@ -71,7 +70,6 @@ def place_copy(
         place: Directory of ``target`` as the job sees it, for messages.
         transfers: Read the remote S3.
         check: Called between chunks; an exception ends the work.
-        place_object: Puts the copy at ``target``.
 
     Raises:
         ClientFailure: The object cannot be fetched, the name is taken, or the disk is full.

@@ -40,7 +40,6 @@ class Download(Protocol):
         """Fetch a remote object.
 
         Args:
-            entry: The object.
             target: Path of the new file.
         """
         ...
@@ -49,7 +48,6 @@ class Download(Protocol):
         """Fetch an object of the store through a local copy, which other jobs may use too.
 
         Args:
-            source: The object.
             target: Path of the new file.
             place_object: Puts the copy at the target.
         """
@@ -118,7 +116,6 @@ def copy_object(source: ObjectFile, target: Path, *, place: str, check: Callable
     """Copy one object to ``target``, which must not exist, and verify its digest.
 
     Args:
-        source: The object.
         target: Path of the new file.
         place: Directory of ``target`` as the job sees it, for messages.
         check: Called between chunks; an exception ends the copy.
@@ -387,7 +384,6 @@ def clash(uri: str, place: str) -> ClientFailure:
     """Return the failure for an object whose name another object or directory below ``place`` has.
 
     Args:
-        uri: URI of the object.
         place: Directory as the job sees it.
     """
     return ClientFailure(

@@ -105,11 +105,7 @@ class Installed:
 
 
 def record_of(installed: Installed) -> dict[str, str]:
-    """Return members of an instance's record: key and content digest of the shared overlay, empty without one.
-
-    Args:
-        installed: What was installed.
-    """
+    """Return members of an instance's record: key and content digest of the shared overlay, empty without one."""
     shared = installed.shared
     return {"overlay_key": shared.key if shared else "", "overlay_sha256": shared.sha256 if shared else ""}
 
@@ -288,7 +284,6 @@ def reported_failure(ml: Path, ended: CommandEnd, *, command: str, out_of_memory
 
     Args:
         ml: The directory whose ``output/failure`` may have a report.
-        ended: The ended command.
         command: The command, for the message.
         out_of_memory: Whether the kernel has killed a process of the instance for lack of memory. Default: false.
     """

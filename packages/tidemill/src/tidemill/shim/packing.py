@@ -49,7 +49,6 @@ def pack(
     Args:
         root: The instance's directory for ``/opt/ml``.
         relative: Directory below ``root``, e.g. ``model``.
-        target: Path of the archive.
         place: The packed directory as the job sees it, for messages.
         note: Called every two seconds with a progress line, which ends with a carriage return, and with a line if
             files are left out. Default: no lines.

@@ -39,7 +39,6 @@ class Reporter:
         """Enter the phase ``status``, a SageMaker SecondaryStatus.
 
         Args:
-            status: A SecondaryStatus.
             message: Shown with it.
         """
         self._phases.append(Phase(status, self._clock.now_ms(), message))
@@ -123,12 +122,7 @@ class JobLog:
 
 
 def write_exit(directory: InstanceDirectory, ended: InstanceExit) -> None:
-    """Write the result. If the disk is full, the directories that only the job used are removed to make room.
-
-    Args:
-        directory: Directory of the instance.
-        ended: The result.
-    """
+    """Write the result. If the disk is full, the directories that only the job used are removed to make room."""
     for place in range(_EXIT_TRIES):
         try:
             directory.write_exit(ended)

@@ -162,7 +162,6 @@ class InstanceSession:
         """Return the variables of a command that runs no code of the user, so it gets no variables of the request.
 
         Args:
-            environment: The environment in which the command runs.
             view: The command's view of the file system.
         """
         return {
@@ -188,11 +187,9 @@ class InstanceSession:
 
         Args:
             module: The distribution, e.g. ``tidemill_runtime``.
-            arguments: Arguments of the module.
             environment: The environment whose Python runs the module.
             view: The module's view of the file system.
             variables: The job's variables, readable at the descriptor ``TIDEMILL_VARIABLES_FD``.
-            machine_network: As for `wrap`.
 
         Raises:
             ClientFailure: The operating system does not allow the name or value of a variable.

@@ -51,7 +51,6 @@ class LinkDirectories:
         """Link the listing of a directory to ``target``, which must not exist; return False without a listing.
 
         Args:
-            name: Name of the directory.
             target: Path of the new link.
         """
         try:

@@ -125,7 +125,6 @@ def supervise(
     Args:
         launch: The command. This function closes its descriptors.
         log: Stores the lines of standard output and standard error.
-        stop: Requests the end of the command.
         clock: The clock of ``limits``.
         limits: Time limit and grace time of the command.
         ask: Called once to end the command; SIGKILL follows after the grace time.

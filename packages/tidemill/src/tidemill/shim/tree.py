@@ -20,8 +20,6 @@ def make_tree(directory: InstanceDirectory, spec: InstanceSpec, network: JobNetw
     """Create the directories of an instance, its configuration files and its list of hosts.
 
     Args:
-        directory: Directory of the instance.
-        spec: The spec of the instance.
         network: The job's network, if it has one of its own.
 
     Raises:

@@ -47,7 +47,6 @@ class SqlLeaseRecords:
         """Store the lease of an instance that was launched now.
 
         Args:
-            ref: The instance.
             lease_s: Length of the lease in seconds.
         """
         self._database.write_sync(lambda connection: _add(connection, [ref], start=self._start, lease_s=lease_s))
@@ -64,11 +63,7 @@ class SqlLeaseRecords:
 
     async def renew(self, ref: InstanceRef) -> None:
         # After a start, thousands of agents report at the same time. One write stores the renewals of all that wait.
-        """Store that this start of the service has renewed a lease; returns after the commit.
-
-        Args:
-            ref: The instance.
-        """
+        """Store that this start of the service has renewed a lease; returns after the commit."""
         self._renewed.append(ref)
         if self._write is None:
             self._write = asyncio.create_task(self._store_renewed())
@@ -84,11 +79,7 @@ class SqlLeaseRecords:
         await self._database.write(lambda connection: connection.execute(statement) and None)
 
     def remove(self, refs: Collection[InstanceRef]) -> None:
-        """Delete the leases of instances that have ended.
-
-        Args:
-            refs: The instances.
-        """
+        """Delete the leases of instances that have ended."""
         self._database.write_sync(lambda connection: _remove(connection, refs))
 
     async def _store_renewed(self) -> None:

@@ -33,9 +33,6 @@ def launch_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a launcher adds to the environment of a rank; none if the user has set malloc's.
 
     They set the thresholds and huge pages, which make mapping cheaper and can only be enabled when a process starts.
-
-    Args:
-        environment: Variables of the launcher.
     """
     if _choice_of_user(environment):
         return {}
@@ -51,9 +48,6 @@ def return_freed_memory() -> bool:
     """Set glibc's thresholds in this process, unless the user or the launcher has set them.
 
     Works regardless of how the process was started, and has no effect if malloc is not glibc's.
-
-    Returns:
-        Whether the thresholds were set.
     """
     chosen = _choice_of_user(os.environ)
     if chosen:

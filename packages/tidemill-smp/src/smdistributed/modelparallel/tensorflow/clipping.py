@@ -81,7 +81,6 @@ def global_norm_of(
     """Return the global norm over all gradients of the groups; a gradient that several ranks have counts once.
 
     Args:
-        gradients: The gradients of this rank.
         places: The index of each of them in the list of all gradients.
         total: Number of gradients on all ranks together.
         groups: The ranks with the other gradients: the replica, the other replicas, or both.

@@ -51,10 +51,6 @@ def cores_of(rank: int, offers: dict[int, frozenset[int]]) -> frozenset[int]:
     Ranks that may use the same cores divide them; if there are fewer cores than ranks, some ranks share a core. A rank
     whose cores differ from those of all others keeps them, because its launcher has bound it already.
 
-    Args:
-        rank: Rank on this machine.
-        offers: Numbers of cores by rank.
-
     Returns:
         At least one core.
     """

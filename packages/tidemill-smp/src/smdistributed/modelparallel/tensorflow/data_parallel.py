@@ -66,7 +66,6 @@ def average_owned(
     """Return the means over the replicas for variables that this replica owns, and the other gradients unchanged.
 
     Args:
-        gradients: As for `average_gradients`.
         owners: The replica that owns the variable of each gradient; None if this rank has no gradient for it.
         session: The session of this process.
     """
@@ -99,7 +98,6 @@ def all_gather(variables: Sequence[Variable], owners: Sequence[int], session: Ra
 
     Args:
         variables: tf.Variables; all replicas pass as many, of the same kinds.
-        owners: The replica that owns each of the variables.
         session: The session of this process.
     """
     group = data_parallel_group(session)
@@ -138,7 +136,6 @@ def make_equal(variables: Sequence[Variable], group: Group) -> None:
 
     Args:
         variables: Variables of the same shapes on all members.
-        group: The group.
     """
     for variable in variables:
         if group.size > 1 and _SEEDS not in variable.name:

@@ -153,7 +153,6 @@ def report_own_step(model: KerasModel, name: str, own: object) -> None:
     """Log once that a script has replaced `train_step` or `test_step`, in which the library divides the losses.
 
     Args:
-        model: The model.
         name: Name of the method.
         own: The method of the library.
     """

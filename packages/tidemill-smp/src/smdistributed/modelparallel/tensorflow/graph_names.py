@@ -19,10 +19,6 @@ AVERAGING = "smp_averaging"
 
 
 def mark(name: str) -> None:
-    """Add a NoOp with this name to the graph under construction, if there is one.
-
-    Args:
-        name: Name of the op.
-    """
+    """Add a NoOp with this name to the graph under construction, if there is one."""
     if not tf.executing_eagerly():
         tf.no_op(name=name)

@@ -83,9 +83,6 @@ def containers_of(layer: Any) -> dict[str, Any]:
 
     Args:
         layer: A layer or model; others have none.
-
-    Returns:
-        By attribute.
     """
     if IS_TF_KERAS or not isinstance(layer, Layer):
         return {}
@@ -98,9 +95,6 @@ def seeds_of(layer: Any) -> list[Variable]:
     """Return the generator-state variables of a random layer such as dropout; TensorFlow's checkpoints omit them.
 
     A tf_keras layer has one only if `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
-
-    Args:
-        layer: A layer.
     """
     if not IS_TF_KERAS:
         return [generator.state for generator in getattr(layer, "_seed_generators", ())]
@@ -114,9 +108,6 @@ def tracked_variables(model: KerasModel) -> list[Variable]:
     The others are variables that Keras 3 does not list (in a layer's attributes, in lists and dictionaries, or in a
     `tf.Module` of the script) and the seeds of tf_keras's random layers. Variables of optimizers and metrics are not
     included.
-
-    Args:
-        model: A model.
     """
     found: dict[int, Any] = {}
     for variable in model.variables:
@@ -149,11 +140,7 @@ def _held(container: Any) -> Iterator[Any]:
 
 
 def hears_training(model: Any) -> bool:
-    """Return whether Keras's `fit` passes `training` to the model: tf_keras always, Keras 3 if `call` accepts it.
-
-    Args:
-        model: A model.
-    """
+    """Return whether Keras's `fit` passes `training` to the model: tf_keras always, Keras 3 if `call` accepts it."""
     return IS_TF_KERAS or bool(model._call_has_training_arg)
 
 
@@ -171,9 +158,6 @@ def unpack(data: object) -> tuple[object, object, object]:
 
     Args:
         data: A batch as Keras passes it to a step.
-
-    Returns:
-        Inputs, targets, sample weights.
     """
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(data)
     return x, y, sample_weight
@@ -183,7 +167,6 @@ def loss_of(model: Any, x: object, y: object, y_pred: object, sample_weight: obj
     """Return the loss of a microbatch, as the model was compiled or as its `compute_loss` defines it.
 
     Args:
-        model: A compiled model.
         x: Inputs of the microbatch.
         y: Targets, or None.
         y_pred: Outputs of the model.
@@ -270,7 +253,6 @@ def without_memory(shape: TensorShape, dtype: DType, name: str, *, trainable: bo
     Args:
         shape: Static shape.
         dtype: Any dtype of TensorFlow.
-        name: Name of the variable.
         trainable: Whether tapes watch it.
         **options: Further arguments of TensorFlow's constructor.
 

@@ -27,7 +27,6 @@ def dividing(model: KerasModel, batch: BatchLoss) -> Generator[None]:
 
     Args:
         model: The model of which one microbatch is traced.
-        batch: The batch.
     """
     if batch.is_whole:
         yield

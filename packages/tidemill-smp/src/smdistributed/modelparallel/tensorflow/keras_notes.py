@@ -17,14 +17,7 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"Softmax": tf.nn.softmax, "Sigm
 
 
 def notes_of(output: Any) -> dict[str, Any]:
-    """Return tensors that Keras may look for on a model's output, by internal name; empty if it is not dense.
-
-    Args:
-        output: Output of a model.
-
-    Returns:
-        Tensors by name.
-    """
+    """Return tensors that Keras may look for on a model's output, by internal name; empty if it is not dense."""
     if not isinstance(output, tf.Tensor):
         return {}
     found = {name: getattr(output, attribute, None) for name, attribute in _ATTRIBUTES.items()}
@@ -37,7 +30,6 @@ def with_notes(value: Any, notes: Mapping[str, Any]) -> Any:
     """Return a tensor with the value of `value` and the notes attached; it may be `value` itself.
 
     Args:
-        value: Any tensor.
         notes: What `notes_of` returned, perhaps on another rank.
     """
     for name, activation in _ACTIVATIONS.items():

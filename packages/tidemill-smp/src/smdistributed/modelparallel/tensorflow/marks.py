@@ -96,12 +96,7 @@ class Tracer:
         graph._name_stack = f"{kept}/{self._scope(unit)}" if kept else self._scope(unit)
 
     def path_of(self, layer: KerasLayer, parent: str) -> str:
-        """Return the path of a layer, unique in this trace and the same for each call of the layer.
-
-        Args:
-            layer: The layer.
-            parent: Path of the layer that calls it.
-        """
+        """Return the path of a layer, unique in this trace and the same for each call of the layer."""
         if id(layer) not in self.paths:
             name, number = f"{parent}/{layer.name}", 1
             while name in self.paths.values():
@@ -141,14 +136,7 @@ def tracer() -> Tracer | None:
 
 @contextmanager
 def tracing(new: Tracer) -> Generator[Tracer]:
-    """Make `new` the tracer of this thread inside this context.
-
-    Args:
-        new: The tracer.
-
-    Yields:
-        The tracer.
-    """
+    """Make `new` the tracer of this thread inside this context."""
     _local.tracer = new
     try:
         yield new

@@ -88,7 +88,6 @@ def on_batch(
     """Return what Keras's `train_on_batch` or `test_on_batch` returns, for the data of all replicas.
 
     Args:
-        model: The model.
         function: The method of Keras.
         args: Its positional arguments.
         kwargs: Its keyword arguments.

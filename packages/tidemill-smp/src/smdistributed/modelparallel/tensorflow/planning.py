@@ -96,9 +96,7 @@ def trace_model(
     """Trace a model for one microbatch, forward and backward, with layers as units.
 
     Args:
-        model: The model.
         batch: The inputs of a whole batch.
-        microbatches: Number of microbatches.
         loss: Function from the model's outputs to a scalar. Default: the mean of their squares.
         deferred: Collects the variables that the trace creates. Default: that of the engine, if there is one.
         **kwargs: Further arguments of the model.

@@ -25,7 +25,6 @@ def mark_shared_rows(slices: tf.IndexedSlices, rows: int | Tensor) -> tf.Indexed
     """Record on a gradient how many of its leading rows are shared.
 
     Args:
-        slices: The gradient.
         rows: An int, `ALL_ROWS`, or a scalar tensor.
 
     Returns:
@@ -68,8 +67,6 @@ def join_replicas(
     index lists must be prefixes of the longest; if they are not, no rows are shared.
 
     Args:
-        values: Values by replica.
-        indices: Indices by replica.
         rows: Number of shared rows by replica.
         dense_shape: Shape of the variable.
     """

@@ -134,19 +134,11 @@ class RemoteValues(Protocol):
     """Provides values of remote variables while a whole model is saved."""
 
     def value(self, variable: RemoteVariable) -> Tensor:
-        """Return the value as a tensor.
-
-        Args:
-            variable: A remote variable.
-        """
+        """Return the value as a tensor."""
         ...
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Tensor]:
-        """Return the tensors to write to a checkpoint.
-
-        Args:
-            variable: A remote variable.
-        """
+        """Return the tensors to write to a checkpoint."""
         ...
 
 

@@ -30,7 +30,6 @@ def place_beside_variables(concrete: ConcreteFunction, graph_def: GraphDef) -> N
     """Place the ops on variables that are on no device on the device of their variable, as TensorFlow does.
 
     Args:
-        concrete: A ConcreteFunction.
         graph_def: Its flat graph, which is changed.
     """
     captures = concrete.graph.captures

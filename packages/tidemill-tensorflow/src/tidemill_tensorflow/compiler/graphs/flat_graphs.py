@@ -30,7 +30,6 @@ def flatten(concrete: ConcreteFunction, *, kept: str | None = None) -> FlatGraph
     had chosen XLA for the model, the function would not be flattened at all, so Keras has chosen by itself.
 
     Args:
-        concrete: The function.
         kept: Text in the names of functions whose calls are not inlined either.
     """
     graph_def = concrete.graph.as_graph_def()

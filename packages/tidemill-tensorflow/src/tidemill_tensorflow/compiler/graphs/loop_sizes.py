@@ -107,7 +107,6 @@ def loops_of(flat: FlatGraph, step: Region, lists: Sequence[SizeList]) -> Region
 
     Args:
         flat: The graph that contains the step.
-        step: The step.
         lists: Result of `size_lists` for the step.
     """
     if not lists:
@@ -124,7 +123,6 @@ def sizes_of(lists: Sequence[SizeList], values: Mapping[str, tf.Tensor]) -> dict
     """Return the size in each list; None if a list is empty, or if its sizes differ.
 
     Args:
-        lists: The lists.
         values: Their values after the loops, by tensor.
     """
     found = {}

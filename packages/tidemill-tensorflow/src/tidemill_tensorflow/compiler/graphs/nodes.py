@@ -153,7 +153,6 @@ def region_of(
     """Return the region of some nodes of a flat graph.
 
     Args:
-        flat: The graph.
         nodes: Its nodes by name.
         names: Names of the region's nodes.
         wanted_by: Nodes that read the outputs. Outputs of the graph are always outputs of the region too.

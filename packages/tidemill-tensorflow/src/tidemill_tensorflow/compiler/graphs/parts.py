@@ -215,7 +215,6 @@ def take_apart(
     """Split the graph of a ConcreteFunction into parts.
 
     Args:
-        concrete: The function.
         name: Prefix of the parts' names.
         may_communicate: Whether the function may communicate. Ops that communicate, and ops that depend on them, then
             run after the compiled part.

@@ -323,6 +323,5 @@ class Draws:
 
         Args:
             sizes: int64 array of shape ``(ops,)``: by op, the number of values that each run drew.
-            runs: Number of runs.
         """
         self._drawn = self._drawn + runs * np.asarray(sizes)

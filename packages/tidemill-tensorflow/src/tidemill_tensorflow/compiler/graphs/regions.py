@@ -96,7 +96,6 @@ def _needed_by_replicas(
     """Yield the nodes that have to run before the replicas of a step, because several devices use their values.
 
     Args:
-        nodes: All nodes.
         exchanging: Result of `exchanges`.
         others: Nodes that run before or after the step in any case.
     """

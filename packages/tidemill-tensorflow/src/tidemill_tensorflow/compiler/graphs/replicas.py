@@ -101,7 +101,6 @@ def build_step(
     Args:
         replicas: The regions.
         arguments: Arguments of `replicas.whole` in one run.
-        compile: Returns a compiled callable of a region for its arguments.
         rest: Callable of `replicas.rest`.
         name: Name of the function that runs the compiled regions.
     """

@@ -88,7 +88,6 @@ def unsplit(concrete: ConcreteFunction, *, name: str, may_communicate: bool = Fa
     """Return the flat graph of a ConcreteFunction, with random ops that draw the same numbers in all variants.
 
     Args:
-        concrete: The function.
         name: Prefix of the names of functions.
         may_communicate: See `parts.take_apart`.
         is_alone: See `parts.take_apart`.

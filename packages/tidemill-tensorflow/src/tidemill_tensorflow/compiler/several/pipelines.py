@@ -269,7 +269,6 @@ def find_pipeline(concrete: ConcreteFunction, *, name: str) -> Pipeline:
     """Return the pipeline of a ConcreteFunction.
 
     Args:
-        concrete: The function.
         name: Prefix of the names of functions.
 
     Raises:

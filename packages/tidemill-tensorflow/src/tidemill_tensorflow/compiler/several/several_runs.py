@@ -206,13 +206,9 @@ def _build(
     """Build a function of several runs, and run it once on copies of the variables.
 
     Args:
-        step: The step.
-        arguments: The arguments of one run.
         is_common: For each argument, whether it is the same in all runs, as variables are.
         shapes: Shapes of the arguments.
         variant: Name of the step's variant.
-        count: Number of runs.
-        name: Name of the function.
 
     Raises:
         ValueError: A resource is not a variable.

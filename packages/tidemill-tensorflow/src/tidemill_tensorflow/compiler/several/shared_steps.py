@@ -148,7 +148,6 @@ class SharedStep(TracedStep, Generic[_Split]):
         """Start the compilation for the shapes of this run, which is plain.
 
         Args:
-            key: The shapes.
             fingerprint: Digest of the function.
             build: Returns the functions of the variants besides plain.
         """

@@ -160,7 +160,6 @@ class Account:
         """Return whether a cost is small against this function's training, and all costs against all training.
 
         Args:
-            cost_s: The cost in seconds.
             share: Share of the function's training that gains.
         """
         most, to_come_s = self._ledger.max_cost, self.to_come_s

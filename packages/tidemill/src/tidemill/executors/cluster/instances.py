@@ -166,11 +166,7 @@ class ClusterInstances:
             _log.warning("leases.time_not_stored", reason=error.message)
 
     def knows(self, ref: InstanceRef) -> bool:
-        """Return whether an attempt was launched and not removed.
-
-        Args:
-            ref: The attempt.
-        """
+        """Return whether an attempt was launched and not removed."""
         return ref in self._attempts or self._directory(ref).spec_file.exists()
 
     def known(self, job_id: str) -> Iterator[InstanceRef]:
@@ -220,11 +216,7 @@ class ClusterInstances:
             attempt.until_s = self._now_s() + attempt.lease_s
 
     def remove(self, ref: InstanceRef) -> None:
-        """Remove the record of an attempt that never ran.
-
-        Args:
-            ref: The attempt.
-        """
+        """Remove the record of an attempt that never ran."""
         self._attempts.pop(ref, None)
         path = self._directory(ref).path
         if path.exists():
@@ -243,11 +235,7 @@ class ClusterInstances:
             self._attempts.pop(ref, None)
 
     def identify(self, ref: InstanceRef) -> KnownInstance | None:
-        """Return the attempt with its job; None if its record cannot be read.
-
-        Args:
-            ref: The attempt.
-        """
+        """Return the attempt with its job; None if its record cannot be read."""
         with contextlib.suppress(ValueError, KeyError, TypeError, UnknownInstance):
             spec = self.spec(ref)
             return KnownInstance(ref=ref, kind=spec.kind, job_name=spec.job_name)
@@ -257,7 +245,6 @@ class ClusterInstances:
         """Renew the lease of an attempt.
 
         Args:
-            ref: The attempt.
             job_name: Name of the job in the agent's keys.
 
         Returns:
@@ -318,7 +305,6 @@ class ClusterInstances:
         """Record that an attempt is to stop, unless a stop is recorded; answer its agent's waiting request at once.
 
         Args:
-            ref: The attempt.
             reason: Why it has to stop.
         """
         with self._lock:
@@ -338,7 +324,6 @@ class ClusterInstances:
         """Wait for a request to stop an attempt.
 
         Args:
-            ref: The attempt.
             timeout_s: Longest wait in seconds.
 
         Returns:
@@ -381,11 +366,7 @@ class ClusterInstances:
         return self._logs.received_bytes(attempt.log) - begin
 
     def status(self, ref: InstanceRef) -> InstanceStatus:
-        """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends.
-
-        Args:
-            ref: The attempt.
-        """
+        """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends."""
         try:
             attempt = self._attempt(ref)
         except UnknownInstance:
@@ -402,11 +383,7 @@ class ClusterInstances:
         )
 
     def runs(self, ref: InstanceRef) -> bool:
-        """Return whether an attempt has a lease and no result. Cheaper than `status`.
-
-        Args:
-            ref: The attempt.
-        """
+        """Return whether an attempt has a lease and no result. Cheaper than `status`."""
         try:
             return self._runs(self._attempt(ref))
         except UnknownInstance:
@@ -416,9 +393,6 @@ class ClusterInstances:
         """Return a time, by the monotonic clock in seconds, before which an attempt's lease does not end.
 
         The time is the end of the lease as far as it is known, and 0 if the attempt is over.
-
-        Args:
-            ref: The attempt.
         """
         try:
             attempt = self._attempt(ref)
@@ -431,11 +405,7 @@ class ClusterInstances:
         return self._end_s(attempt)
 
     def end_lease(self, ref: InstanceRef) -> None:
-        """End the lease of an attempt whose processes are gone, for later services, too.
-
-        Args:
-            ref: The attempt.
-        """
+        """End the lease of an attempt whose processes are gone, for later services, too."""
         self._end_leases([ref])
 
     def _end_leases(self, refs: Sequence[InstanceRef]) -> None:

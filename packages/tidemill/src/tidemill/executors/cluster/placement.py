@@ -29,7 +29,6 @@ class AgentPlacement(Protocol):
         A repeated call returns the same machines.
 
         Args:
-            job_id: The job.
             attempt: Number of the job's attempt.
             shares: The share of its machine that each instance takes.
 

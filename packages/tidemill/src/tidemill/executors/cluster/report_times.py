@@ -18,7 +18,6 @@ def wait_of_report_s(ref: InstanceRef, *, now_s: float, period_s: float) -> floa
     """Return how long the answer to a report may wait for news, in seconds: from 0 to ``period_s``.
 
     Args:
-        ref: The instance.
         now_s: Current time in seconds; its zero may be any time.
         period_s: The longest wait that the agent allows.
     """

@@ -56,10 +56,8 @@ class InstanceReports(Protocol):
         """Store lines of an attempt's log. Return how many bytes of that log the service has.
 
         Args:
-            ref: The attempt.
             lines: Complete lines in the format of the log store.
             job_name: Name of the job whose keys signed the request.
-            offset: Offset of ``lines`` in the attempt's log, in bytes.
 
         Raises:
             UnknownInstance: As for `report`.
@@ -71,7 +69,6 @@ class InstanceReports(Protocol):
         """Wait at most ``timeout_s`` seconds for a request to stop an attempt. Return its reason; None on time-out.
 
         Args:
-            ref: The attempt.
             timeout_s: Longest wait in seconds.
         """
         ...

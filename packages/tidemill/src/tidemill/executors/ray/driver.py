@@ -93,7 +93,6 @@ def reserve(job_id: str, attempt: int, shares: tuple[MachineShare, ...], reserve
     """Reserve a different machine for each instance; see `Placement.reserve`.
 
     Args:
-        job_id: The job.
         attempt: Number of the job's attempt.
         shares: The share of its machine that each instance takes.
         reserve_s: Time limit for the reservation in seconds.

@@ -20,7 +20,6 @@ def capacity_of(directory: Path, size_bytes: int, *, objects: int, caches: int, 
     at least for 64 blocks.
 
     Args:
-        directory: Directory of the cache.
         size_bytes: Size of the channel.
         objects: Number of its objects, each of which may end in a block that is not full.
         caches: Number of caches of the job in this directory.
@@ -59,13 +58,7 @@ class BlockCache:
             return block in self._slots
 
     def read(self, block: Block, offset: int, size_bytes: int) -> bytes | None:
-        """Return bytes of a block; None if the cache does not have the block.
-
-        Args:
-            block: The block.
-            offset: Offset in the block.
-            size_bytes: Number of bytes, all of which the block has.
-        """
+        """Return bytes of a block; None if the cache does not have the block."""
         with self._lock:  # also during the read, or another block may take the slot
             slot = self._slots.get(block)
             if slot is None:

@@ -113,7 +113,6 @@ class BlockReader:
 
         Args:
             number: Number of the object in its channel.
-            entry: The object.
             position: State of the open file, from `open`.
             offset: Offset of the first byte.
             size_bytes: Maximum number of bytes.
@@ -195,9 +194,7 @@ class BlockReader:
 
         Args:
             number: Number of the object in its channel.
-            entry: The object.
             position: State of the open file that reads.
-            blocks: The blocks.
             urgent: Whether somebody waits for the first block. It is then fetched before all that is read ahead.
         """
         first = (number, blocks.start)

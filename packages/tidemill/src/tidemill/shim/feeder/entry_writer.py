@@ -40,7 +40,6 @@ class EntryWriter:
         """Write one entry.
 
         Args:
-            entry: The entry.
             pipe: Writes to the FIFO.
             body: Content of the entry, if it is a remote object; required then. Default: None.
 

@@ -34,9 +34,6 @@ class Order:
     def entries(self, epoch: int) -> Iterator[Entry]:
         """Yield the entries of this instance in ``epoch``, counted from 0.
 
-        Args:
-            epoch: Number of the epoch.
-
         Yields:
             In listed or shuffled order.
         """

@@ -104,9 +104,7 @@ class PipeWriter:
         """Move a part of a file into the FIFO without copying it. Raises as `write`.
 
         Args:
-            fd: The file.
             offset: Offset of the part in bytes.
-            size_bytes: Size of the part in bytes.
 
         Returns:
             The number of bytes moved; less than ``size_bytes`` if the file is shorter.

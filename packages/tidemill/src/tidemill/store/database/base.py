@@ -78,7 +78,6 @@ class Database(Protocol):
         """Do the same as `write`, for plain threads. Never call it in an event loop or inside a work.
 
         Args:
-            work: As for `write`.
             grows: Whether it is refused while the disk is full.
 
         Returns:
@@ -100,7 +99,6 @@ class Database(Protocol):
         """Return the first of the committed rows that a statement selects, or None. For look-ups by key.
 
         Args:
-            statement: A constant that selects rows.
             parameters: Values of the bind parameters, by name.
 
         Raises:
@@ -130,10 +128,6 @@ def stored_secret(database: Database, name: str) -> str:
 
     Args:
         database: The database; it is written at first use.
-        name: Name of the secret.
-
-    Returns:
-        64 hexadecimal digits.
     """
     key = f"secret.{name}"
     query = select(meta.c.value).where(meta.c.key == key)

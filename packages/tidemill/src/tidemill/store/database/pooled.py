@@ -105,7 +105,6 @@ class PooledDatabase(Database):
         """Run a work in the next group's transaction, as `Database.write`.
 
         Args:
-            work: Runs in the transaction.
             grows: Whether it is refused while the disk is full.
 
         Returns:
@@ -263,7 +262,6 @@ def execute(
 
     Args:
         connection: The work's.
-        statement: A constant.
         parameters: Values of the bind parameters, by name.
 
     Raises:

@@ -15,7 +15,6 @@ def blocks(directory: Path, begin: LogPosition) -> Iterator[tuple[bytes, LogPosi
     """Yield blocks from a position to the end of the stream, each with the position after it.
 
     Args:
-        directory: Of the stream.
         begin: Position where a line begins; ``LogPosition(0, 0)`` is the first line.
     """
     for number in segments_of(directory):
@@ -31,9 +30,6 @@ def blocks(directory: Path, begin: LogPosition) -> Iterator[tuple[bytes, LogPosi
 
 def blocks_backward(directory: Path) -> Iterator[bytes]:
     """Yield blocks from the end of a stream to its beginning; the lines of each are in the order of the log.
-
-    Args:
-        directory: Directory of the stream.
 
     Yields:
         Whole lines with LF.

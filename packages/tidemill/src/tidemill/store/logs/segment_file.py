@@ -54,9 +54,6 @@ class SegmentFile:
         Args:
             offset: Bytes from the start of the segment.
             before: Upper bound of the result, in bytes.
-
-        Returns:
-            An offset at which a line begins.
         """
         if self.begins_line(offset):
             return offset
@@ -80,14 +77,7 @@ class SegmentFile:
         return b"".join(parts)
 
     def lines(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield offsets and lines (without LF), from the line that begins at ``offset``.
-
-        Args:
-            offset: Where a line begins.
-
-        Yields:
-            Offset of the line, and its bytes.
-        """
+        """Yield offsets and lines (without LF), from the line that begins at ``offset``."""
         rest = b""
         at = offset  # of the first byte of rest
         read = offset
@@ -102,14 +92,7 @@ class SegmentFile:
                 at += len(line) + 1
 
     def lines_before(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield offset and content of the lines that end before ``offset``, last first; a line begins at ``offset``.
-
-        Args:
-            offset: Where a line begins.
-
-        Yields:
-            Offset of the line, and its bytes.
-        """
+        """Yield offset and content of the lines that end before ``offset``, last first; a line begins at ``offset``."""
         rest = b""  # the end of the line that begins before what was read
         read = max(0, min(offset, self.end) - 1)  # without the LF of the last line
         if min(offset, self.end) == 0:

@@ -29,9 +29,6 @@ class SegmentSink:
     def received_bytes(self, stream: StreamName) -> int:
         """Return the offset from which to deliver.
 
-        Args:
-            stream: Name of the stream.
-
         Returns:
             Bytes received so far, over all segments.
         """

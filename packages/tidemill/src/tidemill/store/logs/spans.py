@@ -40,11 +40,7 @@ class StreamSpans:
         self._seen: dict[Path, _Seen] = {}
 
     def of(self, directory: Path) -> LogSpan | None:
-        """Return the span of the stream in ``directory``, or None if it has no event.
-
-        Args:
-            directory: Directory of the stream.
-        """
+        """Return the span of the stream in ``directory``, or None if it has no event."""
         seen = self._seen.get(directory)
         if seen is not None and seen.is_current:
             return seen.span

@@ -332,7 +332,6 @@ class LogStreams:
 
         Args:
             group: Name of the group.
-            name: Name of the stream.
         """
         directory = stream_directory(self._root, group, name)
         return LogReader(directory) if (directory / STREAM_FILE).exists() else None
@@ -341,7 +340,6 @@ class LogStreams:
         """Return the sorted names of the streams of a group; an empty list if there are none or no such group.
 
         Args:
-            group: Name of the group.
             prefix: Only names that begin with it. Default: all.
         """
         with self._lock:
@@ -357,7 +355,6 @@ class LogStreams:
 
         Args:
             group: Name of the group.
-            name: Name of the stream.
         """
         known = self._directories.get((group, name))
         if known is None:

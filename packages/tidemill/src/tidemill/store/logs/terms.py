@@ -49,11 +49,7 @@ class LogTerms:
         return cls(tuple(found[""]), tuple(found["?"]), tuple(found["-"]))
 
     def match(self, message: bytes) -> bool:
-        """Return whether a message matches the pattern.
-
-        Args:
-            message: Bytes of the message.
-        """
+        """Return whether a message matches the pattern."""
         return (
             all(term in message for term in self.required)
             and (not self.optional or any(term in message for term in self.optional))

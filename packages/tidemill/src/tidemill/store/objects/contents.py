@@ -117,8 +117,6 @@ class ContentPlace(Protocol):
         """Record, in the transaction that changes the rows, that contents are named now or not named any more.
 
         Args:
-            connection: The transaction.
-            named: Contents that a row names now.
             released: Contents whose last row the transaction removes.
         """
         ...
@@ -144,7 +142,6 @@ class ContentPlace(Protocol):
         """Return the whole content after checking its digest.
 
         Args:
-            content_id: The content.
             size_bytes: Expected length.
             sha256: Expected SHA-256 in hexadecimal.
             name: Name of the object, for messages.
@@ -161,9 +158,6 @@ class ContentPlace(Protocol):
         """Return an iterator over the bytes of a range.
 
         Args:
-            content_id: The content.
-            offset: Offset of the range in bytes.
-            size_bytes: Size of the range in bytes.
             whole_bytes: Expected length of the whole content.
             name: Name of the object, for messages.
 
@@ -268,7 +262,6 @@ class Commits:
         """Run ``work``, which makes rows name new contents. If nothing is committed, remove the contents.
 
         Args:
-            content_ids: The new contents.
             work: Changes the rows.
             grows: Refuse the change while the disk is full, as `Database.write`. Default: true.
 

@@ -178,7 +178,6 @@ class DiskPlace:
 
         Args:
             source_fd: Descriptor of the file; its position does not matter.
-            size_bytes: Number of bytes to store.
             digests: Further hashes to update with every byte.
             has_md5: Whether to compute the MD5.
             copied: Called with the number of bytes that are copied and hashed, after each step.

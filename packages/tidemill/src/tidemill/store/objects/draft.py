@@ -108,7 +108,6 @@ class Draft:
         """Write the last ``chunks`` and move the file to its final path, durably.
 
         Args:
-            chunks: The last bytes.
             sha256: Expected SHA-256 of the file in hexadecimal. Default: not known.
 
         Raises:
@@ -124,7 +123,6 @@ class Draft:
 
         Args:
             source_fd: Descriptor of the source, open for reading.
-            size_bytes: Bytes to share.
         """
         self.append(())
         with contextlib.suppress(OSError):  # another file system, or one without reflinks
@@ -137,9 +135,7 @@ class Draft:
         """Write a range of an open file, which `digest` hashes. The kernel copies, without a pass through this process.
 
         Args:
-            source_fd: The file.
             begin: Offset in bytes: 0, or where the last range has ended.
-            end: End of the range.
 
         Raises:
             EOFError: The file ends before the range.

@@ -45,7 +45,6 @@ async def extract(
     """Store ranges of a file as objects. Groups of them are durable together, and visible together.
 
     Args:
-        objects: The store.
         archive: The file, which nobody changes.
         bucket: Name of the bucket.
         entries: The objects, with keys that `check_key` has checked.

@@ -208,7 +208,6 @@ def bucket_created_ms(connection: Connection, name: str) -> int | None:
 
     Args:
         connection: A transaction of the database, as in all functions of this module.
-        name: Name of the bucket.
 
     Returns:
         Milliseconds since the epoch.
@@ -222,7 +221,6 @@ def require_bucket(connection: Connection, name: str) -> None:
 
     Args:
         connection: A transaction.
-        name: Name of the bucket.
 
     Raises:
         NoSuchBucket: If there is none.
@@ -246,7 +244,6 @@ def insert_bucket(connection: Connection, name: str, created_ms: int) -> bool:
 
     Args:
         connection: A transaction that may write.
-        name: Name of the bucket.
         created_ms: Milliseconds since the epoch.
     """
     if bucket_created_ms(connection, name) is not None:
@@ -260,7 +257,6 @@ def bucket_is_empty(connection: Connection, name: str) -> bool:
 
     Args:
         connection: A transaction.
-        name: Name of the bucket.
     """
     first = connection.execute(select(objects.c.key).where(objects.c.bucket == name).limit(1)).first()
     open_upload = select(uploads.c.key).where(uploads.c.bucket == name, uploads.c.completed_ms.is_(None)).limit(1)
@@ -467,7 +463,6 @@ def open_row(row: Mapping[Any, Any], *, what: str) -> dict[str, Any]:
     """Return the values of a row of `seal`, without the checksum and with ``document`` parsed.
 
     Args:
-        row: The row.
         what: Name of the row's object, for the error.
 
     Raises:

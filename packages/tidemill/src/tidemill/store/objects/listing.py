@@ -57,8 +57,6 @@ def all_objects(database: Database, bucket: str, prefix: str) -> Iterator[Object
     """Yield all objects whose key begins with ``prefix``, in key order. Reads a thousand rows at a time.
 
     Args:
-        database: Has the rows.
-        bucket: The bucket.
         prefix: Empty for all objects.
 
     Raises:
@@ -85,7 +83,6 @@ def batches_of_objects(database: Database, bucket: str, prefix: str) -> Iterator
 
     Args:
         database: Has the rows.
-        bucket: The bucket.
         prefix: Empty for all objects.
 
     Raises:

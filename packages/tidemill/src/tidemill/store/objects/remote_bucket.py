@@ -58,7 +58,6 @@ class RemoteBucket:
 
         Args:
             key: Key of the object.
-            file: The file.
             size_bytes: Length of the file.
             md5: MD5 of the file, hexadecimal.
             abandoned: Set if the upload is not needed any more; then it ends after the current parts.
@@ -77,7 +76,6 @@ class RemoteBucket:
         """Yield a range of an object in pieces of at least 1 MiB, except the last one.
 
         Args:
-            key: Key of the object.
             whole_bytes: Expected length of the whole object.
             offset: Offset of the first byte.
             size_bytes: Number of bytes, at least 1. Default: all from ``offset`` on.
@@ -105,7 +103,6 @@ class RemoteBucket:
         """Remove an object, whether or not it exists.
 
         Args:
-            key: Key of the object.
             uploading: Whether the upload of the object may have been interrupted; then its parts are removed, too.
 
         Raises:

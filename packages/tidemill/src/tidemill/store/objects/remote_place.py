@@ -235,9 +235,6 @@ class RemotePlace:
     async def clean(self) -> int:
         """Remove contents that no row names, because a put was interrupted or an object was deleted or replaced.
 
-        Returns:
-            The number of removed contents.
-
         Raises:
             ServiceUnavailable: A content cannot be removed now. It and the following contents remain recorded.
         """
@@ -364,7 +361,6 @@ def content_name(name: str, mark: str, *, prefix: str = "") -> str:
     """Name the content of an object: its bucket and key, with a mark before the suffixes of the last segment.
 
     Args:
-        name: ``bucket/key`` of the object.
         mark: Text that makes the name unique, because a replaced object gets new content under another name.
         prefix: Prefix of the name in the bucket. A name that would be too long with this prefix is shortened.
     """

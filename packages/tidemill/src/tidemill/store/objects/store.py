@@ -89,27 +89,16 @@ class ObjectStore:
         return await self.database.write(lambda c: object_index.insert_bucket(c, name, now_ms), grows=True)
 
     def bucket_exists(self, name: str) -> bool:
-        """Return whether a bucket exists.
-
-        Args:
-            name: Name of the bucket.
-        """
+        """Return whether a bucket exists."""
         return self.bucket_created_ms(name) is not None
 
     def bucket_created_ms(self, name: str) -> int | None:
-        """Return when a bucket was created, in milliseconds since the epoch; None if there is no such bucket.
-
-        Args:
-            name: Name of the bucket.
-        """
+        """Return when a bucket was created, in milliseconds since the epoch; None if there is no such bucket."""
         row = self.database.row(object_index.BUCKET_CREATED, {"by_name": name})
         return None if row is None else row[0]
 
     def require_bucket(self, name: str) -> None:
         """Raise NoSuchBucket unless there is such a bucket.
-
-        Args:
-            name: Name of the bucket.
 
         Raises:
             NoSuchBucket: If there is none.
@@ -155,7 +144,6 @@ class ObjectStore:
 
         Args:
             bucket: Name of the bucket.
-            key: The key.
         """
         try:
             return self.head(bucket, key)
@@ -252,11 +240,6 @@ class ObjectStore:
     async def pieces(self, info: ObjectInfo, *, offset: int, size_bytes: int) -> AsyncIterator[bytes]:
         """Return an iterator over the bytes of a range of the object.
 
-        Args:
-            info: The object.
-            offset: Offset of the range in bytes.
-            size_bytes: Size of the range in bytes.
-
         Raises:
             ObjectDamaged: The content is missing, or has another length.
             ServiceUnavailable: The content cannot be read now.
@@ -291,8 +274,6 @@ class ObjectStore:
 
         Args:
             bucket: Name of the bucket.
-            key: Key of the object.
-            data: The bytes.
             attributes: Media type, metadata and other attributes. Default: those of `ObjectAttributes`.
 
         Raises:
@@ -479,7 +460,6 @@ class ObjectStore:
 
         Args:
             bucket: Name of the bucket.
-            key: Key of the object.
             tags: All tags that the object has afterwards; empty removes them.
             precondition: Refuses the change inside the transaction. Default: none.
 
@@ -502,7 +482,6 @@ class ObjectStore:
 
         Args:
             bucket: Name of the bucket.
-            keys: Keys of the objects.
             precondition: Called for each key; refuses the whole change inside the transaction. Default: none.
 
         Raises:

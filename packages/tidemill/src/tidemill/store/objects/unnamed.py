@@ -37,7 +37,6 @@ def note(connection: Connection, content_ids: Iterable[str], *, uploading: bool,
 
     Args:
         connection: A transaction.
-        content_ids: The contents.
         uploading: Whether their upload begins; False if their last row is removed.
         since_ms: Current time, in milliseconds since the epoch.
     """
@@ -52,7 +51,6 @@ def forget(connection: Connection, content_ids: Iterable[str]) -> None:
 
     Args:
         connection: A transaction that may write.
-        content_ids: Ids of the contents.
     """
     rows = [{"forgotten": content_id} for content_id in content_ids]
     if rows:

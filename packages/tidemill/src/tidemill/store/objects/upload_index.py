@@ -144,9 +144,6 @@ def require_upload(
 
     Args:
         connection: A transaction.
-        bucket: Bucket of the upload.
-        key: Key of the upload.
-        upload_id: Id of the upload.
         complete_too: Whether to return a completed upload too. Default: false.
 
     Raises:
@@ -171,7 +168,6 @@ def put_upload(connection: Connection, upload: UploadInfo) -> None:
 
     Args:
         connection: A transaction that may write.
-        upload: The row.
     """
     row = upload.to_row()
     connection.execute(
@@ -210,7 +206,6 @@ def list_parts(
 
     Args:
         connection: A transaction.
-        upload_id: Id of the upload.
         after: Return only parts with a greater number. Default: 0.
         limit: Maximum number of parts. Default: no limit.
     """
@@ -247,7 +242,6 @@ def forget_parts(connection: Connection, upload_id: str) -> list[str]:
 
     Args:
         connection: A transaction that may write.
-        upload_id: Id of the upload.
     """
     released = list(connection.execute(select(parts.c.content_id).where(parts.c.upload_id == upload_id)).scalars())
     connection.execute(delete(parts).where(parts.c.upload_id == upload_id))

@@ -123,9 +123,6 @@ class Uploads:
         """Return an upload.
 
         Args:
-            bucket: Bucket of the upload.
-            key: Key of the upload.
-            upload_id: Id of the upload.
             complete_too: Whether to return a completed upload too. Default: false.
 
         Raises:
@@ -172,7 +169,6 @@ class Uploads:
         """Return the parts of an upload in the order of their numbers.
 
         Args:
-            upload: The upload.
             after: Return only parts with a greater number. Default: 0.
             limit: Maximum number of parts. Default: no limit.
         """

@@ -126,7 +126,6 @@ class Transaction(Protocol):
         A damaged record is removed, too; what is returned of it is marked, and has no document.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
         """
         ...
@@ -159,9 +158,6 @@ class RecordStore(Protocol):
     async def insert(self, record: Record) -> None:
         """Store a new record. Raises RecordExists if the name is taken. Refused while the disk is full.
 
-        Args:
-            record: The record.
-
         Raises:
             RecordExists: If the name is taken.
         """
@@ -171,7 +167,6 @@ class RecordStore(Protocol):
         """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
             change: Gets the record and returns the new one, or None to leave it.
 
@@ -184,7 +179,6 @@ class RecordStore(Protocol):
         """Remove a record and return it, or return None if there is no such record.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
         """
         ...
@@ -193,7 +187,6 @@ class RecordStore(Protocol):
         """Return the committed record, or None. Quick enough for the event loop.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
 
         Raises:
@@ -207,7 +200,6 @@ class RecordStore(Protocol):
         Records that were read at one generation are current as long as this returns the same number.
 
         Args:
-            kind: The kind.
             name: Of one record: the number grows with every change of that record, and of few others.
         """
         ...
@@ -226,10 +218,6 @@ class RecordStore(Protocol):
         Damaged records are in their order, and marked.
 
         Args:
-            kind: Kind of record.
             query: Filter, order, page.
-
-        Returns:
-            A page of summaries.
         """
         ...

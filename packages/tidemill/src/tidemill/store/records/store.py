@@ -71,7 +71,6 @@ class SqlTransaction(Transaction):
         """Return a record, as `Transaction.get`.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
 
         Returns:
@@ -82,9 +81,6 @@ class SqlTransaction(Transaction):
 
     def insert(self, record: Record) -> None:
         """Store a new record.
-
-        Args:
-            record: The record.
 
         Raises:
             RecordExists: If the name is taken.
@@ -100,7 +96,6 @@ class SqlTransaction(Transaction):
         """Change one record, as `Transaction.update`.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
             change: Gets the record and returns the new one, or None to leave it.
 
@@ -128,7 +123,6 @@ class SqlTransaction(Transaction):
         """Remove a record, as `Transaction.delete`.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
 
         Returns:
@@ -200,7 +194,6 @@ class SqlRecordStore(RecordStore):
         """Return a number that changes with each write of a kind, or of a group of names that has this one.
 
         Args:
-            kind: Kind of record.
             name: Default: all names.
 
         Returns:
@@ -215,18 +208,13 @@ class SqlRecordStore(RecordStore):
             self._ended[each] = max(self._ended[each], turn)
 
     async def insert(self, record: Record) -> None:
-        """Store a new record, as `RecordStore.insert`.
-
-        Args:
-            record: The record.
-        """
+        """Store a new record, as `RecordStore.insert`."""
         await self.change(lambda transaction: transaction.insert(record), grows=True)
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record atomically, as `RecordStore.update`.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
             change: Gets the record and returns the new one, or None to leave it.
 
@@ -239,7 +227,6 @@ class SqlRecordStore(RecordStore):
         """Remove a record, as `RecordStore.delete`.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
 
         Returns:
@@ -251,7 +238,6 @@ class SqlRecordStore(RecordStore):
         """Return the committed record, or None, as `RecordStore.get`.
 
         Args:
-            kind: Kind of record.
             name: Name within the kind.
 
         Returns:
@@ -264,11 +250,7 @@ class SqlRecordStore(RecordStore):
         """Return a page of records, as `RecordStore.list`. Damaged ones are logged once and listed apart.
 
         Args:
-            kind: Kind of record.
             query: Filter, order, page.
-
-        Returns:
-            A page of records.
         """
         found, next_token = await self._page(kind, query, _RECORD)
         damaged = tuple(each for each in found if not isinstance(each, Record))
@@ -282,11 +264,7 @@ class SqlRecordStore(RecordStore):
         """Return a page of summaries, as `RecordStore.summaries`.
 
         Args:
-            kind: Kind of record.
             query: Filter, order, page.
-
-        Returns:
-            A page of summaries.
         """
         return Page(*await self._page(kind, query, _SUMMARY))
 

@@ -31,7 +31,6 @@ class RankAgreement:
 
         Args:
             doing: Description that continues "could not ..." in error messages.
-            function: The function to call on this rank.
 
         Returns:
             The results by rank.
@@ -59,7 +58,6 @@ class RankAgreement:
 
         Args:
             doing: What the ranks do, for errors.
-            function: Called on the writing ranks.
             helped_by: Called on the others. Default: nothing.
 
         Raises:

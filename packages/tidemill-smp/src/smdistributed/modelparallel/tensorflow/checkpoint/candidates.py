@@ -18,7 +18,6 @@ def find(ranks: RankAgreement, files: Directory, wanted: str | None) -> Saved | 
     """Return the checkpoint to restore, the same on all ranks.
 
     Args:
-        ranks: The ranks that restore.
         files: The directory to search.
         wanted: A name, or the path of a plain checkpoint; None for the latest.
 

@@ -55,19 +55,12 @@ def all_listed(*, seeds: bool = True) -> Generator[None]:
 
 
 def graph_of(checkpoint: tf.train.Checkpoint) -> Any:
-    """Return TensorFlow's view of the objects of a tf.train.Checkpoint, whose root may be an object of the script.
-
-    Args:
-        checkpoint: A tf.train.Checkpoint.
-    """
+    """Return TensorFlow's view of the objects of a tf.train.Checkpoint, whose root may be an object of the script."""
     return checkpoint._saver._graph_view
 
 
 def objects_below(checkpoint: tf.train.Checkpoint) -> Iterator[Any]:
     """Yield all objects of a tf.train.Checkpoint, each once, in breadth-first order.
-
-    Args:
-        checkpoint: A tf.train.Checkpoint.
 
     Yields:
         The root first.
@@ -86,11 +79,7 @@ def objects_below(checkpoint: tf.train.Checkpoint) -> Iterator[Any]:
 
 
 def lost_variables(checkpoint: tf.train.Checkpoint) -> list[Variable]:
-    """Return model variables that a tf.train.Checkpoint would not save. Call it inside `all_listed`.
-
-    Args:
-        checkpoint: A tf.train.Checkpoint.
-    """
+    """Return model variables that a tf.train.Checkpoint would not save. Call it inside `all_listed`."""
     found = list(objects_below(checkpoint))
     saved = {id(tensorflow_variable(live)) for live in found}
     inside: set[int] = set()

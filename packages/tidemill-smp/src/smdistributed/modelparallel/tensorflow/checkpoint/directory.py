@@ -76,7 +76,6 @@ class Directory:
         """Return the prefix of a rank's files of a checkpoint.
 
         Args:
-            name: Name of the checkpoint.
             mp_rank: From 0.
         """
         return self.rank(mp_rank) / name
@@ -128,22 +127,13 @@ class Directory:
             staged.rmdir()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Invalidate checkpoints; their files still exist.
-
-        Args:
-            names: Names of checkpoints.
-        """
+        """Invalidate checkpoints; their files still exist."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 (self.root / f"{name}.json").replace(self.root / f".{name}.dropped")
 
     def delete(self, names: Iterable[str], mp_ranks: Iterable[int]) -> None:
-        """Delete the files of dropped checkpoints.
-
-        Args:
-            names: Names of dropped checkpoints.
-            mp_ranks: Ranks whose files are deleted.
-        """
+        """Delete the files of dropped checkpoints."""
         for name in names:
             for mp_rank in mp_ranks:
                 prefix = self.prefix(name, mp_rank)
@@ -151,11 +141,7 @@ class Directory:
                     file.unlink(missing_ok=True)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Remove the records of dropped checkpoints, once all their files are deleted.
-
-        Args:
-            names: Names of dropped checkpoints.
-        """
+        """Remove the records of dropped checkpoints, once all their files are deleted."""
         for name in names:
             (self.root / f".{name}.dropped").unlink(missing_ok=True)
 

@@ -67,7 +67,6 @@ def slot_of(optimizer: Any, variable: Variable | None, name: str) -> Variable | 
 
     Args:
         optimizer: A legacy optimizer of tf_keras.
-        variable: The variable.
         name: For example ``m``.
     """
     try:
@@ -81,9 +80,6 @@ def slots_among(objects: Iterable[Any]) -> Iterator[Any]:
 
     Args:
         objects: Objects of a checkpoint.
-
-    Yields:
-        Variables.
     """
     known = list(objects)
     for optimizer in [live for live in known if _is_legacy(live)]:

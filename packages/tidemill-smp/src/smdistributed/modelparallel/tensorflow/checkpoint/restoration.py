@@ -42,7 +42,6 @@ class Restoration:
         Args:
             root: A tf.train.Checkpoint, with or without a root object.
             saved: The checkpoint to restore.
-            ranks: The ranks that restore.
         """
         self._checkpoint = root
         self._saved = saved

@@ -24,7 +24,6 @@ class Retention:
 
         Args:
             ranks: The ranks of the replica.
-            files: The directory of the checkpoints.
         """
         dropped: list[str] = ranks.by_leader("choose the checkpoints to keep", lambda: self._surplus(files))
 

@@ -30,7 +30,6 @@ class Saved:
 
         Args:
             name: See `Saved.name`.
-            prefixes: Prefixes by rank of the replica that saved.
             first: The `mp_rank` of the restoring process, which searches the bundle of that number first.
             cuts: See `Saved.cuts`.
         """

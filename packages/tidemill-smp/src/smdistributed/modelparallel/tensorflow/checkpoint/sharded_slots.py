@@ -42,9 +42,6 @@ class ShardedSlots:
     def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
         """Return a mark for a slot of another replica, and nothing for a variable of another partition.
 
-        Args:
-            variable: A remote variable.
-
         Returns:
             Tensors by attribute; empty for another partition.
         """

@@ -31,11 +31,7 @@ class Batch:
         return [_larger(spec, feed, self.num_pieces) for spec, feed in zip(specs, self.feeds, strict=True)]
 
     def sizes(self, specs: Sequence[TypeSpec | None]) -> frozenset[int]:
-        """Return the static batch sizes of a microbatch.
-
-        Args:
-            specs: Specs of a microbatch.
-        """
+        """Return the static batch sizes of a microbatch."""
         pairs = zip(specs, self.feeds, strict=True)
         shapes = [(spec.shape, feed) for spec, feed in pairs if isinstance(spec, tf.TensorSpec)]
         found = {shape[feed] for shape, feed in shapes if shape.rank and isinstance(feed, int)}
@@ -46,9 +42,6 @@ class Batch:
 
         Args:
             specs: Specs of a microbatch; None is skipped.
-
-        Yields:
-            One for each component.
         """
         for spec, feed in zip(specs, self.feeds, strict=True):
             if spec is None:

@@ -52,8 +52,6 @@ class PartitionDecisions:
         """Return the partitions of the units of a trace; collective over the ranks if a model is new.
 
         Args:
-            traced: The trace.
-            variables: The variables of its models.
             leaves: The tensors of the first microbatch, on which layers are measured if their values are known.
 
         Returns:
@@ -127,7 +125,6 @@ class PartitionDecisions:
         """Measure the units of a trace on a microbatch and copies of the variables, if this process can hold both.
 
         Args:
-            traced: The trace.
             graph: Its units, with their sizes.
             leaves: The values of the microbatch's tensors.
             budget_s: Time limit in seconds.

@@ -52,9 +52,6 @@ class WholeGraph:
     def part(self, names: Sequence[str]) -> graph_pb2.GraphDef:
         """Return a copy of some nodes in their order, with unresolved inputs from other nodes.
 
-        Args:
-            names: Names of nodes.
-
         Returns:
             A GraphDef with the library of the whole graph.
         """
@@ -83,7 +80,6 @@ class Extractor:
         """Build the function of `segment` per microbatch; a single one if the segment has no seeded random ops.
 
         Args:
-            segment: The segment.
             num_microbatches: At least 1.
 
         Returns:

@@ -59,7 +59,6 @@ def entering(state: Tracer, container: Container) -> Generator[None]:
 
     Args:
         state: The tracer of this thread.
-        container: The container.
     """
     state.layers.append(container)
     try:

@@ -54,9 +54,6 @@ class Plan:
     def label(self, message: SegmentMessage) -> str:
         """Return the name of the op whose output a message carries.
 
-        Args:
-            message: A message of the plan.
-
         Returns:
             ``OP:INDEX``.
         """
@@ -128,11 +125,7 @@ def _placement(result: Result, trace: Trace, assignment: PartitionAssignment, ca
 
 
 def stages_of(pieces: SegmentCut) -> list[Stage]:
-    """Return the segments as inputs of the schedule.
-
-    Args:
-        pieces: The segments.
-    """
+    """Return the segments as inputs of the schedule."""
     needs: dict[tuple[int, int], set[tuple[int, int]]] = {(s.partition, s.level): set() for s in pieces.segments}
     for segment in pieces.segments:
         earlier = [s.level for s in pieces.segments if s.partition == segment.partition and s.level < segment.level]

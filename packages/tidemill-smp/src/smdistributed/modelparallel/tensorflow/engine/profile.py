@@ -364,7 +364,6 @@ def scaled(times: Mapping[str, UnitTimes], estimates: Mapping[str, Pair]) -> tup
     """Return times for all units, measured or else estimated times a ratio, and that ratio (measured / estimated).
 
     Args:
-        times: Measured times.
         estimates: Estimated times of the forward and of the backward pass of all units.
     """
     both = [(times[unit], guess) for unit, guess in estimates.items() if unit in times]

@@ -96,7 +96,6 @@ def inputs_of(trace: Trace, leaves: Sequence[Tensor] | None, initial: Mapping[in
     """Return the values of the placeholders of a trace as far as they are known, with copies of variables.
 
     Args:
-        trace: The trace.
         leaves: The tensors of a microbatch, by their place among the trace's inputs; None if they are not known.
         initial: id of the handle of a variable that has no value yet -> the variable's initial value.
 

@@ -26,8 +26,6 @@ def nodes_to_recompute(nodes: Sequence[Node], members: Set[int], earlier: Mappin
     """Return the nodes that a segment should recompute.
 
     Args:
-        nodes: All nodes.
-        members: The nodes of the segment.
         earlier: Node -> level, for nodes in earlier segments of the partition.
 
     Returns:

@@ -73,7 +73,6 @@ def make_schedule(
     Args:
         stages: The segments of all partitions.
         num_partitions: Number of partitions, P.
-        num_microbatches: Number of microbatches.
         pipeline: `interleaved`: later segments of the step have priority, so that backward passes run as soon as they
             can, and partition p (in pipeline order) has at most P - p microbatches alive. `simple`: earlier segments
             have priority: all forward passes, then all backward passes; all microbatches may be alive.

@@ -76,7 +76,6 @@ def cut(
     Args:
         nodes: The nodes in topological order.
         owners: Partition of each node, or `ALL`.
-        num_partitions: Number of partitions.
         results: Tensors that the caller needs, each with a partition or `ALL`.
         effects: Nodes that must run for their side effects.
         recompute: Partitions whose backward segments recompute forward tensors instead of keeping them.

@@ -115,7 +115,6 @@ class Timeline:
         """Add an op that records the time stamps of a step.
 
         Args:
-            plan: The plan of the step.
             ranks: Global rank of each partition.
             stamps: The time stamps of each partition, in seconds.
         """

@@ -27,9 +27,6 @@ def install(*, enabled: bool = True) -> bool:
 
     Args:
         enabled: False installs nothing, like `SMP_KERAS2_COMPAT=0`.
-
-    Returns:
-        Whether the shims are installed.
     """
     if not enabled or os.environ.get(SWITCH, "1").strip().lower() in ("0", "false", "no", "off"):
         return False

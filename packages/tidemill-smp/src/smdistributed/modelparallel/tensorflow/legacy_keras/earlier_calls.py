@@ -25,11 +25,7 @@ class CallableList(list):  # type: ignore[type-arg]
 
 
 def patches(keras: ModuleType) -> list[Patch]:
-    """Return the patches for Keras 3.
-
-    Args:
-        keras: The module of Keras 3.
-    """
+    """Return the patches for Keras 3."""
     reset_states = Patch(keras.metrics.Metric, "reset_states", _reset_states)
     return [reset_states, *_patches_of_optimizers(keras), *_patches_of_schedules(keras)]
 

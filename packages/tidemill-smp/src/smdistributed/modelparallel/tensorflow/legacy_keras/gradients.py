@@ -62,7 +62,6 @@ def compute_gradients(
 
     Returns:
         `(gradient, variable)` in the order of `var_list`; the gradient is None if `loss` does not depend on the
-        variable.
 
     Raises:
         ValueError: If there is no list of variables.
@@ -107,21 +106,13 @@ def symbolic_gradients(
 
 
 def patches(keras: ModuleType) -> list[Patch]:
-    """Return the patches for Keras 3.
-
-    Args:
-        keras: The module of Keras 3.
-    """
+    """Return the patches for Keras 3."""
     optimizer = keras.optimizers.Optimizer
     return [Patch(optimizer, "get_gradients", get_gradients), Patch(optimizer, "compute_gradients", compute_gradients)]
 
 
 def patches_of_keras_2(tf_keras: ModuleType) -> list[Patch]:
-    """Return the patches for tf_keras, whose two families of optimizers each have one of the methods.
-
-    Args:
-        tf_keras: The module.
-    """
+    """Return the patches for tf_keras, whose two families of optimizers each have one of the methods."""
     optimizer, legacy = tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer
     return [
         Patch(optimizer, "get_gradients", get_gradients),

@@ -56,7 +56,6 @@ def patches(keras: ModuleType, namespaces: Sequence[Any]) -> list[Patch]:
     """Return the patches for Keras 3, whose legacy classes raise when called.
 
     Args:
-        keras: The module of Keras 3.
         namespaces: Modules with ``optimizers.legacy``.
     """
     classes = {name: _legacy(keras, getattr(keras.optimizers, name)) for name in NAMES}

@@ -100,7 +100,6 @@ class Sharding:
 
         Args:
             gradients: Tensors, IndexedSlices or None.
-            variables: One for each gradient.
 
         Returns:
             As many gradients.
@@ -195,7 +194,6 @@ def add(optimizer: Optimizer, variable: Variable, slot: Variable) -> None:
     Args:
         optimizer: An optimizer of Keras.
         variable: The trained variable.
-        slot: Its slot variable.
     """
     inner = tensorflow_variable(slot)
     _state_of(optimizer).slots[id(inner)] = weakref.ref(tensorflow_variable(variable)), weakref.ref(inner)
@@ -213,11 +211,7 @@ def sharding_of(optimizer: Optimizer) -> Sharding | None:
 
 
 def replica_of(slot: Variable) -> int | None:
-    """Return the replica that keeps a slot; None if this replica does, or if the replicas do not shard the slot.
-
-    Args:
-        slot: A slot variable.
-    """
+    """Return the replica that keeps a slot; None if this replica does, or if the replicas do not shard the slot."""
     return getattr(tensorflow_variable(slot), _REPLICA, None)
 
 

@@ -34,8 +34,6 @@ class Decision:
         """Record an assignment.
 
         Args:
-            graph: The units.
-            options: Options of the cut.
             assignment: Partition of each unit.
 
         Returns:
@@ -44,12 +42,7 @@ class Decision:
         return cls(graph.structure_hash, dataclasses.asdict(options), list(assignment))
 
     def fits(self, graph: UnitGraph, options: CutOptions) -> bool:
-        """Return whether this is an assignment of `graph` under `options`.
-
-        Args:
-            graph: The units.
-            options: Options of the cut.
-        """
+        """Return whether this is an assignment of `graph` under `options`."""
         parts = range(options.partitions)
         return (
             self.graph == graph.structure_hash
@@ -66,7 +59,6 @@ def decide(graph: UnitGraph, config: Config, *, rank: int, kept: Decision | None
     loaded from it instead of computed.
 
     Args:
-        graph: The units.
         config: The parameters of `smp.init`.
         rank: The global rank of this process; rank 0 writes and logs.
         kept: An assignment to repeat.

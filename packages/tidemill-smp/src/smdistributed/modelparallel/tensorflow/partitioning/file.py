@@ -27,9 +27,7 @@ def save_partition(
 
     Args:
         path: The file; missing directories are created.
-        graph: The units.
         assignment: Partition per unit, in the order of `graph.units`.
-        partitions: Number of partitions.
     """
     shapes = [shape for _, shape in graph.structure()]
     record = {

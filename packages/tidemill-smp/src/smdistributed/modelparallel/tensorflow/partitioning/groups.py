@@ -63,11 +63,7 @@ class Groups:
         return len(self.members)
 
     def spread(self, assignment: Iterable[int]) -> tuple[int, ...]:
-        """Return the partition per unit, given the partition per group.
-
-        Args:
-            assignment: Partition of each group.
-        """
+        """Return the partition per unit, given the partition per group."""
         partitions = tuple(assignment)
         return tuple(partitions[group] for group in self.of)
 
@@ -82,7 +78,6 @@ def group(graph: UnitGraph, *, anchor: Anchor = Anchor.COLLAPSE) -> Groups:
     """Join units that must stay together.
 
     Args:
-        graph: The units.
         anchor: How to resolve cycles.
     """
     joined = _joined(graph)
@@ -92,11 +87,7 @@ def group(graph: UnitGraph, *, anchor: Anchor = Anchor.COLLAPSE) -> Groups:
 
 
 def apart(graph: UnitGraph) -> Groups:
-    """Return a separate group for every unit, to evaluate assignments that were made by hand.
-
-    Args:
-        graph: The units.
-    """
+    """Return a separate group for every unit, to evaluate assignments that were made by hand."""
     return _groups(graph, list(range(len(graph.units))), last=False)
 
 

@@ -119,7 +119,6 @@ def measures_of(row: Row, costs: Costs) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         row: The partitions that begin at one state.
-        costs: The costs of partitions.
 
     Returns:
         int64 arrays of shape [partitions, entries].
@@ -169,7 +168,6 @@ def values(
 
     Args:
         lattice: The possible cuts.
-        costs: The costs of partitions.
         measure: Gets a row; returns an array of shape [partitions, entries].
         combine: Joins a partition's value with that of the rest.
         limit: Bound of the first objective. Default: none.
@@ -255,9 +253,6 @@ class Linear:
 
         Args:
             walk: As many states as partitions, and one.
-
-        Returns:
-            Partitions, by group.
         """
         parts = [0] * len(self.order)
         for part in range(len(walk) - 1):
@@ -360,9 +355,6 @@ class Downsets:
 
         Args:
             walk: As many states as partitions, and one.
-
-        Returns:
-            Partitions, by group.
         """
         parts = [0] * len(self._costs.groups)
         for part in range(len(walk) - 1):

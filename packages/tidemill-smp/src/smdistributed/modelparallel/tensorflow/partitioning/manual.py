@@ -32,7 +32,6 @@ def match_layers(
     Args:
         layer_paths: One path per layer, such as `encoder/block_1/dense`.
         rules: Partition by layer name, path, glob or regular expression.
-        partitions: Number of partitions.
         default: Partition of layers without a rule; None requires a rule for every layer.
 
     Raises:
@@ -66,9 +65,7 @@ def assign_by_rules(graph: UnitGraph, rules: Rules, *, partitions: int, default:
     """Return the partition of each unit. Glue follows its inputs, to the last of their partitions.
 
     Args:
-        graph: The units.
         rules: As for `match_layers`.
-        partitions: Number of partitions.
         default: Partition of layers without a rule, and of glue without inputs (0 if None).
 
     Raises:
@@ -90,7 +87,6 @@ def split_variables(graph: UnitGraph, assignment: Sequence[int]) -> dict[str, tu
     """Return the partitions of each variable that several use: allowed, but such a weight is sent once per step.
 
     Args:
-        graph: The units.
         assignment: Partition per unit, in the order of `graph.units`.
     """
     users: dict[str, set[int]] = {}

@@ -17,7 +17,6 @@ def orders(groups: Groups, *, few: bool) -> list[tuple[int, ...]]:
     """Return different topological orders of the groups.
 
     Args:
-        groups: The groups to order.
         few: Whether to omit orders that seldom give the best cut.
     """
     found = [tuple(range(len(groups))), _depth_first(groups.predecessors, groups.successors)]

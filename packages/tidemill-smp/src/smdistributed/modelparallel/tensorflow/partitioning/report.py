@@ -134,7 +134,6 @@ def report(graph: UnitGraph, assignment: Sequence[int], options: CutOptions) -> 
     """Report on any assignment: automatic, loaded from a file, or made by hand.
 
     Args:
-        graph: The units.
         assignment: Partition per unit, in the order of `graph.units`.
         options: Number of partitions, microbatches, schedule, cost of communication.
 
@@ -168,7 +167,6 @@ def bars(report: PartitionReport, *, width: int = 48) -> str:
     """Draw bars of time and memory per partition; communication and activations are shaded.
 
     Args:
-        report: The report to draw.
         width: Characters of the longest bar.
     """
     rows = report.rows

@@ -38,9 +38,6 @@ class Values:
     def value(self, variable: RemoteVariable) -> Tensor:
         """Return the value from the rank that holds the variable.
 
-        Args:
-            variable: A remote variable.
-
         Returns:
             A tensor of the variable's shape and dtype.
         """
@@ -48,9 +45,6 @@ class Values:
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Any]:
         """Return the tensors to write to a checkpoint.
-
-        Args:
-            variable: A remote variable.
 
         Returns:
             Tensors by attribute.
@@ -69,9 +63,6 @@ class Values:
 
     def fetch(self, number: int) -> np.ndarray:
         """Return the value of the variable of that index, as an array.
-
-        Args:
-            number: Index of the variable.
 
         Returns:
             A NumPy array.
@@ -93,7 +84,6 @@ def on_first_rank(
     """Call `work` on the first rank of the first replica, while the others send it the values it requests. Collective.
 
     Args:
-        session: The session.
         variables: All variables that `work` may request, the same on all ranks.
         work: Called with the `Values`, which provide the values of remote variables meanwhile.
         doing: Description of the work, for error messages.

@@ -30,7 +30,6 @@ class Inputs:
         """Call `function` with the recorded form of arguments and the given tensors.
 
         Args:
-            function: What to call.
             values: One tensor for each name.
             **options: Passed on.
 
@@ -68,7 +67,6 @@ def merged(one: Inputs | None, other: Inputs) -> Inputs:
 
     Args:
         one: Inputs of earlier calls, or None.
-        other: Inputs of a call.
     """
     if one is None or one.names != other.names:
         return one or other

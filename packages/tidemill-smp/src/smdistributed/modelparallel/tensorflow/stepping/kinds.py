@@ -17,9 +17,7 @@ class Sliceable(Protocol):
         """Return the piece of microbatch `mb` (from 0) of `num_mb`, split on `axis`.
 
         Args:
-            num_mb: Number of microbatches.
             mb: Index of the microbatch.
-            axis: Axis to split.
         """
         ...
 
@@ -72,9 +70,6 @@ def common_spec(pieces: Sequence[Tensor]) -> tf.TypeSpec:
 
     Args:
         pieces: Tensors or composite tensors.
-
-    Returns:
-        A spec.
 
     Raises:
         ValueError: If dtypes or ranks differ.

@@ -115,9 +115,6 @@ def take_apart(
         path: Its name in error messages.
         visit: Called with each leaf, in an order that is equal on all ranks if Python's own iteration order is.
         is_leaf: Returns True for containers to treat as leaves.
-
-    Returns:
-        The structure.
     """
     if is_leaf(value):
         return visit(value, path)

@@ -42,7 +42,6 @@ def pack_header(dtype: int, shape: tuple[int, ...], channel: int, size: int) -> 
     Args:
         dtype: TensorFlow's number of the dtype.
         shape: Static shape.
-        channel: Number of the channel.
         size: Bytes of the payload.
     """
     fixed = _HEADER.pack(_MAGIC, _VERSION, dtype, len(shape), 0, channel, size)

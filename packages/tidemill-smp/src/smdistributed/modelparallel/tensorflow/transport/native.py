@@ -62,7 +62,6 @@ class NativeTransport:
         Args:
             dtype: Dtype that is expected.
             peer: Rank of the sender.
-            channel: Number of the channel.
             label: What is received, for errors.
 
         Returns:

@@ -128,7 +128,6 @@ class PythonTransport:
         Args:
             dtype: Dtype that is expected.
             peer: Rank of the sender.
-            channel: Number of the channel.
             label: What is received, for errors.
 
         Returns:

@@ -95,9 +95,6 @@ def read_lead(connection: Connection) -> Lead | None:
 def begin_term(connection: Connection) -> Lead:
     """Begin a new term, on the connection that holds the lock and in its transaction.
 
-    Args:
-        connection: The connection that holds the lock.
-
     Returns:
         The new row; its term is one more than the last.
     """

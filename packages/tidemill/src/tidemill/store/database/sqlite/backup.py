@@ -28,9 +28,6 @@ def backup(database: SqliteDatabase, directory: Path, keep: int = BACKUPS_KEPT, 
 
     It blocks its caller while it copies, but not the writers of the database. Call it in a thread.
 
-    Returns:
-        The new file.
-
     Raises:
         StateCorrupt: The database is damaged; no older copy is removed.
         OSError: There is no room, or the directory cannot be written.
