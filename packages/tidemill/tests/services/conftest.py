@@ -56,11 +56,11 @@ from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
 from tidemill.sdk import Session
 from tidemill.sdk.boto import loopback_session
+from tidemill.server.logs import logs_service
 from tidemill.services.authorization import Authorization
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
-from tidemill.services.logs import LogsService
 from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
@@ -69,7 +69,6 @@ from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.services.sts import StsService
 from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
-from tidemill.store.logs.streams import LogStreams
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
@@ -180,6 +179,7 @@ class Stage:
         keys = KmsKeys(self.records, region=REGION, clock=self.clock)
         encrypts = not refuses_encryption
         rules = BucketRules(self.records, self._objects, keys, clock=self.clock, encrypts=encrypts)
+        logs, self.removal = logs_service(self.logs, self.records, region=REGION, clock=self.clock)
         services: dict[str, Service] = {
             "sagemaker": SageMakerService(
                 SageMakerResources(
@@ -200,7 +200,7 @@ class Stage:
             ),
             "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
             "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
-            "logs": LogsService(LogStreams(self.logs), region=REGION),
+            "logs": logs,
             "cloudwatch": CloudWatchService(
                 TrainingMetrics(self.records, logs=self.logs),
                 CustomMetrics(self.records, clock=self.clock),

@@ -274,7 +274,3 @@ def test_keys_without_the_right_to_read_logs_are_refused(restricted, two_jobs, r
     status, code, message = refusal(restricted("logs").get_log_events, logGroupName=JOBS, logStreamName="a/algo-1-1")
     assert (status, code) == (400, "AccessDeniedException")
     assert "logs:GetLogEvents" in message
-
-
-def test_operations_that_write_are_unknown(logs, refusal):
-    assert refusal(logs.create_log_group, logGroupName="/mine")[:2] == (400, "UnknownOperationException")

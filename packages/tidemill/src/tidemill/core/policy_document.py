@@ -59,7 +59,11 @@ _PIPELINES = (
     *("ListPipelineParametersForExecution", "ListPipelineVersions", "RetryPipelineExecution", "UpdatePipeline"),
     *("StartPipelineExecution", "StopPipelineExecution", "UpdatePipelineExecution"),
 )
-_LOGS = ("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents")
+_LOGS = (
+    *("CreateLogGroup", "CreateLogStream", "DeleteLogGroup", "DeleteLogStream", "DeleteRetentionPolicy"),
+    *("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents", "ListTagsForResource"),
+    *("PutLogEvents", "PutRetentionPolicy", "TagResource", "UntagResource"),
+)
 _CLOUDWATCH = (
     *("DeleteAlarms", "DescribeAlarms", "GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricAlarm"),
     "PutMetricData",

@@ -41,6 +41,7 @@ BUILT_IN = IamPolicy(
             ("logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"),
             ("arn:aws:logs:*:*:${job.log}*",),
         ),
+        _allow(("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"), ("arn:aws:logs:*:*:*",)),
         _allow(
             (
                 *(f"sagemaker:{verb}{what}" for verb in ("Create", "Describe", "Update") for what in _RUNS),
@@ -58,8 +59,8 @@ BUILT_IN = IamPolicy(
 """Policy of roles that the settings do not name: what AWS's usual execution role gives a script in S3.
 
 Read all buckets; write in buckets whose names contain ``sagemaker`` and below the prefixes of the job's own request,
-without replacing what other jobs published; describe the job and read its log; track runs; describe KMS keys; put and
-read metrics.
+without replacing what other jobs published; describe the job and read its log; write into log streams of clients; track
+runs; describe KMS keys; put and read metrics.
 """
 
 

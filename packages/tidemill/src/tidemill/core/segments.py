@@ -5,6 +5,10 @@ library; `tidemill.store.logs.streams` reads them. A line is `MILLISECONDS SP ME
 output (`shim.lines`). Time stamps never decrease within a stream, even after a restart. Bytes after the last LF of a
 file are an interrupted write.
 
+The line of an event that a client has put is `MILLISECONDS+LAG SP MESSAGE LF`. LAG is the time from the event to its
+arrival in milliseconds; a minus sign stands before it if the event is ahead. The message may have line feeds, which are
+stored as the byte FF: no UTF-8 text has that byte.
+
 Lines are written immediately, but fsync is called only when a segment is full or closed: until then lines survive a
 kill of the writer, but not a power failure.
 """
@@ -29,6 +33,9 @@ __all__ = [
     "SegmentWriter",
     "create_stream",
     "group_directory",
+    "ingested_of",
+    "message_of",
+    "put_line",
     "segment_path",
     "segments_of",
     "stream_directory",
@@ -44,6 +51,8 @@ TAIL_BYTES = 2 * MESSAGE_MAX_BYTES  # room for the last complete line and an inc
 TIME_MAX_DIGITS = 15
 
 _SEGMENT = re.compile(r"([0-9]{8})\.log")
+_PUT = re.compile(rb"([0-9]{1,15})([+-][0-9]{1,15}) ")
+_LINE_FEED = b"\xff"
 
 
 def group_directory(root: Path, group: str) -> Path:
@@ -67,7 +76,7 @@ def stream_directory(root: Path, group: str, stream: str) -> Path:
     return group_directory(root, group) / _digest(stream)
 
 
-def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = None) -> Path:
+def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = None, of_client: bool = False) -> Path:
     """Create a log stream durably, unless it exists, and return its directory.
 
     Args:
@@ -75,13 +84,14 @@ def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = 
         group: E.g. ``/aws/sagemaker/TrainingJobs``.
         stream: E.g. ``JOB/algo-1-1700000000``.
         clock: Source of the creation time. Default: the system clock.
+        of_client: Whether clients put its events; recorded. Default: a job or an endpoint writes it.
     """
     directory = stream_directory(root, group, stream)
     if not (directory / STREAM_FILE).exists():
         created_ms = (clock or SystemClock()).now_ms()
         make_directory(directory)
-        names = {"version": 1, "group": group, "stream": stream, "created_ms": created_ms}
-        write_json(directory / STREAM_FILE, names)
+        about = {"version": 1, "group": group, "stream": stream, "created_ms": created_ms}
+        write_json(directory / STREAM_FILE, about | ({"of_client": True} if of_client else {}))
         # Listings look into a group again only when its directory has changed.
         os.utime(directory.parent)
     return directory
@@ -117,7 +127,43 @@ def time_of(line: bytes) -> int | None:
         line: Bytes of the line.
     """
     digits, separator, _ = line[: TIME_MAX_DIGITS + 1].partition(b" ")
-    return int(digits) if separator and digits.isdigit() else None
+    if separator and digits.isdigit():
+        return int(digits)
+    put = _PUT.match(line)
+    return int(put[1]) if put is not None else None
+
+
+def message_of(line: bytes) -> bytes:
+    """Return the message of a stored line whose time is known.
+
+    Args:
+        line: Bytes of the line.
+    """
+    head, _, message = line.partition(b" ")
+    return message if head.isdigit() else message.replace(_LINE_FEED, b"\n")
+
+
+def ingested_of(line: bytes) -> int | None:
+    """Return when a stored line arrived, in milliseconds since the epoch: the time of a line of output, which is stored
+    at once. None if the line is damaged.
+
+    Args:
+        line: Bytes of the line.
+    """
+    put = _PUT.match(line)
+    return int(put[1]) + int(put[2]) if put is not None else time_of(line)
+
+
+def put_line(message: str, *, at_ms: int, ingested_ms: int) -> bytes:
+    """Return the stored line of an event that a client has put, with its LF.
+
+    Args:
+        message: Its text, which may have line feeds.
+        at_ms: Its time stamp, in milliseconds since the epoch.
+        ingested_ms: When it arrived.
+    """
+    text = message.encode("utf-8", "surrogatepass").replace(b"\n", _LINE_FEED)
+    return b"%d%+d %b\n" % (at_ms, ingested_ms - at_ms, text)
 
 
 class SegmentWriter:

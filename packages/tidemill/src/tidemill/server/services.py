@@ -10,6 +10,7 @@ from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
 from tidemill.server.executors import Executors
+from tidemill.server.logs import open_logs
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.authorization import Authorization
@@ -17,10 +18,8 @@ from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.instances import InstancesService
 from tidemill.services.kms import KmsService
-from tidemill.services.logs import LogsService
 from tidemill.services.s3 import HandedFiles, S3Service
 from tidemill.services.sts import StsService
-from tidemill.store.logs.streams import LogStreams
 from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import BodyLimits, Gateway
 from tidemill.wire.perform import Performer
@@ -51,7 +50,7 @@ async def open_gateway(
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {
         **sagemaker,
-        "logs": LogsService(LogStreams(state.logs), region=settings.region),
+        "logs": open_logs(start, stores),
         "cloudwatch": CloudWatchService(
             TrainingMetrics(records, logs=state.logs),
             CustomMetrics(records, clock=clock),

@@ -482,6 +482,27 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {"EndpointName": "n"},
         [("sagemaker:InvokeEndpoint", f"{SAGEMAKER}endpoint/n")],
     ),
+    *(
+        (
+            "logs",
+            name,
+            {"logGroupName": "/g", "logStreamName": "s"},
+            [(f"logs:{name}", f"{LOGS}/g:log-stream:{stream}")],
+        )
+        for name, stream in (
+            ("CreateLogGroup", ""),
+            ("CreateLogStream", ""),
+            ("DeleteLogGroup", ""),
+            ("PutRetentionPolicy", ""),
+            ("DeleteRetentionPolicy", ""),
+            ("DeleteLogStream", "s"),
+            ("PutLogEvents", "s"),
+        )
+    ),
+    *(
+        ("logs", name, {"resourceArn": f"{LOGS}/g"}, [(f"logs:{name}", f"{LOGS}/g:log-stream:")])
+        for name in ("ListTagsForResource", "TagResource", "UntagResource")
+    ),
     ("logs", "DescribeLogGroups", {"logGroupNamePrefix": "/g"}, [("logs:DescribeLogGroups", f"{LOGS}/g:log-stream:")]),
     ("logs", "DescribeLogGroups", {}, [("logs:DescribeLogGroups", f"{LOGS}:log-stream:")]),
     ("logs", "DescribeLogStreams", {"logGroupName": "/g"}, [("logs:DescribeLogStreams", f"{LOGS}/g:log-stream:")]),

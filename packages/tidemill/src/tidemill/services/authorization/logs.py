@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.rule import Members, Rule
-from tidemill.services.logs.groups import group_of
+from tidemill.services.logs.groups import group_named, group_of
 
 __all__ = ["LOGS"]
+
+
+_RETENTION = ("DeleteRetentionPolicy", "PutRetentionPolicy")
 
 
 def _stream(region: str, group: str, stream: str) -> str:
@@ -43,7 +46,33 @@ def _get(request: Members, region: str) -> tuple[Permission, ...]:
     return (Permission("logs:GetLogEvents", _stream(region, _group(request, region), request["logStreamName"])),)
 
 
+def _on_group(operation: str) -> Rule:
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return (Permission(f"logs:{operation}", _stream(region, request["logGroupName"], "")),)
+
+    return rule
+
+
+def _on_stream(operation: str) -> Rule:
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return (Permission(f"logs:{operation}", _stream(region, request["logGroupName"], request["logStreamName"])),)
+
+    return rule
+
+
+def _on_tagged(operation: str) -> Rule:
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        return (
+            Permission(f"logs:{operation}", _stream(region, group_named(request["resourceArn"], region=region), "")),
+        )
+
+    return rule
+
+
 LOGS: Mapping[str, Rule] = {
+    **{name: _on_group(name) for name in ("CreateLogGroup", "CreateLogStream", "DeleteLogGroup", *_RETENTION)},
+    **{name: _on_stream(name) for name in ("DeleteLogStream", "PutLogEvents")},
+    **{name: _on_tagged(name) for name in ("ListTagsForResource", "TagResource", "UntagResource")},
     "DescribeLogGroups": _describe_groups,
     "DescribeLogStreams": _describe_streams,
     "FilterLogEvents": _filter,

@@ -1,4 +1,4 @@
-"""Amazon CloudWatch Logs: the streams of jobs and endpoints, for reading."""
+"""Amazon CloudWatch Logs: the streams of jobs, endpoints and clients."""
 
 from tidemill.services.logs.service import LogsService
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tidemill.control.logs.groups import GroupRecords
 from tidemill.services.logs.groups import group_of, invalid, not_found
 from tidemill.store.logs.search import FoundEvent, FoundPage, Search, search
 from tidemill.store.logs.spans import StreamSpans
@@ -22,18 +23,20 @@ class LogFilter:
 
     Args:
         streams: The streams on disk.
+        groups: Records of groups.
         region: The region in ARNs.
     """
 
-    def __init__(self, streams: LogStreams, *, region: str) -> None:
+    def __init__(self, streams: LogStreams, groups: GroupRecords, *, region: str) -> None:
         self._streams = streams
+        self._groups = groups
         self._region = region
         self._spans = StreamSpans()
 
     async def events(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return one page of events; the last one has no nextToken."""
         group = group_of(request, region=self._region)
-        wanted = _search_of(request)
+        wanted = _search_of(request, since_ms=self._groups.shown_from_ms(group))
         page = await asyncio.to_thread(self._search, group, request, wanted)
         reply: dict[str, Any] = {"events": [_wire(event) for event in page.events], "searchedLogStreams": []}
         return reply | ({"nextToken": page.next_token} if page.next_token else {})
@@ -47,7 +50,7 @@ class LogFilter:
     def _named(self, group: str, request: Mapping[str, Any]) -> list[tuple[str, Path]]:
         present = self._streams.names(group, prefix=request.get("logStreamNamePrefix", ""))
         names = sorted(set(request.get("logStreamNames", present)))
-        if not present and not self._streams.names(group):
+        if not present and not self._streams.names(group) and self._groups.get(group) is None:
             raise not_found("log group", group)
         if "logStreamNames" in request:
             missing = sorted(set(names) - set(present))
@@ -56,7 +59,7 @@ class LogFilter:
         return [(name, self._streams.directory(group, name)) for name in names]
 
 
-def _search_of(request: Mapping[str, Any]) -> Search:
+def _search_of(request: Mapping[str, Any], *, since_ms: int) -> Search:
     if "logStreamNames" in request and "logStreamNamePrefix" in request:
         raise invalid("logStreamNames and logStreamNamePrefix cannot be combined; give one of them")
     if request.get("startFromHead") is False:
@@ -73,7 +76,7 @@ def _search_of(request: Mapping[str, Any]) -> Search:
         raise invalid(f"Invalid filter pattern: {error}") from error
     return Search(
         terms=terms,
-        start_ms=start_ms,
+        start_ms=max(start_ms, since_ms),
         end_ms=end_ms,
         limit=request.get("limit", EVENTS_MAX),
         token=request.get("nextToken"),
@@ -85,7 +88,7 @@ def _wire(event: FoundEvent) -> dict[str, Any]:
         "logStreamName": event.stream,
         "timestamp": event.timestamp_ms,
         "message": event.message,
-        "ingestionTime": event.timestamp_ms,
+        "ingestionTime": event.ingested_ms,
         "eventId": _event_id(event),
     }
 

@@ -1,61 +1,72 @@
 """Determines the log group of a request, also for authorization, and answers DescribeLogGroups."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidemill.control.logs.groups import GroupRecords
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.store.logs.streams import LogGroup, LogStreams
+from tidemill.store.records.base import Record
 
-__all__ = ["LogGroups", "group_of", "invalid", "not_found"]
+__all__ = ["LogGroups", "group_named", "group_of", "invalid", "not_found"]
 
 _PAGE_GROUPS = 50
 _CLASS = "STANDARD"
 
 
 class LogGroups:
-    """DescribeLogGroups: the groups to which jobs and endpoints have written.
+    """DescribeLogGroups: the groups to which jobs and endpoints have written, and those that clients have created.
 
     Args:
         streams: The streams on disk.
+        records: Records of groups.
         region: The region in ARNs.
     """
 
-    def __init__(self, streams: LogStreams, *, region: str) -> None:
+    def __init__(self, streams: LogStreams, records: GroupRecords, *, region: str) -> None:
         self._streams = streams
+        self._records = records
         self._region = region
 
     async def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return one page of groups, sorted by name. The token is the last name of the previous page."""
         _check_filters(request)
-        names = await asyncio.to_thread(self._matching, request)
+        records = await self._records.all()
+        names = await asyncio.to_thread(self._matching, request, records)
         token = request.get("nextToken")
         if token is not None:
             names = [name for name in names if name > token]
         shown = names[: request.get("limit", _PAGE_GROUPS)]
         groups = await asyncio.to_thread(lambda: [self._streams.describe_group(name) for name in shown])
         short = "logGroupNamePattern" in request
-        reply: dict[str, Any] = {"logGroups": [self._wire(group, short=short) for group in groups]}
+        reply: dict[str, Any] = {
+            "logGroups": [self._wire(each, records.get(each.name), short=short) for each in groups]
+        }
         return reply | ({"nextToken": shown[-1]} if len(names) > len(shown) else {})
 
-    def _matching(self, request: Mapping[str, Any]) -> list[str]:
+    def _matching(self, request: Mapping[str, Any], created: Iterable[str]) -> list[str]:
         if request.get("logGroupClass", _CLASS) != _CLASS:
             return []
-        names = self._streams.groups()
+        names = sorted({*self._streams.groups(), *created})
         identifiers = request.get("logGroupIdentifiers")
         if identifiers is not None:
-            wanted = {group_of({"logGroupIdentifier": each}, region=self._region) for each in identifiers}
+            wanted = {group_named(each, region=self._region) for each in identifiers}
             names = [name for name in names if name in wanted]
         prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
         return [name for name in names if name.startswith(prefix) and part in name]
 
-    def _wire(self, group: LogGroup, *, short: bool) -> dict[str, Any]:
+    def _wire(self, group: LogGroup, record: Record | None, *, short: bool) -> dict[str, Any]:
         arn = f"{_arn_prefix(self._region)}{group.name}"
-        shown = {"logGroupName": group.name, "creationTime": group.created_ms, "arn": f"{arn}:*"}
+        times = [at_ms for at_ms in (group.created_ms, record.created_ms if record is not None else 0) if at_ms]
+        shown = {"logGroupName": group.name, "creationTime": min(times, default=0), "arn": f"{arn}:*"}
         if short:  # as CloudWatch answers searches by a part of the name
             return shown
+        document = record.document if record is not None else {}
+        set_by_client = {"retentionInDays": document.get("retention_days"), "kmsKeyId": document.get("key")}
         return shown | {
+            **{member: value for member, value in set_by_client.items() if value is not None},
             "metricFilterCount": 0,
             "storedBytes": group.stored_bytes,
             "logGroupClass": _CLASS,
@@ -73,11 +84,24 @@ def group_of(request: Mapping[str, Any], *, region: str) -> str:
     group, identifier = request.get("logGroupName"), request.get("logGroupIdentifier")
     if bool(group) == bool(identifier):
         raise invalid("Give either logGroupName or logGroupIdentifier, and not both")
-    if group or not str(identifier).startswith("arn:"):
-        return str(group or identifier)
-    name = str(identifier).removesuffix(":*").removeprefix(_arn_prefix(region))
+    return str(group) if group else group_named(str(identifier), region=region)
+
+
+def group_named(identifier: str, *, region: str) -> str:
+    """Return the name of a group that is given by its name or its ARN.
+
+    Args:
+        identifier: Name or ARN.
+        region: Region of the service.
+
+    Raises:
+        AwsError: ResourceNotFoundException for an ARN of another account or region.
+    """
+    if not identifier.startswith("arn:"):
+        return identifier
+    name = identifier.removesuffix(":*").removeprefix(_arn_prefix(region))
     if name.startswith("arn:"):
-        raise not_found("log group", str(identifier))
+        raise not_found("log group", identifier)
     return name
 
 

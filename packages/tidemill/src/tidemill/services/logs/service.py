@@ -1,12 +1,17 @@
-"""The operations of CloudWatch Logs that read, over the log segments."""
+"""The operations of CloudWatch Logs, over the log segments."""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from tidemill.control.logs.groups import GroupRecords
+from tidemill.control.logs.removal import LogRemoval
+from tidemill.core.clock import Clock
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.services.logs.filtering import LogFilter
 from tidemill.services.logs.groups import LogGroups, group_of, invalid, not_found
+from tidemill.services.logs.writing import LogWriting
+from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogReader, LogStream, LogStreams
 from tidemill.wire.exchange import Context, Handler
 
@@ -16,18 +21,33 @@ _EVENTS_DEFAULT = 10_000
 
 
 class LogsService:
-    """Amazon CloudWatch Logs, for reading.
+    """Amazon CloudWatch Logs.
 
     Args:
         streams: The streams on disk.
+        groups: Records of groups.
+        writer: Writes the streams of clients.
+        removal: Removes streams.
         region: The region in ARNs.
+        clock: Provides the time.
     """
 
-    def __init__(self, streams: LogStreams, *, region: str) -> None:
+    def __init__(
+        self,
+        streams: LogStreams,
+        groups: GroupRecords,
+        writer: PutStreams,
+        removal: LogRemoval,
+        *,
+        region: str,
+        clock: Clock,
+    ) -> None:
         self._streams = streams
+        self._records = groups
+        self._writing = LogWriting(groups, streams, writer, removal, region=region, clock=clock)
         self._region = region
-        self._groups = LogGroups(streams, region=region)
-        self._filter = LogFilter(streams, region=region)
+        self._groups = LogGroups(streams, groups, region=region)
+        self._filter = LogFilter(streams, groups, region=region)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -36,6 +56,7 @@ class LogsService:
             "DescribeLogStreams": self.describe,
             "FilterLogEvents": self.filter,
             "GetLogEvents": self.events,
+            **self._writing.handlers,
         }
 
     async def groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -61,39 +82,47 @@ class LogsService:
         reader = self._streams.open(group, name)
         if reader is None:
             raise not_found("log stream", name)
-        return await asyncio.to_thread(_page, reader, request)
+        return await asyncio.to_thread(_page, reader, request, since_ms=self._records.shown_from_ms(group))
 
     def _describe(self, group: str, prefix: str) -> list[LogStream] | None:
         """Return the streams of a group; None if there is no such group.
 
-        As on CloudWatch, clients see a stream from its first line on, and a group from the first line of any stream on.
+        As on CloudWatch, clients see a stream of a job from its first line on, and a group of jobs from the first line
+        of any stream on.
         """
         described = (self._streams.describe(group, name) for name in self._streams.names(group, prefix=prefix))
-        found = [stream for stream in described if stream is not None and stream.first_event_ms is not None]
-        return found if found or self._has_line(group) else None
+        found = [stream for stream in described if stream is not None and _is_shown(stream)]
+        return found if found or self._records.get(group) is not None or self._has_line(group) else None
 
     def _has_line(self, group: str) -> bool:
         readers = (self._streams.open(group, name) for name in self._streams.names(group))
         return any(reader is not None and reader.first_event_ms() is not None for reader in readers)
 
     def _wire(self, stream: LogStream) -> dict[str, Any]:
+        times = {
+            "firstEventTimestamp": stream.first_event_ms,
+            "lastEventTimestamp": stream.last_event_ms,
+            "lastIngestionTime": stream.last_ingested_ms,
+        }
         return {
             "logStreamName": stream.name,
             "creationTime": stream.created_ms,
-            "firstEventTimestamp": stream.first_event_ms,
-            "lastEventTimestamp": stream.last_event_ms,
-            "lastIngestionTime": stream.last_event_ms,
+            **{name: at_ms for name, at_ms in times.items() if at_ms is not None},
             "storedBytes": stream.stored_bytes,
             "arn": f"arn:aws:logs:{self._region}:{ACCOUNT_ID}:log-group:{stream.group}:log-stream:{stream.name}",
         }
 
 
-def _page(reader: LogReader, request: Mapping[str, Any]) -> dict[str, Any]:
+def _is_shown(stream: LogStream) -> bool:
+    return stream.of_client or stream.first_event_ms is not None
+
+
+def _page(reader: LogReader, request: Mapping[str, Any], *, since_ms: int) -> dict[str, Any]:
     try:
         page = reader.read(
             token=request.get("nextToken"),
             start_from_head=request.get("startFromHead", False),
-            start_time_ms=request.get("startTime"),
+            start_time_ms=max(request.get("startTime", 0), since_ms) or None,
             end_time_ms=request.get("endTime"),
             limit=request.get("limit", _EVENTS_DEFAULT),
         )
@@ -101,7 +130,7 @@ def _page(reader: LogReader, request: Mapping[str, Any]) -> dict[str, Any]:
         raise invalid(f"The specified nextToken {request.get('nextToken')!r} is invalid: {error}") from error
     return {
         "events": [
-            {"timestamp": event.timestamp_ms, "message": event.message, "ingestionTime": event.timestamp_ms}
+            {"timestamp": event.timestamp_ms, "message": event.message, "ingestionTime": event.ingested_ms}
             for event in page.events
         ],
         "nextForwardToken": page.forward_token,

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemill.core.segments import ingested_of
 from tidemill.store.logs.spans import StreamSpans
 from tidemill.store.logs.streams import EVENT_OVERHEAD_BYTES, PAGE_MAX_BYTES, LogPosition, LogReader, StoredLine
 from tidemill.store.logs.terms import LogTerms
@@ -45,6 +46,7 @@ class FoundEvent:
 
     stream: str
     timestamp_ms: int
+    ingested_ms: int
     message: str
     position: LogPosition
 
@@ -199,6 +201,7 @@ class _Page:
             FoundEvent(
                 stream=cursor.name,
                 timestamp_ms=cursor.time_ms,
+                ingested_ms=ingested_of(line.data) or cursor.time_ms,
                 message=message.decode("utf-8", "replace"),
                 position=LogPosition(line.segment, line.offset),
             )

@@ -44,15 +44,15 @@ class StreamSpans:
         seen = self._seen.get(directory)
         if seen is not None and seen.is_current:
             return seen.span
-        return self._look(directory, seen)
+        return self._look(directory)
 
-    def _look(self, directory: Path, seen: _Seen | None) -> LogSpan | None:
+    def _look(self, directory: Path) -> LogSpan | None:
         number = max(segments_of(directory), default=1)
         last, following = (os.fspath(segment_path(directory, each)) for each in (number, number + 1))
         # The stamp is taken before reading, so that anything written during the reading changes it.
         stamp = _stamp(last)
         reader = LogReader(directory)
-        first_ms = seen.span.first_ms if seen is not None else reader.first_event_ms()
+        first_ms = reader.first_event_ms()  # a late event that a client puts may be earlier than all others
         last_ms = reader.last_event_ms()
         if stamp is None or first_ms is None or last_ms is None:
             return None

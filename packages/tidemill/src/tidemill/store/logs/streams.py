@@ -13,13 +13,22 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidemill.core.files import read_json
-from tidemill.core.segments import STREAM_FILE, group_directory, segment_path, segments_of, stream_directory, time_of
+from tidemill.core.segments import (
+    STREAM_FILE,
+    group_directory,
+    ingested_of,
+    message_of,
+    segment_path,
+    segments_of,
+    stream_directory,
+    time_of,
+)
 from tidemill.errors import StateCorrupt
 from tidemill.store.logs.segment_file import SegmentFile
 
@@ -33,10 +42,11 @@ _TOKEN = re.compile(r"([fb])/([0-9]{1,12})/([0-9]{1,15})")
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One line of a user's log."""
+    """One line of a user's log, or an event that a client has put."""
 
     timestamp_ms: int
     message: str
+    ingested_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +60,20 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """The description of a stream; the times are unset until it has a line."""
+    """The description of a stream; the times are unset until it has a line.
+
+    Attributes:
+        of_client: Whether clients put its events.
+    """
 
     group: str
     name: str
     directory: Path
     created_ms: int
+    of_client: bool
     first_event_ms: int | None
     last_event_ms: int | None
+    last_ingested_ms: int | None
     stored_bytes: int
 
 
@@ -109,7 +125,7 @@ class StoredLine(NamedTuple):
     @property
     def message(self) -> bytes:
         """The text that the user's script wrote; the whole line if it is damaged."""
-        return self.data if self.time_ms is None else self.data.partition(b" ")[2]
+        return self.data if self.time_ms is None else message_of(self.data)
 
 
 class LogReader:
@@ -203,9 +219,16 @@ class LogReader:
 
     def last_event_ms(self) -> int | None:
         """Time of the last event. Damaged lines have no time; 0 if all of them are damaged."""
+        return self._last(time_of)
+
+    def last_ingested_ms(self) -> int | None:
+        """Time at which the last event arrived; as for `last_event_ms` if lines are damaged."""
+        return self._last(ingested_of)
+
+    def _last(self, when: Callable[[bytes], int | None]) -> int | None:
         latest_ms = None
         for line in self._lines_backward():
-            time_ms = time_of(line)
+            time_ms = when(line)
             if time_ms is not None:
                 return time_ms
             latest_ms = 0
@@ -364,11 +387,12 @@ class LogStreams:
     def groups(self) -> list[str]:
         """Return the sorted names of all groups that have streams."""
         with self._lock, os.scandir(self._root) as entries:
-            for entry in entries:
-                is_new = entry.name not in self._groups and entry.is_dir()
-                name = _group_of(Path(entry.path)) if is_new else None
-                if name is not None:
-                    self._groups[entry.name] = name
+            found = {
+                entry.name: self._groups.get(entry.name) or _group_of(Path(entry.path))
+                for entry in entries
+                if entry.is_dir()
+            }
+            self._groups = {digest: name for digest, name in found.items() if name is not None}
             return sorted(self._groups.values())
 
     def describe_group(self, group: str) -> LogGroup:
@@ -408,8 +432,10 @@ class LogStreams:
             name=name,
             directory=directory,
             created_ms=int(about["created_ms"]),
+            of_client=bool(about.get("of_client")),
             first_event_ms=reader.first_event_ms(),
             last_event_ms=reader.last_event_ms(),
+            last_ingested_ms=reader.last_ingested_ms(),
             stored_bytes=reader.stored_bytes(),
         )
 
@@ -460,8 +486,9 @@ class _Events:
         latest = 0
         for time_ms, line in reversed(self._found) if backward else self._found:
             latest = time_ms if time_ms is not None else latest
-            message = line if time_ms is None else line.partition(b" ")[2]
-            events.append(LogEvent(latest, message.decode("utf-8", "replace")))
+            message = line if time_ms is None else message_of(line)
+            ingested_ms = latest if time_ms is None else ingested_of(line)
+            events.append(LogEvent(latest, message.decode("utf-8", "replace"), ingested_ms or latest))
         return tuple(events)
 
 

@@ -1,0 +1,1 @@
+"""The log groups of clients: their settings, retention, and queries over streams."""
