@@ -55,6 +55,7 @@ _TITLES = {
     "sagemaker-runtime": "SageMaker Runtime",
     "logs": "CloudWatch Logs",
     "cloudwatch": "CloudWatch",
+    "application-autoscaling": "Application Auto Scaling",
     "sts": "STS",
     "iam": "IAM",
     "kms": "KMS",

@@ -54,6 +54,22 @@ def test_train_wait_deploy_and_invoke(aws: Any, jobs: Any, saved_model: Path, tm
         "--body", '{"instances": [2.0]}', str(answer),
     )  # fmt: skip
     assert json.loads(answer.read_text()) == {"predictions": [3.0]}
+    target = (
+        *("--service-namespace", "sagemaker", "--resource-id", f"endpoint/{name}/variant/AllTraffic"),
+        *("--scalable-dimension", "sagemaker:variant:DesiredInstanceCount"),
+    )
+    scaling = "application-autoscaling"
+    aws(scaling, "register-scalable-target", *target, "--min-capacity", "1", "--max-capacity", "2")
+    tracking = {
+        "TargetValue": 1000.0,
+        "PredefinedMetricSpecification": {"PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"},
+    }
+    aws(
+        scaling, "put-scaling-policy", *target, "--policy-name", "p", "--policy-type", "TargetTrackingScaling",
+        "--target-tracking-scaling-policy-configuration", json.dumps(tracking),
+    )  # fmt: skip
+    policies = aws(scaling, "describe-scaling-policies", "--service-namespace", "sagemaker")["ScalingPolicies"]
+    assert [each["ResourceId"] for each in policies if name in each["ResourceId"]] == [target[3]]
     aws("sagemaker", "delete-endpoint", "--endpoint-name", name)
 
 

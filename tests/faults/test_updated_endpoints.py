@@ -135,6 +135,55 @@ def test_variants_share_the_requests_by_weight_and_a_resize_keeps_instances(
     wait_until(lambda: deployments.live_instances() == first, "the end of the instance that came last")
 
 
+SCALING_POINTS = ["control.scaling.decided", "control.scaling.begun"]
+
+
+def test_instances_are_added_and_removed_by_themselves_whichever_step_the_service_died_at(
+    updated_state: Path, archives: dict[int, bytes], tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    target = {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": "endpoint/scaled/variant/v1",
+        "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+    }
+    with serving(updated_state) as service:
+        deployments = Deployments(service, "scaled")
+        deployments.prepare(1, archives[1])
+        deployments.create(1)
+        deployments.await_service()
+    (first,) = deployments.stored_instances()
+    for point in SCALING_POINTS:
+        log = tmp_path / f"{point}.log"
+        armed = {"TIDEMILL_FAULTS": f"{point}:exit:1:1:0", "TIDEMILL_FAULTS_LOG": str(log)}
+        dying = Service(state_dir=updated_state, variables=armed)
+        dying.start()
+        client = dying.boto3_session().client(
+            "application-autoscaling", config=Config(retries={"total_max_attempts": 1})
+        )
+        with contextlib.suppress(BotoCoreError, ClientError):  # the service may die during the call
+            client.register_scalable_target(**target, MinCapacity=2, MaxCapacity=3)
+        wait_until(lambda: dying.pid is None, f"the service's death at {point}")  # noqa: B023
+        assert log.read_text().split()[:2] == [point, "exit"]
+        dying.kill()
+    with serving(updated_state) as service:
+        deployments, client = Deployments(service, "scaled"), service.boto3_session().client("application-autoscaling")
+
+        def last() -> tuple[str, str]:
+            newest = client.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"][0]
+            return newest["Description"].rpartition(" ")[2], newest["StatusCode"]
+
+        wait_until(lambda: last() == ("2.", "Successful"), "the second instance")
+        assert len(deployments.live_instances()) == 2
+        with Load(deployments, service) as load:
+            client.register_scalable_target(**target, MinCapacity=1, MaxCapacity=1)
+            wait_until(lambda: last() == ("1.", "Successful"), "the first instance alone")
+            wait_until(lambda: deployments.live_instances() == {first}, "the end of the second instance")
+            answered = load.answers[1.0]
+            wait_until(lambda: load.answers[1.0] > answered + 20, "answers of the first instance")
+        assert load.failures == []
+        assert len(client.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"]) == 2
+
+
 POINTS = [
     "control.endpoint.updating",
     "control.endpoint.launched",

@@ -41,6 +41,8 @@ from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
+from tidemill.control.scaling.autoscaler import Autoscaler
+from tidemill.control.scaling.targets import ScalableTargets
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.training.metrics import TrainingMetrics
@@ -58,6 +60,7 @@ from tidemill.sdk import Session
 from tidemill.sdk.boto import loopback_session
 from tidemill.server.logs import logs_service
 from tidemill.services.authorization import Authorization
+from tidemill.services.autoscaling import AutoScalingService
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
@@ -164,9 +167,11 @@ class Stage:
             self.records,
             Sockets(self.sockets),  # type: ignore[arg-type]
             planner=None,  # type: ignore[arg-type] - no endpoint is started
-            clock=SystemClock(),
+            clock=self.clock,
         )
         self._drivers.append(driver)
+        targets = ScalableTargets(self.records, clock=self.clock)
+        self.autoscaler = Autoscaler(targets, self.hosting, invocations=driver.invocations, clock=self.clock)
         queue = AsyncQueue(
             self.records,
             self._objects,
@@ -207,6 +212,7 @@ class Stage:
                 region=REGION,
                 clock=self.clock,
             ),
+            "application-autoscaling": AutoScalingService(targets, region=REGION),
             "sts": StsService(credentials.others),
             "kms": KmsService(keys),
             "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
@@ -392,6 +398,11 @@ def metrics(clients: Callable[..., Any], stage: Stage) -> Any:
 @pytest.fixture
 def runtime(clients: Callable[..., Any], stage: Stage) -> Any:
     return clients("sagemaker-runtime")
+
+
+@pytest.fixture
+def autoscaling(clients: Callable[..., Any], stage: Stage) -> Any:
+    return clients("application-autoscaling")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 
 from tidemill.core.compatibility import COMMON, OPERATIONS, Honored, Recorded, Refused, row_of
 from tidemill.errors import AwsError
+from tidemill.services.autoscaling import AutoScalingService
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
@@ -41,6 +42,7 @@ SERVICES: dict[str, type[Any]] = {
     "sagemaker-runtime": RuntimeService,
     "logs": LogsService,
     "cloudwatch": CloudWatchService,
+    "application-autoscaling": AutoScalingService,
     "sts": StsService,
     "iam": IamService,
     "kms": KmsService,

@@ -190,17 +190,23 @@ class Hosting:
 
         return await self._update_endpoint(request["EndpointName"], update)
 
-    async def resize_endpoint(self, request: Mapping[str, Any]) -> Endpoint:
+    async def resize_endpoint(
+        self, request: Mapping[str, Any], *, along: Callable[[Transaction, Endpoint], None] | None = None
+    ) -> Endpoint:
         """Change weights and instance counts. The endpoint's status is Updating until all instances answer.
 
         Args:
             request: The members of UpdateEndpointWeightsAndCapacities.
+            along: Gets the transaction and the endpoint before the change. What it writes is in the same commit; it
+                refuses the change by an exception. Default: nothing.
 
         Raises:
             ValidationException: The endpoint or a variant does not exist, or the endpoint is not in service.
         """
 
         def update(transaction: Transaction, endpoint: Endpoint) -> Endpoint:
+            if along is not None:
+                along(transaction, endpoint)
             serving = endpoint.serving or Deployment(config_name="", variants=(), begun_ms=0)
             begun = updated(endpoint, serving, config=None)
             wanted = request["DesiredWeightsAndCapacities"]

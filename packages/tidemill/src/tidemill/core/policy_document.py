@@ -64,6 +64,11 @@ _LOGS = (
     *("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents", "ListTagsForResource"),
     *("PutLogEvents", "PutRetentionPolicy", "TagResource", "UntagResource"),
 )
+_AUTO_SCALING = (
+    *("DeleteScalingPolicy", "DeregisterScalableTarget", "DescribeScalableTargets", "DescribeScalingActivities"),
+    *("DescribeScalingPolicies", "DescribeScheduledActions", "ListTagsForResource", "PutScalingPolicy"),
+    *("RegisterScalableTarget", "TagResource", "UntagResource"),
+)
 _CLOUDWATCH = (
     *("DeleteAlarms", "DescribeAlarms", "GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricAlarm"),
     "PutMetricData",
@@ -83,6 +88,7 @@ _STS = ("AssumeRole", "GetCallerIdentity")
 ACTIONS = frozenset(
     f"{service}:{name}"
     for service, names in (
+        ("application-autoscaling", _AUTO_SCALING),
         ("cloudwatch", _CLOUDWATCH),
         ("iam", _IAM),
         ("kms", _KMS),

@@ -17,6 +17,7 @@ from tidemill.control.transform.jobs import TransformJobs
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
 from tidemill.server.pipelines import open_pipelines
+from tidemill.server.scaling import open_scaling
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.server.tuning import open_tuning
@@ -70,6 +71,7 @@ async def open_sagemaker(
         keys=access.kms,
     )
     services: Mapping[str, Service] = {
+        "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
         "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock)),
         "sagemaker-runtime": RuntimeService(

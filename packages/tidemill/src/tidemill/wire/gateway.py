@@ -386,7 +386,7 @@ class Gateway:
 
     def _unknown(self, found: Match, request: Request, what: str, *, name: str = "") -> AwsError:
         if found.service != "s3":
-            instead = INSTEAD.get(name) if found.service == "sagemaker" else None
+            instead = INSTEAD.get(name) if found.service in ("sagemaker", "application-autoscaling") else None
             message = f"This service does not implement the {what}"
             return UnknownOperation(f"{message}; instead, {instead}" if instead else f"{message}.")
         if not self._routers.of("s3").knows(request.method):

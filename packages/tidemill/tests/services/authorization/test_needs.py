@@ -1,6 +1,7 @@
 """The mapping from requests to IAM's permissions: complete, and as IAM documents it."""
 
 import asyncio
+import hashlib
 from typing import Any
 
 import pytest
@@ -26,6 +27,13 @@ SAGEMAKER = "arn:aws:sagemaker:us-west-2:000000000000:"
 MODEL = f"{SAGEMAKER}model/n"
 LOGS = "arn:aws:logs:us-west-2:000000000000:log-group:"
 ROLE = "arn:aws:iam::000000000000:role/R"
+SCALING = "arn:aws:application-autoscaling:us-west-2:000000000000:scalable-target/"
+VARIANT = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "endpoint/e/variant/v",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+TARGET = SCALING + hashlib.sha256(b"endpoint/e/variant/v|sagemaker:variant:DesiredInstanceCount").hexdigest()[:36]
 KMS = "arn:aws:kms:us-west-2:000000000000:"
 USERS = "arn:aws:iam::000000000000:user/"
 
@@ -72,6 +80,31 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         [("kms:CreateAlias", f"{KMS}alias/a"), ("kms:CreateAlias", f"{KMS}key/k")],
     ),
     ("kms", "CreateKey", {}, [("kms:CreateKey", "*")]),
+    (
+        "application-autoscaling",
+        "RegisterScalableTarget",
+        {**VARIANT, "Tags": {"a": "b"}},
+        [
+            ("application-autoscaling:RegisterScalableTarget", TARGET),
+            ("application-autoscaling:TagResource", TARGET),
+            ("sagemaker:UpdateEndpointWeightsAndCapacities", f"{SAGEMAKER}endpoint/e"),
+        ],
+    ),
+    *(
+        ("application-autoscaling", name, VARIANT, [(f"application-autoscaling:{name}", TARGET)])
+        for name in ("DeregisterScalableTarget", "PutScalingPolicy", "DeleteScalingPolicy")
+    ),
+    *(
+        ("application-autoscaling", name, {}, [(f"application-autoscaling:{name}", "*")])
+        for name in (
+            *("DescribeScalableTargets", "DescribeScalingPolicies", "DescribeScalingActivities"),
+            "DescribeScheduledActions",
+        )
+    ),
+    *(
+        ("application-autoscaling", name, {"ResourceARN": TARGET}, [(f"application-autoscaling:{name}", TARGET)])
+        for name in ("ListTagsForResource", "TagResource", "UntagResource")
+    ),
     (
         "kms",
         "DescribeKey",

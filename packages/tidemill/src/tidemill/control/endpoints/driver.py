@@ -17,6 +17,7 @@ import structlog
 from tidemill.control.credentials import end_keys
 from tidemill.control.endpoints.capture import Capture, Captured
 from tidemill.control.endpoints.instances import Instances, failure_of
+from tidemill.control.endpoints.invocations import Invocations
 from tidemill.control.endpoints.replacements import Replacements
 from tidemill.control.endpoints.serverless import Serverless
 from tidemill.control.endpoints.traffic import EndpointTraffic, ModelCall
@@ -58,6 +59,9 @@ class EndpointDriver:
         keys: Issues the keys of instances; None gives them none.
         capture: Stores requests and answers of endpoints with a DataCaptureConfig; None captures nothing.
         serverless_idle_s: Seconds without a request after which a serverless variant's server ends.
+
+    Attributes:
+        invocations: The requests of variants that scale automatically.
     """
 
     def __init__(
@@ -76,11 +80,13 @@ class EndpointDriver:
         self._queue = WorkQueue("endpoint", self._drive)
         self._instances = Instances(executor, planner, keys)
         self._serverless = Serverless(clock, idle_s=serverless_idle_s)
+        self.invocations = Invocations(clock)
         self._traffic = EndpointTraffic(
             self._instances,
             TargetModels(executor),
             lambda v, t: planner.target_archive(v, t),
             serverless=self._serverless,
+            invocations=self.invocations,
             awaken=self._scale_from_zero,
         )
         self._replacements = Replacements(clock)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.control.endpoints.instances import Instances, ref_of
+from tidemill.control.endpoints.invocations import Invocations
 from tidemill.control.endpoints.serverless import Serverless
 from tidemill.control.invoker import Answer, Unreachable
 from tidemill.control.target_models import TargetModels, model_name
@@ -54,6 +55,7 @@ class EndpointTraffic:
         models: Loads models into the servers of multi-model endpoints.
         archive_of: Returns the archive of a target model.
         serverless: Counts the requests of serverless variants.
+        invocations: Counts the requests of variants that scale automatically.
         awaken: Adds an instance to a serverless variant without instances.
     """
 
@@ -64,10 +66,12 @@ class EndpointTraffic:
         archive_of: Callable[[Variant, str], ObjectReference],
         *,
         serverless: Serverless,
+        invocations: Invocations,
         awaken: Callable[[Endpoint, Variant], Awaitable[None]],
     ) -> None:
         self._instances = instances
         self._serverless = serverless
+        self._invocations = invocations
         self._awaken = awaken
         self._models = models
         self._archive_of = archive_of
@@ -131,6 +135,7 @@ class EndpointTraffic:
         variant = self._choose(endpoint, call)
         _check_target(endpoint.name, variant, call.target)
         archive = self._archive_of(variant, call.target) if call.target else None
+        self._invocations.note(endpoint.endpoint_id, variant)
         try:
             with self._serverless.admitted(endpoint.endpoint_id, variant):
                 if not variant.instances and variant.serverless is not None:

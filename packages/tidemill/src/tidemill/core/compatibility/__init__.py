@@ -20,6 +20,7 @@ from tidemill.core.compatibility import (
     pipelines,
     processing,
     registry,
+    scaling,
     search,
     training,
     transform,
@@ -80,6 +81,7 @@ OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
     "sts": identity.STS_OPERATIONS,
     "iam": identity.IAM_OPERATIONS,
     "kms": keys.OPERATIONS,
+    "application-autoscaling": scaling.OPERATIONS,
     "s3": objects.OPERATIONS,
 }
 """Rows by service (botocore's name), operation and path of the member."""

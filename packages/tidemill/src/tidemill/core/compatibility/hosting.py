@@ -84,7 +84,7 @@ _VARIANT: Rows = {
     "ContainerStartupHealthCheckTimeoutInSeconds": Honored("15 minutes if it is not given"),
     "EnableSSMAccess": Refused("there is no remote shell: endpoints run on this machine; leave it out"),
     "ManagedInstanceScaling": Refused(
-        "the number of instances changes by UpdateEndpointWeightsAndCapacities only; leave it out"
+        "a scalable target of Application Auto Scaling changes the number of instances; leave it out"
     ),
     "RoutingConfig": Honored(),
     "RoutingConfig.RoutingStrategy": Honored(

@@ -75,6 +75,7 @@ INSTEAD: Mapping[str, str] = {
     "CreateDomain": "`tidemill env` prints what a notebook on this machine needs to reach this service",
     "CreateFeatureGroup": "channels of jobs read files from S3",
     "CreateModelCard": "CreateModelPackage keeps a ModelCard, metrics and metadata of a version",
+    "PutScheduledAction": "RegisterScalableTarget with another MinCapacity or MaxCapacity, from cron, scales by time",
     "CreateTrainingPlan": "jobs wait in a queue until the machine has room",
 }
 """By operation that is not implemented, what to use instead; the end of the error message."""

@@ -41,6 +41,7 @@ _log = structlog.get_logger("tidemill.authorization")
 
 # SageMaker and Logs, which use the JSON protocol, answer 400; SageMaker Runtime, which uses REST, 403.
 _CODES = {
+    "application-autoscaling": ("AccessDeniedException", 400),
     "kms": ("AccessDeniedException", 400),
     "logs": ("AccessDeniedException", 400),
     "sagemaker": ("AccessDeniedException", 400),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tidemill.core.names import ACCOUNT_ID, kms_arn, role_arn
 from tidemill.core.policy import Permission
+from tidemill.services.authorization.autoscaling import AUTO_SCALING
 from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
@@ -111,6 +112,7 @@ INSTANCES: Mapping[str, Rule] = {
 }
 
 NEEDS: Mapping[str, Mapping[str, Rule]] = {
+    "application-autoscaling": AUTO_SCALING,
     "cloudwatch": CLOUDWATCH,
     "iam": IAM,
     "kms": KMS,

@@ -21,6 +21,7 @@ JSON_TARGETS = {
     "Logs_20140328": "logs",
     "GraniteServiceVersion20100801": "cloudwatch",
     "TrentService": "kms",
+    "AnyScaleFrontendService": "application-autoscaling",
     "AmazonEC2ContainerRegistry_V20150921": "ecr",
     "AWSEvents": "events",
     "TidemillInstances": "tidemill-instances",

@@ -1,0 +1,1 @@
+"""Automatic scaling of production variants: scalable targets, their policies, and the autoscaler that follows them."""
