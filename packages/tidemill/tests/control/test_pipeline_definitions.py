@@ -9,7 +9,7 @@ import pytest
 from tidemill.control.pipelines.conditions import holds
 from tidemill.control.pipelines.definition import parse_definition
 from tidemill.control.pipelines.driver import job_name
-from tidemill.control.pipelines.expressions import Get, JsonFile, Unresolved, part_of, resolved
+from tidemill.control.pipelines.expressions import Get, Unresolved, part_of, resolved
 from tidemill.control.pipelines.parameters import parameter_values
 from tidemill.control.pipelines.repetition import StepRetry, cache_key, failure_kind, parse_caching, parse_retries
 from tidemill.control.pipelines.step_types import JOBS, REFUSED_TYPES, STEP_TYPES
@@ -55,6 +55,9 @@ BOTH_WAYS = (step("A", DependsOn=["B"]), step("B", Arguments={"X": {"Get": "Step
         (text(step(Arguments={"X": {"Get": "Here.P"}})), "'Here.P' is not a path of Get"),
         (text(step(Arguments={"X": [{"Std:Join": {"On": "-"}}]})), "Std:Join needs On, a text, and Values"),
         (text(step(Arguments={"X": {"Std:JsonGet": {"Path": "a"}}})), "Std:JsonGet needs Path and either"),
+        (text(step(Arguments={"X": {"Std:JsonGet": {"PropertyFile": "F", "Path": "a"}}})), "PropertyFile is a Get of"),
+        (text(step(Arguments={"X": {"Y": float("nan")}})), "it is not JSON: NaN is no number of JSON"),
+        ('{"Version": "2020-12-01", "Steps": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deep"),
         (text(*BOTH_WAYS), "a step cannot need itself, directly or through others"),
         (text(step(DependsOn=["A"])), "A needs A"),
         (text(step(CacheConfig={"Enabled": True, "ExpireAfter": "soon"})), "a duration of ISO 8601, e.g. P30D"),
@@ -67,7 +70,10 @@ BOTH_WAYS = (step("A", DependsOn=["B"]), step("B", Arguments={"X": {"Get": "Step
         (text(condition(Conditions=[{"Type": "Like"}])), "allowed are Equals, GreaterThan"),
         (text(condition(Conditions=[{"Type": "In", "QueryValue": 1}])), "a condition In needs Values"),
         (text(condition(Conditions=[{"Type": "Not", "Condition": {"Type": "Or"}}])), "a condition Or needs Conditions"),
+        (text(step(RetryPolicies=[{"ExceptionType": [{}], "MaxAttempts": 1}])), "ExceptionType is a list of"),
         (text(step(), Parameters=[{"Name": "P", "Type": "Date"}]), "one of String, Integer, Float, Boolean"),
+        (text(step(), Parameters=[{"Name": "P", "Type": {}}]), "one of String, Integer, Float, Boolean"),
+        (text(step(), Parameters=[{"Name": "P", "Type": "String", "EnumValues": "ab"}]), "a list is expected"),
         (text(step(), Parameters=[{"Name": "P", "Type": "Integer", "DefaultValue": True}]), "it is no Integer"),
         (
             text(step(), Parameters=[{"Name": "P", "Type": "String", "DefaultValue": "c", "EnumValues": ["a", "b"]}]),
@@ -130,6 +136,7 @@ def test_parameters_are_read_by_their_type_and_must_be_given_without_a_default()
         ({}, "Value Fast at 'pipelineParameters' is missing"),
         ({"Fast": "perhaps"}, "'perhaps' at 'pipelineParameters.Fast' is not allowed: it is no Boolean"),
         ({"Fast": "true", "Epochs": "3.5"}, "it is no Integer"),
+        ({"Fast": "true", "Rate": "nan"}, "it is no Float"),
         ({"Fast": "true", "Kind": "c"}, "its EnumValues are a, b"),
         ({"Fast": "true", "Speed": "1"}, "its parameters are Epochs, Rate, Fast, Kind"),
     ):
@@ -146,8 +153,8 @@ class Values:
     async def get(self, path: Get) -> Any:
         return self._values[path.name]
 
-    async def json(self, source: JsonFile) -> Any:
-        return {"uri": source.uri, "file": source.file and source.file.file, "list": [{"a": 1}]}
+    async def json(self, source: Get | str) -> Any:
+        return {"uri": source, "file": source.file if isinstance(source, Get) else None, "list": [{"a": 1}]}
 
 
 def read(value: Any, **values: Any) -> Any:

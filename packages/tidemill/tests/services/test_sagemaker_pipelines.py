@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tidemill.core.hosting import EndpointStatus
 from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
 from tidemill.core.training import SecondaryStatus, TrainingJob
@@ -423,3 +424,133 @@ def test_requests_for_what_does_not_exist_are_refused(sagemaker: Any) -> None:
         sagemaker.start_pipeline_execution(PipelineName="p", PipelineVersionId=2)
     with pytest.raises(ClientError, match="its parameters are none"):
         sagemaker.start_pipeline_execution(PipelineName="p", PipelineParameters=[{"Name": "A", "Value": "1"}])
+
+
+def test_an_endpoint_is_created_by_the_first_execution_updated_by_the_next_and_left_alone_by_others(
+    pipeline: Pipeline, sagemaker: Any, stage: Any
+) -> None:
+    name = {"Get": "Steps.Config.EndpointConfigName"}
+    variant = {"VariantName": "AllTraffic", "ModelName": {"Get": "Parameters.Model"}, "InstanceType": "local"}
+    config = {"EndpointConfigName": "digits", "ProductionVariants": [{**variant, "InitialInstanceCount": 1}]}
+    pipeline.create(
+        {"Name": "Config", "Type": "EndpointConfig", "Arguments": config, **CACHED},
+        {
+            "Name": "Deploy",
+            "Type": "Endpoint",
+            "Arguments": {"EndpointName": "digits", "EndpointConfigName": name},
+            **CACHED,
+        },
+        Parameters=[{"Name": "Model", "Type": "String", "DefaultValue": "a"}],
+    )
+    container = {"Image": "tensorflow-inference:2.21", "ModelDataUrl": "s3://data/model.tar.gz"}
+    for each in "ab":
+        sagemaker.create_model(ModelName=each, PrimaryContainer=container, ExecutionRoleArn=ROLE)
+
+    def start(model: str) -> str:
+        return pipeline.start(PipelineParameters=[{"Name": "Model", "Value": model}])
+
+    def endpoint() -> dict[str, Any]:
+        return sagemaker.describe_endpoint(EndpointName="digits")
+
+    first = start("a")
+    pipeline.wait_for_steps(first, Config="Succeeded", Deploy="Executing")
+    assert endpoint()["EndpointStatus"] == "Creating"
+    stage.bring_up("digits")
+    pipeline.wait(first, "Succeeded")
+    config_name = endpoint()["EndpointConfigName"]
+    assert config_name.startswith("digits-")
+    steps = pipeline.steps(first)
+    assert steps["Config"]["Metadata"]["EndpointConfig"]["Arn"].endswith(f"endpoint-config/{config_name}")
+    assert steps["Deploy"]["Metadata"]["Endpoint"]["Arn"] == endpoint()["EndpointArn"]
+
+    second = start("b")
+    pipeline.wait_until(lambda: endpoint()["EndpointStatus"] == "Updating", endpoint)
+    stage.bring_up("digits")
+    pipeline.wait(second, "Succeeded")
+    assert endpoint()["EndpointConfigName"] != config_name
+
+    # An execution waits while somebody else updates the endpoint. Its own update fails the step if it is rolled back.
+    variants = [{**variant, "ModelName": "a", "InitialInstanceCount": 1}]
+    sagemaker.create_endpoint_config(EndpointConfigName="other", ProductionVariants=variants)
+    sagemaker.update_endpoint(EndpointName="digits", EndpointConfigName="other")
+    third = start("a")
+    pipeline.wait_for_steps(third, Config="Succeeded", Deploy="Starting")
+    stage.bring_up("digits")
+    pipeline.wait_for_steps(third, Config="Succeeded", Deploy="Executing")
+    stage.change_endpoint("digits", lambda now: replace(now, starting=None, status=EndpointStatus.IN_SERVICE))
+    reason = pipeline.wait(third, "Failed")["FailureReason"]
+    assert reason == "The step 'Deploy' failed: ClientError: digits ended with the EndpointConfigName other"
+
+    def hits(arn: str) -> list[str]:
+        return [name for name, each in pipeline.steps(arn).items() if "CacheHitResult" in each]
+
+    assert hits(third) == ["Config"]
+    fourth = start("b")
+    pipeline.wait_for_steps(fourth, Config="Succeeded", Deploy="Executing")
+    stage.bring_up("digits")
+    pipeline.wait(fourth, "Succeeded")
+    fifth = start("b")
+    pipeline.wait(fifth, "Succeeded")
+    assert (hits(fourth), hits(fifth)) == (["Config"], ["Config", "Deploy"])
+
+
+def test_an_endpoint_step_needs_the_name_of_its_endpoint(pipeline: Pipeline) -> None:
+    pipeline.create({"Name": "Deploy", "Type": "Endpoint", "Arguments": {"EndpointConfigName": "digits"}})
+    assert "Endpoint have no EndpointName; give one" in pipeline.wait(pipeline.start(), "Failed")["FailureReason"]
+
+
+def test_an_execution_is_found_by_its_own_arn_only(pipeline: Pipeline) -> None:
+    pipeline.create({"Name": "Stop", "Type": "Fail", "Arguments": {"ErrorMessage": "no data"}})
+    arn = pipeline.start()
+    end = arn.rpartition(":")[2]
+    # A policy that allows the pipeline "other" would be satisfied by the second.
+    for wrong in (arn.replace("us-west-2", "eu-west-1"), f"{ARN}:pipeline/other/execution/:{end}"):
+        with pytest.raises(pipeline.sagemaker.exceptions.ResourceNotFound):
+            pipeline.describe(wrong)
+    pipeline.wait(arn, "Failed")
+
+
+def test_pages_of_pipelines_with_a_prefix_are_full(sagemaker: Any) -> None:
+    for name in ("a-x", "x-a", "x-b", "b-x", "x-c"):
+        sagemaker.create_pipeline(PipelineName=name, PipelineDefinition=definition(train()), RoleArn=ROLE)
+    members = {"PipelineNamePrefix": "x", "SortBy": "Name", "SortOrder": "Ascending", "MaxResults": 2}
+    page = sagemaker.list_pipelines(**members)
+    assert [each["PipelineName"] for each in page["PipelineSummaries"]] == ["x-a", "x-b"]
+    rest = sagemaker.list_pipelines(**members, NextToken=page["NextToken"])
+    assert [each["PipelineName"] for each in rest["PipelineSummaries"]] == ["x-c"]
+    assert "NextToken" not in rest
+
+
+def test_the_end_of_a_job_moves_its_execution_on_at_once(
+    pipeline: Pipeline, stage: Any, door: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.pipelines.driver._LOOK_S", 3600.0)
+    pipeline.create(train())
+    arn = pipeline.start()
+    name = pipeline.job(arn, "Train")
+    pipeline.end(arn, "Train")
+
+    async def report() -> None:
+        stage.pipeline_driver.job_ended(stage.training.get(name))
+
+    door.run(report())
+    pipeline.wait(arn, "Succeeded")
+
+
+def test_a_defect_of_the_driver_ends_the_execution_and_its_steps(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.create(train())
+    arn = pipeline.start()
+    pipeline.wait_for_steps(arn, Train="Executing")
+    monkeypatch.setattr("tidemill.control.pipelines.driver._ready", None)
+    assert "InternalServerError: TypeError" in pipeline.wait(arn, "Failed")["FailureReason"]
+    step = pipeline.steps(arn)["Train"]
+    assert (step["StepStatus"], "InternalServerError" in step["FailureReason"]) == ("Failed", True)
+
+
+@pytest.mark.parametrize("end", ["success", "failure"])
+def test_the_ends_of_callback_steps_are_refused_by_name(sagemaker: Any, end: str) -> None:
+    send = getattr(sagemaker, f"send_pipeline_execution_step_{end}")
+    with pytest.raises(ClientError, match=f"SendPipelineExecutionStep{end.capitalize()}'; instead, a Processing step"):
+        send(CallbackToken="abcdefghij")

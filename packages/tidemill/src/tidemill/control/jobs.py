@@ -1,11 +1,12 @@
 """The stored jobs of one kind, e.g. training or transform jobs: look up, list, insert, change."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tidemill.control.experiments.job_components import begin_component, end_component
 from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
+from tidemill.control.search.pages import walk
 from tidemill.control.tags import insert_tags
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
@@ -34,7 +35,6 @@ J = TypeVar("J", bound=AnyJob)
 S = TypeVar("S", bound=TrainingJob)
 
 _UNFINISHED = ("InProgress", "Stopping")
-_PAGE_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,14 +179,10 @@ class Jobs(Generic[J]):
         """Yield the jobs that have not ended, those that are being stopped last."""
         # One status at a time: an index answers that, however many jobs have ended.
         for status in _UNFINISHED:
-            query = Query(statuses=(status,), descending=False, limit=_PAGE_ROWS)
-            while True:
-                page = await self._records.list(self.kind.kind, query)
-                for record in page.records:
-                    yield self.kind.read(record.document)
-                if page.next_token is None:
-                    break
-                query = replace(query, after=page.next_token)
+            query = Query(statuses=(status,), descending=False)
+            async for record in walk(self._records, self.kind.kind, query, with_documents=True):
+                assert isinstance(record, Record)
+                yield self.kind.read(record.document)
 
     async def insert(self, make: Callable[[Transaction], J], *, tags: Mapping[str, str]) -> J:
         """Store a new job, its tags and its trial component in one commit.

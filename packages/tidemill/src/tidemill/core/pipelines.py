@@ -256,11 +256,14 @@ class PipelineExecution:
         Args:
             status: A terminal status.
             at_ms: Milliseconds since the epoch.
-            reason: FailureReason.
+            reason: FailureReason. Steps that run fail with it, too.
         """
         if self.status.terminal:
             return self
-        return replace(self, status=status, ended_ms=at_ms, failure_reason=reason)
+        steps = (
+            run if run.status.terminal else run.end(StepStatus.FAILED, at_ms=at_ms, reason=reason) for run in self.steps
+        )
+        return replace(self, status=status, ended_ms=at_ms, failure_reason=reason, steps=tuple(steps))
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON-able form for the store. Values that are defaults of a step are left out."""

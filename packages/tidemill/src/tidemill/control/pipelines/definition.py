@@ -107,9 +107,18 @@ def parse_definition(text: str) -> PipelineDefinition:
         ValidationException: It is no JSON, has a member, a type of step or a reference that does not exist, or a cycle.
     """
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return _parsed(json.loads(text, parse_constant=_no_number))
+    except ValueError as error:
         _refuse("", text[:80], f"it is not JSON: {error}")
+    except RecursionError:
+        _refuse("", text[:80], "its values are nested too deep")
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _parsed(document: Any) -> PipelineDefinition:
     _check_members(document, _MEMBERS, "")
     if document.get("Version") != _VERSION:
         _refuse("version", document.get("Version"), f"this service reads {_VERSION}")

@@ -38,7 +38,8 @@ _log = structlog.get_logger("tidemill.pipelines")
 _LOOK_S = 5.0
 _STEP_REASON_LIMIT = 1024
 _REASON_LIMIT = 1300
-_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
+_FAILED = ("Failed", "Stopped", "OutOfService", "UpdateRollbackFailed")
+"""Statuses of jobs and endpoints that end without success."""
 
 
 def job_name(execution: PipelineExecution, step: str, *, attempt: int, longest: int, prefix: str = "") -> str:
@@ -52,12 +53,9 @@ def job_name(execution: PipelineExecution, step: str, *, attempt: int, longest: 
         prefix: What the definition gives as name; it takes the place of ``pipelines``. Default: it gives none.
     """
     seed = f"{execution.arn} {step} {execution.retries} {attempt}"
-    digest = hashlib.sha256(seed.encode()).digest()
-    suffix = "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:10])
-    head = f"{prefix or 'pipelines'}-{execution.execution_id}"
-    room = longest - len(suffix) - 1
-    middle = f"{head}-{step.replace('_', '-')}"[:room].rstrip("-")
-    return f"{middle}-{suffix}"
+    suffix = hashlib.sha256(seed.encode()).hexdigest()[:10]
+    head = f"{prefix or 'pipelines'}-{execution.execution_id}-{step.replace('_', '-')}"
+    return f"{head[: longest - len(suffix) - 1].rstrip('-')}-{suffix}"
 
 
 class PipelineDriver:
@@ -78,7 +76,8 @@ class PipelineDriver:
         self._results = StepResults(records, clock=clock)
         self._queue = WorkQueue("pipeline execution", self._drive)
         self._requests: StepRequests | None = None
-        self._watched: dict[str, str] = {}
+        self._watched: dict[str, frozenset[str]] = {}
+        """By the name of an execution, the jobs of its running steps."""
 
     async def start(self, requests: StepRequests) -> None:
         """Resume every execution that has not ended.
@@ -104,8 +103,9 @@ class PipelineDriver:
         Args:
             job: The job.
         """
-        if job.name in self._watched:
-            self.wake(self._watched[job.name])
+        for name, jobs in self._watched.items():
+            if job.name in jobs:
+                self.wake(name)
 
     async def close(self) -> None:
         """Stop driving executions. The next service continues with them."""
@@ -119,37 +119,40 @@ class PipelineDriver:
             raise
         except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the FailureReason
             _log.exception("pipelines.driver_failed", name=name)
-            reason = f"InternalServerError: {type(error).__name__}: {error}"
-            await self._end(self.executions.get(name), ExecutionStatus.FAILED, reason)
+            reason = f"InternalServerError: {type(error).__name__}: {error}"[:_STEP_REASON_LIMIT]
+            await self._end(name, ExecutionStatus.FAILED, reason)
+        finally:
+            self._watched.pop(name, None)
 
     async def _advanced(self, name: str) -> bool:
         """Move an execution on by what is possible now, then wait for news. Return False when it has ended."""
-        execution = self.executions.get(name)
-        if execution.status.terminal:
+        execution = self.executions.find(name)
+        if execution is None or execution.status.terminal:
             return False
         definition = self._pipelines.definition(execution.pipeline, execution.version)
+        self._watch(execution)
         for run in execution.steps:
             if not run.status.terminal:
-                execution = await self._moved(execution, definition.steps[run.name], definition)
+                execution = await self._moved(execution, definition.steps[run.name], run, definition)
         for step in _ready(execution, definition):
-            execution = await self._begun(execution, step, definition)
+            run = StepRun(name=step.name, status=StepStatus.STARTING, started_ms=self._clock.now_ms())
+            execution = await self._prepared(execution, step, run, definition)
         if any(not run.status.terminal for run in execution.steps):
             await self._queue.wait(name, timeout_s=self._pause_s(execution))
         elif not _ready(execution, definition):
             await self._finish(execution)
         return True
 
+    def _watch(self, execution: PipelineExecution) -> None:
+        """Note the jobs whose ends move an execution on, before each is created, so that no end is missed."""
+        jobs = frozenset(run.job for run in execution.steps if run.job and not run.status.terminal)
+        self._watched[execution.name] = jobs
+
     def _pause_s(self, execution: PipelineExecution) -> float:
         """Return how long to wait for news: until the next attempt of a step, and no longer than `_LOOK_S`."""
         now_ms = self._clock.now_ms()
         due = (max(0, run.due_ms - now_ms) / 1000 for run in execution.steps if run.due_ms is not None)
         return min((_LOOK_S, *due))
-
-    async def _begun(
-        self, execution: PipelineExecution, step: StepDefinition, definition: PipelineDefinition
-    ) -> PipelineExecution:
-        run = StepRun(name=step.name, status=StepStatus.STARTING, started_ms=self._clock.now_ms())
-        return await self._prepared(execution, step, run, definition)
 
     async def _prepared(
         self, execution: PipelineExecution, step: StepDefinition, run: StepRun, definition: PipelineDefinition
@@ -177,13 +180,16 @@ class PipelineDriver:
     ) -> StepRun:
         """Return the step with the request that creates its job, or with the result of an earlier execution."""
         job = JOBS[step.type]
-        prefix = "" if job.repeatable else step.arguments.get(job.name, "")
-        prefix = str(await resolved(prefix, self._values(execution, definition)))
-        name = job_name(execution, step.name, attempt=run.attempt, longest=job.longest_name, prefix=prefix)
+        given = "" if job.repeatable else step.arguments.get(job.name, "")
+        name = str(await resolved(given, self._values(execution, definition)))
+        if not job.changed_by:
+            name = job_name(execution, step.name, attempt=run.attempt, longest=job.longest_name, prefix=name)
+        elif not name:
+            raise Unresolved(f"the arguments of a step {step.type} have no {job.name}; give one")
         arguments = await resolved(step.arguments, self._values(execution, definition, job=name))
         key = cache_key(execution.pipeline_id, step.name, job, arguments) if step.caching else ""
         if step.caching:
-            found = await self._results.find(key, step.caching, job, self._sender)
+            found = await self._results.find(key, step.caching, job, arguments, self._sender)
             if found is not None:
                 run = replace(run, job=found.job, arn=found.arn, cached_from=found.execution)
                 return run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
@@ -196,11 +202,17 @@ class PipelineDriver:
         return replace(run, job=name, arguments={**arguments, job.name: name, "Tags": tags}, cache_key=key)
 
     async def _created(self, execution: PipelineExecution, step: StepDefinition, run: StepRun) -> PipelineExecution:
-        """Create the job of a step unless it exists."""
-        job = JOBS[step.type]
+        """Create the job of a step unless it exists; change an endpoint that exists with another configuration."""
+        job, arguments = JOBS[step.type], run.arguments or {}
         try:
-            present = await self._described(job, run)
-            answer = present or await self._create(execution, job, run.arguments or {})
+            answer = await self._described(job, run)
+            if answer is None or (job.changed_by and job.status_in(answer) == "Deleting"):
+                answer = await self._create(execution, job, arguments)
+            elif not job.will_be(answer, arguments):
+                if job.status_in(answer) not in (job.succeeded, *_FAILED):
+                    return execution  # it is being changed; the next look decides
+                changes = {member: arguments[member] for member in job.changed_by if member in arguments}
+                answer = await self._sender.send(execution, job.operation("Update"), changes)
         except ServiceUnavailable:
             raise
         except AwsError as error:
@@ -208,10 +220,11 @@ class PipelineDriver:
             return await self._failed(execution, step, run, kind, f"ClientError: {error.code}: {error.message}")
         faults.point("control.pipelines.job.created")
         arn = answer[job.arn]
-        run = replace(run, status=StepStatus.EXECUTING, job=run.job or arn, arn=arn, arguments=None)
+        kept = arguments if job.wanted else None
+        run = replace(run, status=StepStatus.EXECUTING, job=run.job or arn, arn=arn, arguments=kept)
         execution = await self._store(execution, run)
         faults.point("control.pipelines.job.committed")
-        return execution if job.status else await self._succeeded(execution, run)
+        return execution if job.succeeded else await self._succeeded(execution, run)
 
     async def _create(
         self, execution: PipelineExecution, job: JobStep, arguments: Mapping[str, Any]
@@ -224,37 +237,25 @@ class PipelineDriver:
             experiment, trial = execution.experiment
             await self._ensure(execution, "Experiment", {"ExperimentName": experiment})
             await self._ensure(execution, "Trial", {"TrialName": trial}, {"ExperimentName": experiment})
-        return await self._sender.send(execution, job.create, arguments)
+        return await self._sender.send(execution, job.operation("Create"), arguments)
 
     async def _ensure(
         self, execution: PipelineExecution, kind: str, name: Mapping[str, str], others: Mapping[str, str] | None = None
     ) -> None:
         """Create a resource, with other members than its name, unless it exists."""
-        if await self._exists(kind, name):
+        if await self._sender.find(f"Describe{kind}", name) is not None:
             return
         try:
             await self._sender.send(execution, f"Create{kind}", {**name, **(others or {})})
         except (ResourceInUse, ValidationException):
-            if not await self._exists(kind, name):  # another execution may have created it meanwhile
+            # another execution may have created it meanwhile
+            if await self._sender.find(f"Describe{kind}", name) is None:
                 raise
 
-    async def _exists(self, kind: str, name: Mapping[str, str]) -> bool:
-        try:
-            await self._sender.send_own(f"Describe{kind}", name)
-        except ServiceUnavailable:
-            raise
-        except AwsError:
-            return False
-        return True
-
     async def _moved(
-        self, execution: PipelineExecution, step: StepDefinition, definition: PipelineDefinition
+        self, execution: PipelineExecution, step: StepDefinition, run: StepRun, definition: PipelineDefinition
     ) -> PipelineExecution:
         """Look at a step that has begun, and do what is next."""
-        run = execution.find(step.name)
-        if run is None or run.status.terminal:
-            return execution
-        self._watched[run.job] = execution.name
         if execution.status is ExecutionStatus.STOPPING and run.status is not StepStatus.STOPPING:
             return await self._stopped(execution, step, run)
         if run.due_ms is not None:
@@ -270,16 +271,16 @@ class PipelineDriver:
         description = await self._described(job, run)
         if description is None:
             return await self._failed(execution, step, run, "", f"ClientError: {run.job} was deleted while it ran")
-        status = description[job.status] if job.status else job.succeeded
-        if status == job.succeeded:
+        status = job.status_in(description)
+        if job.has_succeeded(description, run.arguments or {}):
             return await self._succeeded(execution, run)
         if status == "Stopped" and execution.status is ExecutionStatus.STOPPING:
             return await self._store(execution, run.end(StepStatus.STOPPED, at_ms=self._clock.now_ms()))
-        if status not in ("Failed", "Stopped"):
+        if status not in (job.succeeded, *_FAILED):
             return execution
-        reason = description.get("FailureReason") or f"ClientError: {run.job} ended in status {status}"
-        kind = failure_kind("", status=200, reason=reason)
-        return await self._failed(execution, step, run, kind, reason)
+        ended = f"with the {job.wanted} {description[job.wanted]}" if status == job.succeeded else f"in status {status}"
+        reason = description.get("FailureReason") or f"ClientError: {run.job} ended {ended}"
+        return await self._failed(execution, step, run, failure_kind("", status=200, reason=reason), reason)
 
     async def _stopped(self, execution: PipelineExecution, step: StepDefinition, run: StepRun) -> PipelineExecution:
         """Stop the job of a step, if it exists and can be stopped."""
@@ -287,33 +288,23 @@ class PipelineDriver:
         description = await self._described(job, run)
         if description is None:
             return await self._store(execution, run.end(StepStatus.STOPPED, at_ms=self._clock.now_ms()))
-        if job.stop and description[job.status] not in (job.succeeded, "Failed", "Stopped"):
+        if job.stops and job.status_in(description) not in (job.succeeded, *_FAILED):
             try:
-                await self._sender.send_own(job.stop, {job.name: run.job})
+                await self._sender.send(None, job.operation("Stop"), {job.name: run.job})
             except ServiceUnavailable:
                 raise
             except AwsError as error:
                 _log.info("pipelines.not_stopped", execution=execution.arn, job=run.job, reason=error.message)
-        run = replace(run, status=StepStatus.STOPPING, arn=description[job.arn], arguments=None, due_ms=None)
-        return await self._store(execution, run)
+        return await self._store(
+            execution, replace(run, status=StepStatus.STOPPING, arn=description[job.arn], due_ms=None)
+        )
 
     async def _described(self, job: JobStep, run: StepRun) -> Mapping[str, Any] | None:
         """Return the description of a step's job, or None if there is none."""
-        if not run.job:
-            return None
-        try:
-            return await self._sender.send_own(job.describe, {job.name: run.job})
-        except ServiceUnavailable:
-            raise
-        except AwsError:
-            return None
+        return await self._sender.find(job.operation("Describe"), {job.name: run.job}) if run.job else None
 
     async def _succeeded(self, execution: PipelineExecution, run: StepRun) -> PipelineExecution:
-        run = run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
-        self._watched.pop(run.job, None)
-        return await self.executions.update(
-            execution.name, lambda now: now.with_step(run), also=self._results.keeping(execution, run)
-        )
+        return await self._store(execution, run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms()))
 
     async def _failed(
         self, execution: PipelineExecution, step: StepDefinition, run: StepRun, kind: str, reason: str
@@ -334,26 +325,28 @@ class PipelineDriver:
     async def _finish(self, execution: PipelineExecution) -> None:
         failed = [run for run in execution.steps if run.status is StepStatus.FAILED]
         if execution.status is ExecutionStatus.STOPPING:
-            await self._end(execution, ExecutionStatus.STOPPED, "")
+            await self._end(execution.name, ExecutionStatus.STOPPED)
         elif failed:
             reason = f"The step {failed[0].name!r} failed: {failed[0].failure_reason}"
-            await self._end(execution, ExecutionStatus.FAILED, reason)
+            await self._end(execution.name, ExecutionStatus.FAILED, reason)
         else:
-            await self._end(execution, ExecutionStatus.SUCCEEDED, "")
+            await self._end(execution.name, ExecutionStatus.SUCCEEDED)
 
-    async def _end(self, execution: PipelineExecution, status: ExecutionStatus, reason: str) -> None:
+    async def _end(self, name: str, status: ExecutionStatus, reason: str = "") -> None:
         at_ms = self._clock.now_ms()
         faults.point("control.pipelines.end.before")
         ended = await self.executions.update(
-            execution.name, lambda now: now.end(status, at_ms=at_ms, reason=reason[:_REASON_LIMIT])
+            name, lambda now: now.end(status, at_ms=at_ms, reason=reason[:_REASON_LIMIT])
         )
         _log.info("pipelines.ended", execution=ended.arn, status=str(ended.status), reason=ended.failure_reason)
         faults.point("control.pipelines.end.after")
 
     async def _store(self, execution: PipelineExecution, run: StepRun) -> PipelineExecution:
-        if run.status.terminal:
-            self._watched.pop(run.job, None)
-        return await self.executions.update(execution.name, lambda now: now.with_step(run))
+        """Commit the state of a step, and its result if that may be reused."""
+        keep = self._results.keeping(execution, run)
+        stored = await self.executions.update(execution.name, lambda now: now.with_step(run), also=keep)
+        self._watch(stored)
+        return stored
 
     @property
     def _sender(self) -> StepRequests:

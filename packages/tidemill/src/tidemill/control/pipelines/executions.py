@@ -8,10 +8,17 @@ from typing import Any
 from tidemill.control.pipelines.definition import PipelineDefinition
 from tidemill.control.pipelines.expressions import resolved
 from tidemill.control.pipelines.parameters import parameter_values
-from tidemill.control.pipelines.pipelines import Pipelines, missing_pipeline, pipeline_record, version_name
+from tidemill.control.pipelines.pipelines import (
+    Pipelines,
+    described,
+    missing_pipeline,
+    pipeline_record,
+    version_name,
+)
 from tidemill.control.pipelines.selection import reused_steps
 from tidemill.control.pipelines.values import ExecutionValues
 from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, page_of
+from tidemill.control.search.pages import walk
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.names import role_name
@@ -21,9 +28,7 @@ from tidemill.store.records.base import Query, Record, RecordStore, Summary, Tra
 
 __all__ = ["Executions"]
 
-_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH = 12
-_PAGE_ROWS = 100
 
 Also = Callable[[Transaction], None]
 """Makes further changes in the commit that changes an execution."""
@@ -65,9 +70,9 @@ class Executions:
         pipeline = self._pipelines.get(request["PipelineName"])
         version = request.get("PipelineVersionId", pipeline.version)
         definition = self._pipelines.definition(pipeline.name, version)
-        described: dict[str, Any] = {"max_parallel": pipeline.max_parallel, **_described(request)}
+        fields: dict[str, Any] = {"max_parallel": pipeline.max_parallel, **described(request, "PipelineExecution")}
         new = PipelineExecution(
-            execution_id=_execution_id(pipeline.pipeline_id, request["ClientRequestToken"]),
+            execution_id=_execution_id(pipeline, request["ClientRequestToken"]),
             pipeline=pipeline.name,
             pipeline_arn=pipeline.arn,
             pipeline_id=pipeline.pipeline_id,
@@ -78,10 +83,10 @@ class Executions:
             parameters=parameter_values(definition.parameters, request.get("PipelineParameters", ())),
             created_ms=self._clock.now_ms(),
             token=request["ClientRequestToken"],
-            **described,
+            **fields,
         )
         new = self._selected(new, request.get("SelectiveExecutionConfig"), definition)
-        values = ExecutionValues(new, job="", now_ms=new.created_ms)
+        values = ExecutionValues(new, now_ms=new.created_ms)
         new = replace(new, experiment=tuple(await resolved(list(definition.experiment), values)))
         execution = await self._records.change(lambda transaction: _start(transaction, new), grows=True)
         faults.point("control.pipelines.started")
@@ -98,7 +103,8 @@ class Executions:
             ResourceNotFound: There is no such execution.
         """
         record = self._records.get(PIPELINE_EXECUTION, arn.rpartition(":")[2])
-        if record is None:
+        # Policies are compared with the ARN of the request, so it must be that of the execution.
+        if record is None or record.summary["arn"] != arn:
             raise ResourceNotFound(
                 f"Pipeline execution {arn!r} does not exist; ListPipelineExecutions shows those that do"
             )
@@ -108,12 +114,18 @@ class Executions:
         """Return an execution; raises the errors of `record`.
 
         Args:
-            arn: Its ARN, or the name of its record.
-
-        Raises:
-            ResourceNotFound: There is no such execution.
+            arn: Its ARN.
         """
         return PipelineExecution.from_document(self.record(arn).document)
+
+    def find(self, name: str) -> PipelineExecution | None:
+        """Return an execution, or None if it does not exist.
+
+        Args:
+            name: Name of its record.
+        """
+        record = self._records.get(PIPELINE_EXECUTION, name)
+        return None if record is None else PipelineExecution.from_document(record.document)
 
     async def list(self, pipeline: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
         """Return one page of the executions of a pipeline and the token of the next page.
@@ -131,14 +143,9 @@ class Executions:
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the names of the executions that have not ended, the oldest first."""
         for status in (ExecutionStatus.EXECUTING, ExecutionStatus.STOPPING):
-            query = Query(statuses=(str(status),), descending=False, limit=_PAGE_ROWS)
-            while True:
-                page = await self._records.summaries(PIPELINE_EXECUTION, query)
-                for each in page.records:
-                    yield each.name
-                if page.next_token is None:
-                    break
-                query = replace(query, after=page.next_token)
+            query = Query(statuses=(str(status),), descending=False)
+            async for each in walk(self._records, PIPELINE_EXECUTION, query):
+                yield each.name
 
     async def update_described(self, request: Mapping[str, Any]) -> PipelineExecution:
         """Change the name, description or parallelism of an execution.
@@ -150,7 +157,9 @@ class Executions:
             ResourceNotFound: There is no such execution.
         """
         execution = self.get(request["PipelineExecutionArn"])
-        execution = await self.update(execution.name, lambda now: replace(now, **_described(request)))
+        execution = await self.update(
+            execution.name, lambda now: replace(now, **described(request, "PipelineExecution"))
+        )
         self._wake(execution.name)
         return execution
 
@@ -200,7 +209,7 @@ class Executions:
                 )
             kept = (run for run in now.steps if run.status is StepStatus.SUCCEEDED)
             again = replace(now.with_steps(kept), status=ExecutionStatus.EXECUTING, ended_ms=None, failure_reason="")
-            return replace(again, retry_token=token, retries=now.retries + 1, **_described(request))
+            return replace(again, retry_token=token, retries=now.retries + 1, **described(request, "PipelineExecution"))
 
         execution = await self.update(self.get(arn).name, retried)
         faults.point("control.pipelines.retried")
@@ -285,20 +294,6 @@ def _execution_record(execution: PipelineExecution) -> Record:
     )
 
 
-def _execution_id(pipeline_id: str, token: str) -> str:
+def _execution_id(pipeline: PipelineResource, token: str) -> str:
     """Return the id of the execution that a request starts; the same for the same token."""
-    number = int.from_bytes(hashlib.sha256(f"{pipeline_id} {token}".encode()).digest(), "big")
-    letters = []
-    for _ in range(_ID_LENGTH):
-        number, digit = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[digit])
-    return "".join(letters)
-
-
-def _described(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an execution that a request gives."""
-    members = {"display_name": "PipelineExecutionDisplayName", "description": "PipelineExecutionDescription"}
-    found = {field: request[member] for field, member in members.items() if member in request}
-    if "ParallelismConfiguration" in request:
-        found["max_parallel"] = request["ParallelismConfiguration"]["MaxParallelExecutionSteps"]
-    return found
+    return hashlib.sha256(f"{pipeline.pipeline_id} {token}".encode()).hexdigest()[:_ID_LENGTH]

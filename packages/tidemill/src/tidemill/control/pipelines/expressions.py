@@ -5,11 +5,11 @@ with which definitions are checked; `resolved` replaces the expressions of a val
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Get", "JsonFile", "Reader", "Unresolved", "found_in", "part_of", "resolved"]
+__all__ = ["Get", "Reader", "Unresolved", "found_in", "part_of", "resolved"]
 
 _STEP = re.compile(r"Steps\.([A-Za-z0-9_-]+)(?:\.(.+))?")
 _PART = re.compile(r"""\.?([A-Za-z0-9_:/-]+)|\[(\d+)\]|\[(["'])(.*?)\3\]""")
@@ -20,9 +20,21 @@ class Unresolved(ValueError):
     """An expression is malformed, or what it reads does not exist; the message says which and why."""
 
 
+class Reader(Protocol):
+    """Reads what expressions name, for one step of an execution. What does not exist raises `Unresolved`."""
+
+    async def get(self, path: "Get") -> Any:
+        """Return the value of a parameter, a variable of the execution, or a property of an earlier step."""
+        ...
+
+    async def json(self, source: "Get | str") -> Any:
+        """Return the content of a JSON file: of a property file, or at an S3 URI."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A parsed path of a `Get`.
+    """A `Get` with a parsed path.
 
     Attributes:
         root: ``Parameters``, ``Execution`` or ``Steps``.
@@ -62,40 +74,55 @@ class Get:
     def __str__(self) -> str:
         return ".".join(filter(None, (self.root, self.name, self.path)))
 
+    async def read(self, reader: Reader) -> Any:
+        return await reader.get(self)
+
 
 @dataclass(frozen=True, slots=True)
-class JsonFile:
-    """What a `Std:JsonGet` reads.
+class _Join:
+    separator: str
+    parts: list[Any]
 
-    Attributes:
-        file: The property file; None with ``uri``.
-        uri: The S3 URI of a JSON file; empty with ``file``.
-        path: Path of the value in the file.
-    """
+    @classmethod
+    def parse(cls, body: Any) -> "_Join":
+        if not isinstance(body, Mapping) or not isinstance(body.get("Values"), list):
+            raise Unresolved(f"Std:Join needs On, a text, and Values, a list; got {body!r}")
+        return cls(str(body.get("On", "")), body["Values"])
 
-    file: Get | None
-    uri: str
+    async def read(self, reader: Reader) -> str:
+        values = await resolved(self.parts, reader)
+        # Truth values as JSON shows them, and not Python.
+        return self.separator.join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+
+
+@dataclass(frozen=True, slots=True)
+class _JsonGet:
+    parts: Any
+    """What names the file: a path to a property file, or a value that is an S3 URI."""
     path: str
 
+    @classmethod
+    def parse(cls, body: Any) -> "_JsonGet":
+        sources = [name for name in ("PropertyFile", "S3Uri") if isinstance(body, Mapping) and body.get(name)]
+        if len(sources) != 1 or not isinstance(body.get("Path"), str):
+            raise Unresolved(f"Std:JsonGet needs Path and either PropertyFile or S3Uri; got {body!r}")
+        [source] = sources
+        named = body[source]
+        if source == "PropertyFile" and not (isinstance(_parsed(named), Get) and Get.parse(named["Get"]).file):
+            raise Unresolved(f"PropertyFile is a Get of Steps.NAME.PropertyFiles.FILE; got {named!r}")
+        return cls(named, body["Path"])
 
-class Reader(Protocol):
-    """Reads what expressions name, for one step of an execution."""
+    async def read(self, reader: Reader) -> Any:
+        file = _parsed(self.parts)
+        source = file if isinstance(file, Get) and file.file else str(await resolved(self.parts, reader))
+        return part_of(await reader.json(source), self.path, what=str(source))
 
-    async def get(self, path: Get) -> Any:
-        """Return the value of a path; raises `Unresolved`.
 
-        Args:
-            path: A parameter, a variable of the execution, or a property of an earlier step.
-        """
-        ...
-
-    async def json(self, source: JsonFile) -> Any:
-        """Return the content of a JSON file; raises `Unresolved`.
-
-        Args:
-            source: The file.
-        """
-        ...
+_EXPRESSIONS: Mapping[str, Callable[[Any], Get | _Join | _JsonGet]] = {
+    "Get": Get.parse,
+    "Std:Join": _Join.parse,
+    "Std:JsonGet": _JsonGet.parse,
+}
 
 
 def found_in(value: Any) -> Iterator[Get]:
@@ -107,20 +134,16 @@ def found_in(value: Any) -> Iterator[Get]:
     Raises:
         Unresolved: An expression is malformed.
     """
-    name = _expression(value)
-    if name == "Get":
-        yield Get.parse(value["Get"])
-    elif name == "Std:Join":
-        yield from found_in(_join(value[name])[1])
-    elif name == "Std:JsonGet":
-        body = _json_get(value[name])
-        yield from found_in(body.get("PropertyFile") or body.get("S3Uri"))
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from found_in(each)
+    expression = _parsed(value)
+    if isinstance(expression, Get):
+        yield expression
+    elif expression is not None:
+        yield from found_in(expression.parts)
     elif isinstance(value, list):
         for each in value:
             yield from found_in(each)
+    elif isinstance(value, Mapping):
+        yield from found_in(list(value.values()))
 
 
 async def resolved(value: Any, reader: Reader) -> Any:
@@ -133,9 +156,9 @@ async def resolved(value: Any, reader: Reader) -> Any:
     Raises:
         Unresolved: What an expression reads does not exist.
     """
-    name = _expression(value)
-    if name:
-        return await _EXPRESSIONS[name](value[name], reader)
+    expression = _parsed(value)
+    if expression is not None:
+        return await expression.read(reader)
     if isinstance(value, Mapping):
         return {key: await resolved(each, reader) for key, each in value.items()}
     if isinstance(value, list):
@@ -168,6 +191,14 @@ def part_of(value: Any, path: str, *, what: str) -> Any:
     return value
 
 
+def _parsed(value: Any) -> Get | _Join | _JsonGet | None:
+    """Return the expression that a value is, or None."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        [(name, body)] = value.items()
+        return _EXPRESSIONS[name](body) if name in _EXPRESSIONS else None
+    return None
+
+
 def _child(value: Any, key: str | int, *, path: str, what: str) -> Any:
     if isinstance(value, Mapping) and str(key) in value:
         return value[str(key)]
@@ -179,56 +210,3 @@ def _child(value: Any, key: str | int, *, path: str, what: str) -> Any:
                 return each
     present = ", ".join(sorted(value)) if isinstance(value, Mapping) else f"a {type(value).__name__}"
     raise Unresolved(f"{what} has no {path!r}: {key!r} is not in it, but {present or 'nothing'}")
-
-
-def _expression(value: Any) -> str:
-    if isinstance(value, Mapping) and len(value) == 1:
-        name = next(iter(value))
-        return name if name in _EXPRESSIONS else ""
-    return ""
-
-
-def _join(body: Any) -> tuple[str, list[Any]]:
-    if not isinstance(body, Mapping) or not isinstance(body.get("Values"), list):
-        raise Unresolved(f"Std:Join needs On, a text, and Values, a list; got {body!r}")
-    return str(body.get("On", "")), body["Values"]
-
-
-def _json_get(body: Any) -> Mapping[str, Any]:
-    sources = [name for name in ("PropertyFile", "S3Uri") if isinstance(body, Mapping) and body.get(name)]
-    if len(sources) != 1 or not isinstance(body.get("Path"), str):
-        raise Unresolved(f"Std:JsonGet needs Path and either PropertyFile or S3Uri; got {body!r}")
-    return body  # type: ignore[no-any-return]
-
-
-def _text(value: Any) -> str:
-    """Return a value as part of a joined text, as JSON shows it and not Python."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-async def _resolve_get(body: Any, reader: Reader) -> Any:
-    return await reader.get(Get.parse(body))
-
-
-async def _resolve_join(body: Any, reader: Reader) -> str:
-    on, values = _join(body)
-    return on.join([_text(await resolved(each, reader)) for each in values])
-
-
-async def _resolve_json_get(body: Any, reader: Reader) -> Any:
-    wanted = _json_get(body)
-    if file := wanted.get("PropertyFile"):
-        source = JsonFile(Get.parse(file["Get"] if isinstance(file, Mapping) else file), "", wanted["Path"])
-    else:
-        source = JsonFile(None, str(await resolved(wanted["S3Uri"], reader)), wanted["Path"])
-    content = await reader.json(source)
-    return part_of(content, source.path, what=str(source.file or source.uri))
-
-
-_EXPRESSIONS: Mapping[str, Callable[[Any, Reader], Awaitable[Any]]] = {
-    "Get": _resolve_get,
-    "Std:Join": _resolve_join,
-    "Std:JsonGet": _resolve_json_get,
-}

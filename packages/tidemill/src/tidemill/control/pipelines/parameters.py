@@ -1,5 +1,6 @@
 """The parameters of a pipeline: their definitions, and the values of an execution."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from tidemill.errors import ValidationException
 __all__ = ["ParameterDefinition", "parameter_text", "parameter_values", "parse_parameters"]
 
 _MOST = 200
+_MEMBERS = ("Name", "Type", "DefaultValue", "EnumValues")
 
 
 def _truth(text: str) -> bool:
@@ -16,13 +18,13 @@ def _truth(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
 
-_READ: Mapping[str, Callable[[str], Any]] = {"String": str, "Integer": int, "Float": float, "Boolean": _truth}
-_PYTHON: Mapping[str, tuple[type, ...]] = {
-    "String": (str,),
-    "Integer": (int,),
-    "Float": (float, int),
-    "Boolean": (bool,),
+_TYPES: Mapping[str, tuple[Callable[[str], Any], tuple[type, ...]]] = {
+    "String": (str, (str,)),
+    "Integer": (int, (int,)),
+    "Float": (float, (float, int)),
+    "Boolean": (_truth, (bool,)),
 }
+"""By Type: what reads a text, and the types of its values in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ class ParameterDefinition:
         Args:
             value: A value of JSON.
         """
-        fits = isinstance(value, _PYTHON[self.type]) and (self.type == "Boolean" or not isinstance(value, bool))
-        if not fits:
+        fits = isinstance(value, _TYPES[self.type][1]) and (self.type == "Boolean" or not isinstance(value, bool))
+        if not fits or (isinstance(value, float) and not math.isfinite(value)):
             return f"it is no {self.type}"
         if self.allowed and value not in self.allowed:
             return f"its EnumValues are {', '.join(str(each) for each in self.allowed)}"
@@ -64,10 +66,10 @@ class ParameterDefinition:
             ValidationException: It is no value of the type, or not one of EnumValues.
         """
         try:
-            value = _READ[self.type](text)
+            value = _TYPES[self.type][0](text)
         except (ValueError, KeyError):
             value = None
-        reason = f"it is no {self.type}" if value is None else self.refusal(value)
+        reason = self.refusal(value)
         if reason:
             raise ValidationException(f"Value {text!r} at 'pipelineParameters.{self.name}' is not allowed: {reason}")
         return value
@@ -89,16 +91,18 @@ def parse_parameters(found: Any) -> dict[str, ParameterDefinition]:
         name, kind = (value.get(each) if isinstance(value, dict) else None for each in ("Name", "Type"))
         if not isinstance(name, str) or not name or name in parameters:
             raise _refusal("", value, "a parameter has a Name of its own")
-        if kind not in _READ:
-            raise _refusal(f".{name}.type", kind, f"one of {', '.join(_READ)}")
-        unknown = value.keys() - {"Name", "Type", "DefaultValue", "EnumValues"}
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise _refusal(f".{name}.type", kind, f"one of {', '.join(_TYPES)}")
+        unknown = sorted(value.keys() - set(_MEMBERS))
         if unknown:
-            raise _refusal(f".{name}", sorted(unknown), "members here are Name, Type, DefaultValue, EnumValues")
-        parameter = ParameterDefinition(name, kind, value.get("DefaultValue"), tuple(value.get("EnumValues") or ()))
+            raise _refusal(f".{name}", unknown, f"members here are {', '.join(_MEMBERS)}")
+        allowed = value.get("EnumValues") or []
+        if not isinstance(allowed, list):
+            raise _refusal(f".{name}.enumValues", allowed, "a list is expected")
+        parameters[name] = parameter = ParameterDefinition(name, kind, value.get("DefaultValue"), tuple(allowed))
         reason = "" if parameter.default is None else parameter.refusal(parameter.default)
         if reason:
             raise _refusal(f".{name}.defaultValue", parameter.default, reason)
-        parameters[name] = parameter
     return parameters
 
 

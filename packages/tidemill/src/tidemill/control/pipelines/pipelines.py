@@ -1,5 +1,6 @@
 """Pipelines: create, update, look up, list, delete. Each definition is kept as a version, which executions refer to."""
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import Any
 
 from tidemill.control.pipelines.definition import PipelineDefinition, parse_definition
 from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, STEP_RESULT, page_of
+from tidemill.control.search.pages import walk
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
@@ -16,11 +18,10 @@ from tidemill.errors import ConflictException, ResourceNotFound, ValidationExcep
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
 
-__all__ = ["Pipelines", "missing_pipeline", "pipeline_record", "version_name"]
+__all__ = ["Pipelines", "described", "missing_pipeline", "pipeline_record", "version_name"]
 
 _MAX_DEFINITION_BYTES = 1024 * 1024
 _REMEMBERED = 64
-_NAMES_PAGE = 100
 
 
 def version_name(pipeline: str, version: int) -> str:
@@ -56,6 +57,20 @@ def missing_pipeline(name: str) -> ResourceNotFound:
         name: Its name or ARN.
     """
     return ResourceNotFound(f"Pipeline {name!r} does not exist; ListPipelines shows those that do")
+
+
+def described(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the fields of a pipeline or an execution that a request gives.
+
+    Args:
+        request: The members of the request.
+        kind: ``Pipeline`` or ``PipelineExecution``, with which the members begin.
+    """
+    members = {"display_name": f"{kind}DisplayName", "description": f"{kind}Description"}
+    found = {field: request[member] for field, member in members.items() if member in request}
+    if "ParallelismConfiguration" in request:
+        found["max_parallel"] = request["ParallelismConfiguration"]["MaxParallelExecutionSteps"]
+    return found
 
 
 class Pipelines:
@@ -109,7 +124,7 @@ class Pipelines:
             creator=creator,
             modifier=creator,
             created_ms=now_ms,
-            **_described(request),
+            **described(request, "Pipeline"),
         )
 
         def create(transaction: Transaction) -> PipelineResource:
@@ -149,7 +164,9 @@ class Pipelines:
             record = transaction.get(PIPELINE, name)
             if record is None:
                 raise missing_pipeline(name)
-            new = replace(PipelineResource.from_document(record.document), modifier=modifier, **_described(request))
+            new = replace(
+                PipelineResource.from_document(record.document), modifier=modifier, **described(request, "Pipeline")
+            )
             new = replace(new, role=request.get("RoleArn", new.role))
             version = transaction.get(PIPELINE_VERSION, version_name(name, new.version))
             if definition is not None and (version is None or version.document["definition"] != definition):
@@ -180,9 +197,6 @@ class Pipelines:
 
         Args:
             name: Its name or ARN.
-
-        Raises:
-            ResourceNotFound: There is no such pipeline.
         """
         return PipelineResource.from_document(self.record(name).document)
 
@@ -228,8 +242,8 @@ class Pipelines:
         Raises:
             ValidationException: The token was not issued for this query.
         """
-        page, token = await page_of(self._records, PIPELINE, replace(query, name_contains=prefix))
-        return tuple(each for each in page if each.name.startswith(prefix)), token
+        pattern = f"^{re.escape(prefix)}" if prefix else ""
+        return await page_of(self._records, PIPELINE, replace(query, name_pattern=pattern))
 
     async def versions(self, pipeline: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
         """Return one page of the versions of a pipeline and the token of the next page.
@@ -279,14 +293,7 @@ class Pipelines:
                 return pipeline
 
     async def _names(self, kind: str, part: str) -> Sequence[str]:
-        names: tuple[str, ...] = ()
-        query = Query(name_contains=part, limit=_NAMES_PAGE, sort_by="name")
-        while True:
-            page = await self._records.summaries(kind, query)
-            names += tuple(each.name for each in page.records)
-            if page.next_token is None:
-                return names
-            query = replace(query, after=page.next_token)
+        return [each.name async for each in walk(self._records, kind, Query(name_contains=part, sort_by="name"))]
 
     async def _definition_text(self, request: Mapping[str, Any]) -> str | None:
         """Return the definition that a request contains or names; None if it has none."""
@@ -306,15 +313,6 @@ class Pipelines:
             raise ValidationException(
                 f"Value {uri!r} at 'pipelineDefinitionS3Location' is not allowed: it is not UTF-8 ({error})"
             ) from error
-
-
-def _described(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a pipeline that a request gives."""
-    members = {"display_name": "PipelineDisplayName", "description": "PipelineDescription"}
-    found = {field: request[member] for field, member in members.items() if member in request}
-    if "ParallelismConfiguration" in request:
-        found["max_parallel"] = request["ParallelismConfiguration"]["MaxParallelExecutionSteps"]
-    return found
 
 
 def _version_record(pipeline: PipelineResource, definition: str, *, at_ms: int) -> Record:

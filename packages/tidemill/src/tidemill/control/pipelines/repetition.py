@@ -140,7 +140,7 @@ def cache_key(pipeline_id: str, step: str, job: JobStep, arguments: Mapping[str,
         arguments: The arguments, without expressions.
     """
     compared = {name: arguments[name] for name in job.compared if name in arguments}
-    text = json.dumps([step, job.create, compared], sort_keys=True, ensure_ascii=False)
+    text = json.dumps([step, job.operation("Create"), compared], sort_keys=True, ensure_ascii=False)
     return f"{pipeline_id}/{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -155,7 +155,7 @@ def _retry(value: Any) -> StepRetry:
     if not isinstance(value, dict) or value.keys() - set(_MEMBERS):
         raise Unresolved(f"an element of RetryPolicies has {', '.join(_MEMBERS)}; got {value!r}")
     kinds = value.get("ExceptionType")
-    if not isinstance(kinds, list) or not kinds or set(kinds) - set(_FAILURES):
+    if not isinstance(kinds, list) or not kinds or any(each not in _FAILURES for each in kinds):
         raise Unresolved(f"ExceptionType is a list of {', '.join(_FAILURES)}; got {kinds!r}")
     attempts, minutes = value.get("MaxAttempts"), value.get("ExpireAfterMin")
     for name, number, most in (("MaxAttempts", attempts, _MOST_ATTEMPTS), ("ExpireAfterMin", minutes, _MOST_MINUTES)):

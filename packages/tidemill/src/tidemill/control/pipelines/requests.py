@@ -8,7 +8,7 @@ from tidemill.core.job_scope import HolderKind, JobScope
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.pipelines import PipelineExecution
 from tidemill.core.roles import Roles
-from tidemill.errors import AwsError
+from tidemill.errors import AwsError, ServiceUnavailable
 from tidemill.wire.signing.credentials import Credential, CredentialLookup
 
 __all__ = ["Perform", "StepRequests"]
@@ -47,12 +47,17 @@ class StepRequests:
         self._roles = roles
 
     async def send(
-        self, execution: PipelineExecution, operation: str, members: Mapping[str, Any], *, service: str = "sagemaker"
+        self,
+        execution: PipelineExecution | None,
+        operation: str,
+        members: Mapping[str, Any],
+        *,
+        service: str = "sagemaker",
     ) -> dict[str, Any]:
         """Return the answer to a request as values of JSON.
 
         Args:
-            execution: Its execution.
+            execution: Its execution, by whose rights it is sent; None for a request about a job that a step created.
             operation: Name of the operation in the model.
             members: Its members, as values of JSON.
             service: botocore's name of the service.
@@ -60,21 +65,23 @@ class StepRequests:
         Raises:
             AwsError: What a client would receive.
         """
-        answer = await self._perform(service, operation, members, credential=self._credential(execution))
+        credential = _SERVICE if execution is None else self._credential(execution)
+        answer = await self._perform(service, operation, members, credential=credential)
         return {name: _plain(value) for name, value in answer.items()}
 
-    async def send_own(self, operation: str, members: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a request about a job that an execution created, as values of JSON.
+    async def find(self, operation: str, members: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the answer to a Describe request, or None if what it names does not exist.
 
         Args:
-            operation: Name of an operation of SageMaker that describes, lists or stops.
-            members: Its members, as values of JSON.
-
-        Raises:
-            AwsError: What a client would receive.
+            operation: Name of the operation in the model.
+            members: Its members.
         """
-        answer = await self._perform("sagemaker", operation, members, credential=_SERVICE)
-        return {name: _plain(value) for name, value in answer.items()}
+        try:
+            return await self.send(None, operation, members)
+        except ServiceUnavailable:
+            raise
+        except AwsError:
+            return None
 
     def _credential(self, execution: PipelineExecution) -> Credential:
         if self._roles.has(execution.role):

@@ -1,15 +1,15 @@
 """The results of steps that succeeded, by which CacheConfig finds them again."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tidemill.control.pipelines.repetition import Caching
 from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.pipelines.step_types import JobStep
 from tidemill.control.resources import STEP_RESULT
 from tidemill.core.clock import Clock
-from tidemill.core.pipelines import PipelineExecution, StepRun
-from tidemill.errors import AwsError, ServiceUnavailable
+from tidemill.core.pipelines import PipelineExecution, StepRun, StepStatus
 from tidemill.store.records.base import Record, RecordStore, Transaction
 
 __all__ = ["StepResult", "StepResults"]
@@ -44,13 +44,16 @@ class StepResults:
         self._records = records
         self._clock = clock
 
-    async def find(self, key: str, caching: Caching, job: JobStep, requests: StepRequests) -> StepResult | None:
+    async def find(
+        self, key: str, caching: Caching, job: JobStep, arguments: Mapping[str, Any], requests: StepRequests
+    ) -> StepResult | None:
         """Return a result that may be reused, or None.
 
         Args:
             key: Names the result.
             caching: How old it may be.
             job: Type of the step.
+            arguments: The members of the step's request.
             requests: Asks whether the job still exists.
         """
         record = self._records.get(STEP_RESULT, key)
@@ -60,34 +63,29 @@ class StepResults:
         age_s = (self._clock.now_ms() - result.ended_ms) / 1000
         if caching.expires_s is not None and age_s > caching.expires_s:
             return None
-        try:
-            await requests.send_own(job.describe, {job.name: result.job})
-        except ServiceUnavailable:
-            raise
-        except AwsError:
-            return None  # it was deleted
-        return result
+        description = await requests.find(job.operation("Describe"), {job.name: result.job})
+        if description is None or not job.has_succeeded(description, arguments):
+            return None
+        return result if job.will_be(description, arguments) else None
 
     def keeping(self, execution: PipelineExecution, run: StepRun) -> Callable[[Transaction], None]:
-        """Return what stores the result of a step in the commit of its success.
+        """Return what stores the result of a step in the commit of its success; nothing if it is not to be reused.
 
         Args:
             execution: The execution.
-            run: The ended step.
+            run: The step.
         """
 
         def keep(transaction: Transaction) -> None:
-            if not run.cache_key or run.ended_ms is None:
+            if not run.cache_key or run.ended_ms is None or run.status is not StepStatus.SUCCEEDED:
                 return
-            document = {"job": run.job, "arn": run.arn, "execution": execution.arn, "ended_ms": run.ended_ms}
-            record = Record(
-                kind=STEP_RESULT,
-                name=run.cache_key,
-                created_ms=run.ended_ms,
-                modified_ms=run.ended_ms,
-                document=document,
-            )
-            if transaction.update(STEP_RESULT, run.cache_key, lambda old: replace(old, document=document)) is None:
+            result = StepResult(job=run.job, arn=run.arn, execution=execution.arn, ended_ms=run.ended_ms)
+            times = {"created_ms": run.ended_ms, "modified_ms": run.ended_ms}
+            record = Record(kind=STEP_RESULT, name=run.cache_key, **times, document=asdict(result))
+            if (
+                transaction.update(STEP_RESULT, run.cache_key, lambda old: replace(old, document=record.document))
+                is None
+            ):
                 transaction.insert(record)
 
         return keep

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["JOBS", "REFUSED_TYPES", "STEP_TYPES", "JobStep"]
 
@@ -11,16 +12,15 @@ class JobStep:
     """A type of steps that create a job or another resource.
 
     Attributes:
-        create: Operation that creates it.
-        describe: Operation whose answer has the step's properties.
-        name: Member of both that names it; of the description alone if there is a ``repeatable``.
-        arn: Member of their answers with the ARN.
-        metadata: Member of the step's Metadata.
-        status: Member of the description with the status; empty for what is ready when it is created.
-        succeeded: Status of success.
-        stop: Operation that stops it; empty if nothing can be stopped.
+        resource: What it creates, as the names of operations and members have it, e.g. ``TrainingJob``.
+        shown_as: Member of the step's Metadata; empty if that is ``resource``.
+        succeeded: Status of success; empty for what is ready when it is created.
+        stops: Whether there is an operation that stops it.
         repeatable: Member whose repetition returns what was created before, for a resource that gets its name from the
             service; empty for one that is named by the request.
+        changed_by: Members of the operation that changes what exists already under the request's name, which the step
+            then does instead of creating it; empty if each execution creates one with a name of its own.
+        wanted: Member of the request that the description shows, too, unless the change was rolled back.
         children: Operation that lists what the job created, whose answer is also a part of the properties; empty for
             none.
         tracked: Whether the request has an ExperimentConfig.
@@ -30,30 +30,72 @@ class JobStep:
             allowed.
     """
 
-    create: str
-    describe: str
-    name: str
-    arn: str
-    metadata: str
-    status: str = ""
-    succeeded: str = "Completed"
-    stop: str = ""
+    resource: str
+    shown_as: str = ""
+    succeeded: str = ""
+    stops: bool = False
     repeatable: str = ""
+    changed_by: tuple[str, ...] = ()
+    wanted: str = ""
     children: str = ""
     tracked: bool = False
     longest_name: int = 63
     compared: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Member of request and description that names it; of the description alone if there is a ``repeatable``."""
+        return f"{self.resource}Name"
+
+    @property
+    def arn(self) -> str:
+        """Member of the answers with the ARN."""
+        return f"{self.resource}Arn"
+
+    def operation(self, verb: str) -> str:
+        """Return the operation that creates, describes, stops or changes it.
+
+        Args:
+            verb: E.g. ``Describe``.
+        """
+        return f"{verb}{self.resource}"
+
+    def status_in(self, description: Mapping[str, Any]) -> str:
+        """Return the status of a resource; what is ready when it is created has that of success, an empty text.
+
+        Args:
+            description: The answer of its Describe operation.
+        """
+        return str(description[f"{self.resource}Status"]) if self.succeeded else ""
+
+    def has_succeeded(self, description: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
+        """Return whether a resource is what a request asks for: a job has ended so, an endpoint serves it.
+
+        Args:
+            description: The answer of its Describe operation.
+            arguments: The members of the request.
+        """
+        if not self.wanted:
+            return self.status_in(description) == self.succeeded
+        serves = self.status_in(description) in (self.succeeded, "Updating")
+        return serves and description[self.wanted] == arguments.get(self.wanted)
+
+    def will_be(self, description: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
+        """Return whether a resource will be what a request asks for when what has begun has ended.
+
+        Args:
+            description: The answer of its Describe operation.
+            arguments: The members of the request.
+        """
+        target = description.get("PendingDeploymentSummary") or description
+        return not self.wanted or target.get(self.wanted) == arguments.get(self.wanted)
+
 
 JOBS: Mapping[str, JobStep] = {
     "Training": JobStep(
-        create="CreateTrainingJob",
-        describe="DescribeTrainingJob",
-        name="TrainingJobName",
-        arn="TrainingJobArn",
-        metadata="TrainingJob",
-        status="TrainingJobStatus",
-        stop="StopTrainingJob",
+        resource="TrainingJob",
+        succeeded="Completed",
+        stops=True,
         tracked=True,
         compared=(
             *("AlgorithmSpecification", "CheckpointConfig", "DebugHookConfig", "DebugRuleConfigurations"),
@@ -61,59 +103,47 @@ JOBS: Mapping[str, JobStep] = {
         ),
     ),
     "Processing": JobStep(
-        create="CreateProcessingJob",
-        describe="DescribeProcessingJob",
-        name="ProcessingJobName",
-        arn="ProcessingJobArn",
-        metadata="ProcessingJob",
-        status="ProcessingJobStatus",
-        stop="StopProcessingJob",
+        resource="ProcessingJob",
+        succeeded="Completed",
+        stops=True,
         tracked=True,
         compared=("AppSpecification", "Environment", "ProcessingInputs"),
     ),
     "Tuning": JobStep(
-        create="CreateHyperParameterTuningJob",
-        describe="DescribeHyperParameterTuningJob",
-        name="HyperParameterTuningJobName",
-        arn="HyperParameterTuningJobArn",
-        metadata="TuningJob",
-        status="HyperParameterTuningJobStatus",
-        stop="StopHyperParameterTuningJob",
+        resource="HyperParameterTuningJob",
+        shown_as="TuningJob",
+        succeeded="Completed",
+        stops=True,
         children="ListTrainingJobsForHyperParameterTuningJob",
         longest_name=32,
         compared=(
-            "HyperParameterTuningJobConfig",
-            "TrainingJobDefinition",
-            "TrainingJobDefinitions",
-            "WarmStartConfig",
+            *("HyperParameterTuningJobConfig", "TrainingJobDefinition", "TrainingJobDefinitions", "WarmStartConfig"),
         ),
     ),
     "Transform": JobStep(
-        create="CreateTransformJob",
-        describe="DescribeTransformJob",
-        name="TransformJobName",
-        arn="TransformJobArn",
-        metadata="TransformJob",
-        status="TransformJobStatus",
-        stop="StopTransformJob",
+        resource="TransformJob",
+        succeeded="Completed",
+        stops=True,
         tracked=True,
         compared=("DataProcessing", "Environment", "ModelName", "TransformInput"),
     ),
-    "Model": JobStep(
-        create="CreateModel",
-        describe="DescribeModel",
-        name="ModelName",
-        arn="ModelArn",
-        metadata="Model",
-    ),
+    "Model": JobStep(resource="Model"),
     "RegisterModel": JobStep(
-        create="CreateModelPackage",
-        describe="DescribeModelPackage",
-        name="ModelPackageName",
-        repeatable="ClientToken",
-        longest_name=36,
-        arn="ModelPackageArn",
-        metadata="RegisterModel",
+        resource="ModelPackage", shown_as="RegisterModel", repeatable="ClientToken", longest_name=36
+    ),
+    "EndpointConfig": JobStep(
+        resource="EndpointConfig",
+        compared=(
+            *("ProductionVariants", "ShadowProductionVariants", "DataCaptureConfig", "AsyncInferenceConfig"),
+            *("ExplainerConfig", "ExecutionRoleArn", "VpcConfig", "EnableNetworkIsolation", "KmsKeyId"),
+        ),
+    ),
+    "Endpoint": JobStep(
+        resource="Endpoint",
+        succeeded="InService",
+        changed_by=("EndpointName", "EndpointConfigName", "DeploymentConfig"),
+        wanted="EndpointConfigName",
+        compared=("EndpointName", "EndpointConfigName"),
     ),
 }
 """By the step's Type."""
@@ -131,9 +161,7 @@ REFUSED_TYPES: Mapping[str, str] = {
     "QualityCheck": "there is no Model Monitor here; compute the statistics in a script, and compare in a Condition",
     "ClarifyCheck": "there is no SageMaker Clarify here; compute the metrics in a script, and compare in a Condition",
     "AutoML": "there is no Autopilot here; use a Training step",
-    "InferenceComponent": "there are no inference components; create an endpoint after the execution",
-    "Endpoint": "an execution ends with a model; create the endpoint from it afterwards",
-    "EndpointConfig": "an execution ends with a model; create the configuration from it afterwards",
+    "InferenceComponent": "there are no inference components; an Endpoint step serves models by production variants",
     "Lineage": "there is no lineage tracking here; leave the step out",
 }
 """Why a type of SageMaker does not exist here and what to do instead."""

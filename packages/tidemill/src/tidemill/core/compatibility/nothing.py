@@ -59,6 +59,7 @@ FILTERS_NOTHING = Recorded("the list is empty")
 
 _NO_COMPONENTS = "a production variant of CreateEndpointConfig serves a model, and Mode MultiModel many models"
 _NO_LINEAGE = "a trial component has the input and output artifacts of a run (UpdateTrialComponent)"
+_NO_CALLBACKS = "a Processing step runs code between two others, and its script can wait for what happens elsewhere"
 _NO_MONITORING = "DataCaptureConfig stores requests and answers in S3, where a processing job can read them"
 
 INSTEAD: Mapping[str, str] = {
@@ -76,6 +77,8 @@ INSTEAD: Mapping[str, str] = {
     "CreateFeatureGroup": "channels of jobs read files from S3",
     "CreateModelCard": "CreateModelPackage keeps a ModelCard, metrics and metadata of a version",
     "PutScheduledAction": "RegisterScalableTarget with another MinCapacity or MaxCapacity, from cron, scales by time",
+    "SendPipelineExecutionStepFailure": _NO_CALLBACKS,
+    "SendPipelineExecutionStepSuccess": _NO_CALLBACKS,
     "CreateTrainingPlan": "jobs wait in a queue until the machine has room",
 }
 """By operation that is not implemented, what to use instead; the end of the error message."""

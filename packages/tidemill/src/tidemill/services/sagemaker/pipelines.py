@@ -275,4 +275,4 @@ def _metadata(run: StepRun, kind: str) -> dict[str, Any]:
         return {"Condition": {"Outcome": run.outcome}} if run.outcome else {}
     if kind == "Fail":
         return {"Fail": {"ErrorMessage": run.message}}
-    return {JOBS[kind].metadata: {"Arn": run.arn}} if run.arn else {}
+    return {JOBS[kind].shown_as or JOBS[kind].resource: {"Arn": run.arn}} if run.arn else {}
