@@ -77,7 +77,7 @@ def _connect(address: Address, peer: int, deadline_s: float) -> socket.socket:
             time.sleep(_POLL_S)
 
 
-class Listener:
+class PeerListener:
     """Accepts the expected connections, in threads, so that a peer that says nothing delays no other."""
 
     def __init__(self, *, secret: bytes, rank: int, expected: Collection[tuple[int, str]]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .connections import Listener, call
+from .connections import PeerListener, call
 from .errors import MissingRanksError, RankSettingError
 
 _SECRET_BYTES = 32
@@ -75,7 +75,7 @@ class Meeting:
         made: dict[tuple[int, str], socket.socket] = {}
         with ExitStack() as stack, ExitStack() as failure:
             stack.callback(self.rendezvous.close)
-            listener = stack.enter_context(closing(Listener(secret=self.secret, rank=rank, expected=expected)))
+            listener = stack.enter_context(closing(PeerListener(secret=self.secret, rank=rank, expected=expected)))
             own = self._listen(listener, {peer for peer, _ in expected}, by_tcp)
             addresses = [json.loads(text) for text in self.rendezvous.allgather(json.dumps(own).encode())]
             deadline_s = time.monotonic() + timeout_s
@@ -100,7 +100,7 @@ class Meeting:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return made
 
-    def _listen(self, listener: Listener, peers: set[int], by_tcp: bool) -> dict[str, Any]:
+    def _listen(self, listener: PeerListener, peers: set[int], by_tcp: bool) -> dict[str, Any]:
         """Listen only where a peer will connect, and on a network only if there are several machines."""
         own = self.machines[self.rendezvous.rank]
         near = set() if by_tcp else {peer for peer in peers if self.machines[peer] == own}

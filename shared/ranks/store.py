@@ -7,7 +7,7 @@ import socket
 import time
 from contextlib import closing, suppress
 
-from .connections import Address, Listener, call
+from .connections import Address, PeerListener, call
 from .environment import RankInfo
 from .errors import MissingRanksError, RanksError, RankSettingError
 from .messages import read_message, send_message
@@ -75,7 +75,7 @@ class Store:
     def _accept_all(self, address: Address, secret: bytes, timeout_s: float) -> dict[int, socket.socket]:
         others = range(1, self._size)
         deadline_s = time.monotonic() + timeout_s
-        with closing(Listener(secret=secret, rank=0, expected=[(rank, _CHANNEL) for rank in others])) as listener:
+        with closing(PeerListener(secret=secret, rank=0, expected=[(rank, _CHANNEL) for rank in others])) as listener:
             listener.listen(address)
             connections = {rank: connection for (rank, _), connection in listener.wait(deadline_s).items()}
         absent = sorted(set(others) - set(connections))

@@ -19,7 +19,7 @@ import smdistributed.modelparallel.tensorflow as smp
 from ports import reserved_port
 from smdistributed.modelparallel.tensorflow import session, utils
 from smdistributed.modelparallel.tensorflow._shared.ranks import handshake
-from smdistributed.modelparallel.tensorflow._shared.ranks.connections import Listener, call
+from smdistributed.modelparallel.tensorflow._shared.ranks.connections import PeerListener, call
 from smdistributed.modelparallel.tensorflow._shared.ranks.environment import RankInfo
 from smdistributed.modelparallel.tensorflow._shared.ranks.errors import MissingRanksError, RanksError
 from smdistributed.modelparallel.tensorflow._shared.ranks.store import Store
@@ -246,7 +246,7 @@ def connect_with_wrong_secret(connection):
 
 
 def test_a_process_of_another_user_is_refused(monkeypatch):
-    with contextlib.closing(Listener(secret=b"", rank=0, expected=[(1, "objects")])) as listener:
+    with contextlib.closing(PeerListener(secret=b"", rank=0, expected=[(1, "objects")])) as listener:
         address = listener.listen("a-name-of-this-test")
         monkeypatch.setattr(os, "getuid", lambda: 54321)  # what either end compares the other's user with
         with pytest.raises(RanksError, match=f"the other end is a process of user {os.geteuid()}"):

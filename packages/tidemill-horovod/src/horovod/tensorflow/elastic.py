@@ -33,13 +33,13 @@ def run(func: object) -> NoReturn:
     _refuse("run")
 
 
-class _Refused:
+class _Unsupported:
     def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
         _refuse(type(self).__name__)
 
 
-class State(_Refused):
+class State(_Unsupported):
     """Refused."""
 
 
@@ -59,15 +59,15 @@ class KerasState(ObjectState):
     """Refused."""
 
 
-class CommitStateCallback(_Refused):
+class CommitStateCallback(_Unsupported):
     """Refused."""
 
 
-class UpdateBatchStateCallback(_Refused):
+class UpdateBatchStateCallback(_Unsupported):
     """Refused."""
 
 
-class UpdateEpochStateCallback(_Refused):
+class UpdateEpochStateCallback(_Unsupported):
     """Refused."""
 
 

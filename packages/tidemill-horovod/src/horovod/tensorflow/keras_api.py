@@ -8,55 +8,21 @@ from types import ModuleType
 
 import tensorflow as tf
 
-from horovod.tensorflow import (
-    Adasum,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    SyncBatchNormalization,
-    add_process_set,
-    allgather_object,
-    broadcast_global_variables,
-    broadcast_object,
-    broadcast_object_fn,
-    broadcast_variables,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gathers,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    gpu_available,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    reductions,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from horovod.tensorflow import gathers, optimizers, process, reductions
 from horovod.tensorflow._shared.tensorflow_types import KerasLayer, KerasModel, Optimizer, Tensor, TensorLike
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradients import GradientReduction
-from horovod.tensorflow.optimizers import distribute
-from horovod.tensorflow.reductions import Average, ReduceOp
+from horovod.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
+from horovod.tensorflow.process import *  # noqa: F403 - they are listed there
+from horovod.tensorflow.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.tensorflow.reductions import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from horovod.tensorflow.starting import init, shutdown
+from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+from horovod.tensorflow.timeline import start_timeline, stop_timeline
+from horovod.tensorflow.variables import broadcast_global_variables, broadcast_variables
 
-__all__ = [
+__all__ = [  # noqa: PLE0604
+    *process.__all__,
     "Adasum",
     "Average",
     "Compression",
@@ -77,30 +43,11 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "gpu_available",
     "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
     "shutdown",
-    "size",
     "start_timeline",
     "stop_timeline",
 ]
@@ -122,42 +69,27 @@ def DistributedOptimizer(  # noqa: N802
     process_set: ProcessSet | None = None,
     scale_local_gradients: bool = True,
 ) -> Optimizer:
-    """Make a Keras optimizer reduce gradients over all ranks before it clips and applies them.
-
-    Args:
-        optimizer: An optimizer of Keras 3 or tf_keras.
-        name: Without effect: the optimizer keeps its name.
-        device_dense: Without effect.
-        device_sparse: Without effect.
-        compression: `Compression.none` (the default) or `Compression.fp16`.
-        sparse_as_dense: Whether to convert `tf.IndexedSlices` to dense tensors before the reduction.
-        gradient_predivide_factor: With `Average`: divisor before the sum and factor after it.
-        op: `Average` (the default), `Sum` or `Adasum`.
-        backward_passes_per_step: Number of batches whose gradients are summed on each rank before they are applied.
-        average_aggregated_gradients: Whether to divide that sum by `backward_passes_per_step`.
-        num_groups: Without effect: gradients that are ready together are sent together.
-        groups: Without effect.
-        process_set: The ranks that take part. Default: all ranks.
-        scale_local_gradients: Whether to divide the gradients of `register_local_var` by the number of ranks.
+    """Make a Keras optimizer reduce gradients: `horovod.tensorflow.DistributedOptimizer`, with arguments in this order.
 
     Returns:
-        `optimizer` itself, changed in place. `register_local_var(variable)` excludes variables that differ between
-        ranks from the reduction.
-
-    Raises:
-        ValueError: If an argument is not allowed, or the optimizer is already distributed.
+        `optimizer` itself, changed in place.
     """
-    del name, device_dense, device_sparse, num_groups, groups
-    reduction = GradientReduction(
-        "DistributedOptimizer",
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        process_set,
-        scale_local_gradients,
+    return optimizers.DistributedOptimizer(
+        optimizer,
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
-    return distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, ())
 
 
 def PartialDistributedOptimizer(  # noqa: N802
@@ -178,19 +110,9 @@ def PartialDistributedOptimizer(  # noqa: N802
 ) -> Optimizer:
     """Return a `DistributedOptimizer` that does not reduce the gradients of some layers.
 
+    The other arguments are those of `DistributedOptimizer`.
+
     Args:
-        optimizer: As for `DistributedOptimizer`.
-        name: Without effect.
-        device_dense: Without effect.
-        device_sparse: Without effect.
-        compression: As for `DistributedOptimizer`.
-        sparse_as_dense: As for `DistributedOptimizer`.
-        gradient_predivide_factor: As for `DistributedOptimizer`.
-        op: As for `DistributedOptimizer`.
-        backward_passes_per_step: As for `DistributedOptimizer`.
-        average_aggregated_gradients: As for `DistributedOptimizer`.
-        groups: Without effect.
-        process_set: As for `DistributedOptimizer`.
         local_layers: One or several built layers whose variables differ between ranks.
         scale_local_gradients: Whether to divide the gradients of `local_layers` by the number of ranks.
 
@@ -209,7 +131,7 @@ def PartialDistributedOptimizer(  # noqa: N802
         scale_local_gradients,
     )
     local = [variable for layer in layers for variable in layer.trainable_variables]
-    return distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, local)
+    return optimizers.distribute(optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, local)
 
 
 def load_model_of(keras: ModuleType) -> Callable[..., KerasModel]:
@@ -260,16 +182,7 @@ def allreduce(
     op: ReduceOp | None = None,
     compression: Compressor | type[Compressor] = Compression.none,
 ) -> Tensor:
-    """Reduce a value over all ranks.
-
-    Args:
-        value: A number, an array or a tensor.
-        name: Name of the op. Ranks match calls by it.
-        average: The older form of `op`: True for `Average`, False for `Sum`.
-        prescale_factor: Factor applied before the reduction.
-        postscale_factor: Factor applied after the reduction.
-        op: As for `horovod.tensorflow.allreduce`.
-        compression: `Compression.none` (the default) or `Compression.fp16`.
+    """Reduce a value over all ranks: `horovod.tensorflow.allreduce`, with arguments in this order.
 
     Returns:
         A tensor, equal on all ranks.
@@ -286,11 +199,7 @@ def allreduce(
 
 
 def allgather(value: TensorLike, name: str | None = None) -> Tensor:
-    """Concatenate the values of all ranks along axis 0.
-
-    Args:
-        value: A tensor, or a value that TensorFlow converts to one; its rank and dtype are the same on all ranks.
-        name: Name of the op. Ranks match calls by it.
+    """Concatenate the values of all ranks along axis 0, as `horovod.tensorflow.allgather`.
 
     Returns:
         A tensor, equal on all ranks.
@@ -299,16 +208,7 @@ def allgather(value: TensorLike, name: str | None = None) -> Tensor:
 
 
 def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> Tensor:
-    """Return the value of `root_rank` on all ranks.
-
-    Args:
-        value: A tensor, or a value that TensorFlow converts to one; its shape and dtype are the same on all ranks.
-        root_rank: Rank whose value is sent.
-        name: Name of the op. Ranks match calls by it.
-
-    Returns:
-        A tensor.
-    """
+    """Return the value of `root_rank` on all ranks, as `horovod.tensorflow.broadcast`."""
     return gathers.broadcast(value, root_rank, name=name)
 
 
@@ -319,18 +219,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Tensor:
-    """Reduce a value over all ranks, and return this rank's rows of the result.
-
-    Args:
-        value: A tensor, or a value that TensorFlow converts to one, with at least one axis.
-        name: Name of the op. Ranks match calls by it.
-        op: `Average` (the default) or `Sum`.
-        prescale_factor: Factor applied before the reduction.
-        postscale_factor: Factor applied after the reduction.
-
-    Returns:
-        A tensor.
-    """
+    """Reduce a value over all ranks, and return this rank's rows, as `horovod.tensorflow.reducescatter`."""
     return reductions.reducescatter(
         value, op=op, name=name, prescale_factor=prescale_factor, postscale_factor=postscale_factor
     )

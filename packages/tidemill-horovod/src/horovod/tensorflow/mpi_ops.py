@@ -1,28 +1,9 @@
 """`horovod.tensorflow.mpi_ops`: the names that scripts import from Horovod's module of ops."""
 
+from horovod.tensorflow import process
 from horovod.tensorflow.basics import HorovodBasics
 from horovod.tensorflow.gathers import allgather, alltoall, barrier, broadcast, grouped_allgather, join
-from horovod.tensorflow.process import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    gpu_available,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    size,
-)
+from horovod.tensorflow.process import *  # noqa: F403 - they are listed there
 from horovod.tensorflow.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.tensorflow.reductions import (
     Adasum,
@@ -42,7 +23,8 @@ from horovod.tensorflow.tensors import local_rank_op, local_size_op, process_set
 from horovod.tensorflow.timeline import start_timeline, stop_timeline
 from horovod.tensorflow.variables import broadcast_
 
-__all__ = [
+__all__ = [  # noqa: PLE0604
+    *process.__all__,
     "Adasum",
     "Average",
     "Max",
@@ -57,39 +39,20 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
     "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
     "shutdown",
-    "size",
     "size_op",
     "start_timeline",
     "stop_timeline",

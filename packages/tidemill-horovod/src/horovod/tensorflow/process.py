@@ -20,16 +20,13 @@ from horovod.tensorflow.rendezvous import find_launched, init_errors, meet_by, m
 
 __all__ = [
     "ccl_built",
-    "communicator",
     "cross_rank",
     "cross_size",
     "cuda_built",
-    "current_engine",
     "ddl_built",
     "gloo_built",
     "gloo_enabled",
     "gpu_available",
-    "init",
     "is_homogeneous",
     "is_initialized",
     "local_rank",
@@ -40,7 +37,6 @@ __all__ = [
     "nccl_built",
     "rank",
     "rocm_built",
-    "shutdown",
     "size",
 ]
 

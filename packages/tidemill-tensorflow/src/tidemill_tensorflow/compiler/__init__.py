@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-    from tidemill_tensorflow.compiler.session import Session
+    from tidemill_tensorflow.compiler.session import CompilerSession
 
 __all__ = ["compile_training"]
 
 MIN_TENSORFLOW = (2, 21)
 """Oldest supported version: the compiler uses private APIs of traced functions, and is tested with this version."""
 
-_sessions: list[Session] = []
+_sessions: list[CompilerSession] = []
 
 
 def compile_training(
@@ -73,10 +73,10 @@ def compile_training(
             f" framework_version={wanted!r}"
         )
     from tidemill_tensorflow.compiler import interception
-    from tidemill_tensorflow.compiler.session import Session
+    from tidemill_tensorflow.compiler.session import CompilerSession
     from tidemill_tensorflow.compiler.variants import payback
 
-    session = Session(
+    session = CompilerSession(
         deterministic=deterministic,
         report_dir=None if report_dir is None else Path(report_dir),
         cache_dir=None if cache_dir is None else Path(cache_dir),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
 
-class Session:
+class CompilerSession:
     """Find the training steps among the traced functions, and decide how each one runs.
 
     Args:

@@ -182,13 +182,10 @@ class RemoteBody:
         while True:
             before = offset
             try:
-                with self._response(offset, end) as response:
-                    while piece := response.read1(piece_bytes):
-                        offset += len(piece)
-                        yield piece
-                    if offset < end:
-                        raise _Broken(f"the connection ended at byte {offset} of {end}")
-                    return
+                for piece in self._received(piece_bytes, offset, end):
+                    offset += len(piece)
+                    yield piece
+                return
             except (OSError, HTTPException, _Broken) as error:
                 self._transfers.check()
                 self._transfers.forget_idle()
@@ -196,6 +193,15 @@ class RemoteBody:
                 if failures >= _TRIES or isinstance(error, ssl.SSLCertVerificationError):
                     raise self._broken_off(error) from error
             self._transfers.pause(_FIRST_PAUSE_S * 2 ** (failures - 1))
+
+    def _received(self, piece_bytes: int, offset: int, end: int) -> Generator[bytes]:
+        """Yield what one connection delivers."""
+        with self._response(offset, end) as response:
+            while piece := response.read1(piece_bytes):
+                offset += len(piece)
+                yield piece
+            if offset < end:
+                raise _Broken(f"the connection ended at byte {offset} of {end}")
 
     @contextlib.contextmanager
     def _response(self, offset: int, end: int) -> Generator[HTTPResponse]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill._shared.trees import walk
+from tidemill._shared.trees import Entry, walk
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.sandbox import Overlay
 
@@ -153,9 +153,13 @@ class DiskUse:
         for top in (directory.ml, directory.home, directory.tmp, directory.mounted_checkpoints, *views):
             with contextlib.suppress(OSError):
                 devices.add(top.lstat().st_dev)
-                for entry in walk(top, on_error=lambda error: None):
-                    with contextlib.suppress(OSError):
-                        yield entry.status()
+                yield from _statuses_of(walk(top, on_error=lambda error: None))
+
+
+def _statuses_of(entries: Iterable[Entry]) -> Iterator[os.stat_result]:
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            yield entry.status()
 
 
 @dataclass(frozen=True, slots=True)

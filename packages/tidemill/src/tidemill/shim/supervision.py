@@ -188,47 +188,56 @@ class _Supervision:
     def run(
         self, stop: StopRequest, limits: CommandLimits, ask: Callable[[Running], None], needs: int | None = None
     ) -> CommandEnd:
-        reason: StopReason | None = None
-        lost = False
-        kill_at_s: float | None = None
         pidfd = os.pidfd_open(self._process.pid)
         try:
             with selectors.DefaultSelector() as selector:
                 for fd in (pidfd, stop.fileno(), *self._splitters, *((needs,) if needs is not None else ())):
                     selector.register(fd, selectors.EVENT_READ)
-                while True:
-                    now_s = self._clock.monotonic_s()
-                    if reason is None:
-                        due = limits.deadline_s is not None and now_s >= limits.deadline_s
-                        reason = stop.reason or (StopReason.MAX_RUNTIME if due else None)
-                        if reason is not None:
-                            kill_at_s = now_s + limits.grace_of(reason)
-                            ask(self._running)
-                            with contextlib.suppress(KeyError):
-                                selector.unregister(stop.fileno())
-                    elif kill_at_s is not None and now_s >= kill_at_s:
-                        self._running.kill()
-                        kill_at_s = None
-                    next_s = [kill_at_s if reason else limits.deadline_s]
-                    next_s += [splitter.due_s for splitter in self._splitters.values()]
-                    waits_s = [max(0.0, at_s - now_s) for at_s in next_s if at_s is not None]
-                    wait_s = min([_LONGEST_WAIT_S, *waits_s])
-                    ready = {key.fd for key, _ in selector.select(wait_s)}
-                    self._pass_on_states()
-                    for fd in ready & self._splitters.keys():
-                        if not self._read(fd):
-                            selector.unregister(fd)
-                    if needs in ready and needs is not None:
-                        selector.unregister(needs)
-                        self._running.kill()
-                        lost = True
-                    if pidfd in ready:
-                        return replace(self._end(reason), lost=lost)
+                return self._watch(selector, pidfd, stop, limits, ask, needs)
         finally:
             os.close(pidfd)
             for stream in (self._process.stdout, self._process.stderr):
                 if stream is not None:
                     stream.close()
+
+    def _watch(
+        self,
+        selector: selectors.BaseSelector,
+        pidfd: int,
+        stop: StopRequest,
+        limits: CommandLimits,
+        ask: Callable[[Running], None],
+        needs: int | None,
+    ) -> CommandEnd:
+        reason: StopReason | None = None
+        lost = False
+        kill_at_s: float | None = None
+        while True:
+            now_s = self._clock.monotonic_s()
+            if reason is None:
+                due = limits.deadline_s is not None and now_s >= limits.deadline_s
+                reason = stop.reason or (StopReason.MAX_RUNTIME if due else None)
+                if reason is not None:
+                    kill_at_s = now_s + limits.grace_of(reason)
+                    ask(self._running)
+                    selector.unregister(stop.fileno())
+            elif kill_at_s is not None and now_s >= kill_at_s:
+                self._running.kill()
+                kill_at_s = None
+            next_s = [kill_at_s if reason else limits.deadline_s]
+            next_s += [splitter.due_s for splitter in self._splitters.values()]
+            waits_s = [max(0.0, at_s - now_s) for at_s in next_s if at_s is not None]
+            ready = {key.fd for key, _ in selector.select(min([_LONGEST_WAIT_S, *waits_s]))}
+            self._pass_on_states()
+            for fd in ready & self._splitters.keys():
+                if not self._read(fd):
+                    selector.unregister(fd)
+            if needs in ready and needs is not None:
+                selector.unregister(needs)
+                self._running.kill()
+                lost = True
+            if pidfd in ready:
+                return replace(self._end(reason), lost=lost)
 
     def _end(self, reason: StopReason | None) -> CommandEnd:
         _, status, usage = os.wait4(self._process.pid, 0)

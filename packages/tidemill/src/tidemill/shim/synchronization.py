@@ -64,7 +64,7 @@ def restore(session: InstanceSession, stores: RemoteStores) -> None:
             session.log.note(f"tidemill: {files} files ({size_bytes:,} bytes) restored from {wanted.uri} to {place}")
 
 
-class Uploads:
+class UploadOutcome:
     """What a script's end means for its uploads, and their own end.
 
     Attributes:
@@ -78,7 +78,7 @@ class Uploads:
 
 
 @contextlib.contextmanager
-def synced(session: InstanceSession) -> Generator[Uploads]:
+def synced(session: InstanceSession) -> Generator[UploadOutcome]:
     """Upload the directories of the spec during the block, and after it the files that changed since the last scan.
 
     Args:
@@ -87,7 +87,7 @@ def synced(session: InstanceSession) -> Generator[Uploads]:
     Yields:
         What the caller says about the end of the script, and what it gets to know about the uploads.
     """
-    uploads = Uploads()
+    uploads = UploadOutcome()
     if not session.spec.synced:
         yield uploads
         return
@@ -110,7 +110,7 @@ class _Synchronization:
         ended: Set when the script has ended.
     """
 
-    def __init__(self, session: InstanceSession, uploads: Uploads) -> None:
+    def __init__(self, session: InstanceSession, uploads: UploadOutcome) -> None:
         self.ended = threading.Event()
         self._session = session
         self._uploads = uploads

@@ -28,25 +28,32 @@ def inflate(file: Readable, *, uri: str) -> Iterator[bytes]:
     Raises:
         ObjectFault: The file is not gzip, is damaged, or is truncated.
     """
-    member: Any = None
-    seen = False
     try:
-        while data := file.read(_READ_BYTES):
-            while data:
-                if member is None:
-                    data = data.lstrip(b"\0") if seen else data  # archives from tapes and block devices are padded
-                    if not data:
-                        break
-                    # Check here, because isal would wait for the rest of a header, and zlib for the second byte.
-                    if not _MAGIC.startswith(data[: len(_MAGIC)]):
-                        raise _not_gzip(uri, f"a member begins with {data[:4].hex()}")
-                    member, seen = codec.decompressobj(_GZIP_WINDOW), True
-                yield from _unpack(member, data)
-                data, member = (member.unused_data, None) if member.eof else (b"", member)
+        yield from _unpack_members(file, uri)
     except codec.error as error:
         raise _not_gzip(uri, str(error)) from error
+
+
+def _unpack_members(file: Readable, uri: str) -> Iterator[bytes]:
+    member: Any = None
+    seen = False
+    while data := file.read(_READ_BYTES):
+        if member is None and seen:
+            data = data.lstrip(b"\0")  # archives from tapes and block devices are padded
+        while data:
+            if member is None:
+                member, seen = _begin_member(data, uri), True
+            yield from _unpack(member, data)
+            data, member = (member.unused_data.lstrip(b"\0"), None) if member.eof else (b"", member)
     if member is not None:
         raise ObjectFault(f"{uri} is truncated: its gzip stream has no end. Upload it again")
+
+
+def _begin_member(data: bytes, uri: str) -> Any:
+    # Check here, because isal would wait for the rest of a header, and zlib for the second byte.
+    if not _MAGIC.startswith(data[: len(_MAGIC)]):
+        raise _not_gzip(uri, f"a member begins with {data[:4].hex()}")
+    return codec.decompressobj(_GZIP_WINDOW)
 
 
 def _unpack(member: Any, data: bytes) -> Iterator[bytes]:

@@ -187,28 +187,10 @@ class DiskPlace:
             ServiceUnavailable: The disk is full or failing.
         """
         self.refuse_when_full(size_bytes)
-        ranges = [(begin, min(begin + _STEP_BYTES, size_bytes)) for begin in range(0, size_bytes, _STEP_BYTES)]
-        filled: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
-
-        async def digest(draft: Draft) -> None:
-            for _ in ranges:
-                begin, end = await filled.get()
-                await self._run(self._hashers, draft.digest, begin, end)
-                copied(end)
-
         async with self._draft(digests, has_md5=has_md5) as draft:
             with disk_errors("copying a file"):
                 await self.run(draft.clone, source_fd, size_bytes)
-                digesting = asyncio.create_task(digest(draft))
-                try:
-                    for begin, end in ranges:
-                        await self.run(draft.fill, source_fd, begin, end)
-                        filled.put_nowait((begin, end))
-                    await self.run(draft.sync)  # while the last ranges are hashed
-                    await digesting
-                finally:
-                    digesting.cancel()
-                    await asyncio.wait({digesting})
+                await self._copy(draft, source_fd, size_bytes, copied)
                 content = await self.run(draft.move)
                 await self.run(sync_directory, draft.directory)
             yield content
@@ -476,28 +458,49 @@ class DiskPlace:
                 await self.run(draft.discard)
                 self._unnamed.discard(content_id)
 
+    async def _copy(self, draft: Draft, source_fd: int, size_bytes: int, copied: Callable[[int], None]) -> None:
+        """Fill and sync the draft, and hash each range while the next one is filled."""
+        ranges = [(begin, min(begin + _STEP_BYTES, size_bytes)) for begin in range(0, size_bytes, _STEP_BYTES)]
+        filled: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+
+        async def digest() -> None:
+            for _ in ranges:
+                begin, end = await filled.get()
+                await self._run(self._hashers, draft.digest, begin, end)
+                copied(end)
+
+        digesting = asyncio.create_task(digest())
+        try:
+            for begin, end in ranges:
+                await self.run(draft.fill, source_fd, begin, end)
+                filled.put_nowait((begin, end))
+            await self.run(draft.sync)  # while the last ranges are hashed
+            await digesting
+        finally:
+            digesting.cancel()
+            await asyncio.wait({digesting})
+
     async def _fill(self, draft: Draft, body: AsyncIterable[bytes], sha256: str | None) -> Content:
         """Write to the draft in a thread while the next bytes arrive."""
         loop = asyncio.get_running_loop()
         batch: list[bytes] = []
         waiting_bytes = 0
-        writing: asyncio.Future[None] | None = None
+        writing: asyncio.Future[None] = loop.create_future()
+        writing.set_result(None)
         try:
             async for chunk in body:
                 batch.append(chunk)
                 waiting_bytes += len(chunk)
                 if waiting_bytes >= BATCH_BYTES:
-                    if writing is not None:
-                        await asyncio.shield(writing)
+                    await asyncio.shield(writing)
                     writing = loop.run_in_executor(self._threads, draft.append, batch)
                     batch = list[bytes]()
                     waiting_bytes = 0
-            if writing is not None:
-                await asyncio.shield(writing)
+            await asyncio.shield(writing)
         finally:
-            if writing is not None:
+            if not writing.done():
                 await asyncio.wait({writing})
-                writing.exception()  # marks it as retrieved: the caller gets the exception that ended the loop
+            writing.exception()  # marks it as retrieved: the caller gets the exception that ended the loop
         return await self.run(partial(draft.finish, batch, sha256=sha256))
 
     async def _pieces(self, content_id: str, offset: int, size_bytes: int, name: str) -> AsyncIterator[bytes]:

@@ -171,17 +171,21 @@ class Draft:
         """
         self.append(())
         for path, sha256 in sources:
-            own = hashlib.sha256()
-            try:
-                with path.open("rb", buffering=0) as file:
-                    while chunk := file.read(COPY_BYTES):
-                        own.update(chunk)
-                        self.append((chunk,))
-            except FileNotFoundError:
-                own = None
-            if own is None or own.hexdigest() != sha256:
+            if self._append_file(path) != sha256:
                 raise ObjectDamaged("an uploaded part is damaged or missing on the disk; upload that part again")
         return self._place()
+
+    def _append_file(self, path: Path) -> str | None:
+        """Write the content of a file, and return its SHA-256; None if the file is missing."""
+        own = hashlib.sha256()
+        try:
+            with path.open("rb", buffering=0) as file:
+                while chunk := file.read(COPY_BYTES):
+                    own.update(chunk)
+                    self.append((chunk,))
+        except FileNotFoundError:
+            return None
+        return own.hexdigest()
 
     def write_range(self, source_fd: int, offset: int, size_bytes: int) -> None:
         """Write a range of an open file, and sync it. `move` completes the draft.

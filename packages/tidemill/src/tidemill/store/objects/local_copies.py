@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _PART_AGE_S = 3600
@@ -53,25 +54,32 @@ class LocalCopies:
         now_s = time.time()
         copies: list[tuple[float, int, str]] = []
         total_bytes = removed = 0
-        for directory in os.scandir(self._root):
-            for entry in os.scandir(directory):
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    if entry.name.endswith(".part"):
-                        if status.st_mtime < now_s - _PART_AGE_S:
-                            os.unlink(entry.path)  # noqa: PTH108 - there may be many, and an entry has its path
-                            removed += 1
-                        continue
-                    total_bytes += status.st_size
-                    # Keep a copy that a job uses, because removing it would free no space, and one that was just
-                    # fetched, because it would have to be fetched again.
-                    if status.st_nlink == 1 and status.st_mtime < now_s - _YOUNG_S:
-                        copies.append((status.st_mtime, status.st_size, entry.path))
+        for path, status in self._files():
+            if not path.endswith(".part"):
+                total_bytes += status.st_size
+                # Keep a copy that a job uses, because removing it would free no space, and one that was just fetched,
+                # because it would have to be fetched again.
+                if status.st_nlink == 1 and status.st_mtime < now_s - _YOUNG_S:
+                    copies.append((status.st_mtime, status.st_size, path))
+            elif status.st_mtime < now_s - _PART_AGE_S:
+                removed += _remove(path)
         for _, size_bytes, path in sorted(copies):
             if total_bytes <= self._max_bytes:
                 break
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108 - as above
-                removed += 1
+            removed += _remove(path)
             total_bytes -= size_bytes
         return removed
+
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        for directory in os.scandir(self._root):
+            for entry in os.scandir(directory):
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.path, entry.stat(follow_symlinks=False)
+
+
+def _remove(path: str) -> bool:
+    """Remove a file, and return whether it was there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - there may be many, and an entry has its path
+        return True
+    return False

@@ -50,15 +50,12 @@ class Trash:
         before_ms = self._clock.now_ms() - TRASH_KEPT_MS
         if needed_since_ms is not None:
             before_ms = min(before_ms, needed_since_ms)
-        removed = 0
-        for folder in self._folders():
-            if _time_ms(folder) < before_ms:
-                for file in folder.iterdir():
-                    if not file.is_dir():  # a directory is not of this class
-                        file.unlink()
-                        removed += 1
+        old = [folder for folder in self._folders() if _time_ms(folder) < before_ms]
+        files = [file for folder in old for file in folder.iterdir() if not file.is_dir()]  # directories are a user's
+        for file in files:
+            file.unlink()
         self.remove_empty()
-        return removed
+        return len(files)
 
     def remove_empty(self) -> None:
         """Remove empty directories."""
