@@ -28,7 +28,6 @@ class Entry:
 
     Attributes:
         directory: Descriptor of the directory that contains the entry.
-        name: Name in that directory.
         is_directory: Whether the entry is a directory; false for links to directories.
     """
 

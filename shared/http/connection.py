@@ -100,7 +100,6 @@ class Connection(asyncio.Protocol):
     """Reads requests, passes them to the application, writes the answers.
 
     Args:
-        application: Answers requests.
         traffic: Shared by all connections: limits, clock, counters.
         room: The open connections. This one enters when it is made, if it has not entered before its TLS handshake, and
             leaves at its end.

@@ -59,11 +59,9 @@ class BatchQueue(Runner):
     """Runs one signature of one loaded model with batching parameters.
 
     Args:
-        model: The model.
         signature: A signature whose first dimensions are all unknown.
         placement: As `Runner`'s; its ``on_loop`` is ignored, since batches always run on batch threads.
         trial: As `Runner`'s.
-        threads: The batch threads.
         loop: The event loop on which `submit` and every ``done`` are called.
         parameters: See `BatchingParameters`.
         metrics: Records how long requests wait for their batch, and the runs.

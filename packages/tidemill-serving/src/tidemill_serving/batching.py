@@ -105,8 +105,6 @@ class Runner:
     """Runs one signature of one loaded model.
 
     Args:
-        model: The model.
-        signature: The signature.
         placement: The thread that it runs on at first.
         trial: Times runs until it has decided the placement; None if the placement is decided.
         threads: Slots for runs outside the loop.

@@ -35,7 +35,6 @@ class VersionStatus:
     """Reported status of one version.
 
     Attributes:
-        version: Version number.
         state: State in TF Serving's life cycle.
         code: OK, or the status code of the failed load.
         message: Reason of the failure; empty if OK.

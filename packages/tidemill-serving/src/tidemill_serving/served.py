@@ -34,7 +34,6 @@ class Served:
     """The served models, from the archive or loaded on request, and the user's code.
 
     Args:
-        options: Options of the server.
         environment: Environment variables of the server.
         engine: Runs the models.
         threads: Run the batches.

@@ -25,30 +25,6 @@ shown without control characters (`printable`): tracebacks, the SDK and the comm
 
 import re
 
-__all__ = [
-    "AwsError",
-    "CapacityError",
-    "ConfigurationError",
-    "EndpointFailed",
-    "EnvironmentBuildError",
-    "InferenceFailed",
-    "JobFailed",
-    "LaunchError",
-    "MachinesBusy",
-    "MissingInterpreterError",
-    "PayloadMismatch",
-    "ResourceInUse",
-    "ResourceLimitExceeded",
-    "ResourceNotFound",
-    "ResultPending",
-    "ServiceUnavailable",
-    "StateCorrupt",
-    "TidemillError",
-    "UnknownOperation",
-    "ValidationException",
-    "printable",
-]
-
 _STATUSES = {
     "AccessDenied": 403,
     "AttemptOver": 409,

@@ -22,8 +22,6 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import check_role_names
 
-__all__ = ["NamedEndpoint", "Settings"]
-
 _ENDPOINT_VARIABLES = ("TIDEMILL_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER", "AWS_ENDPOINT_URL")
 
 _Policies = Annotated[dict[str, Annotated[IamPolicy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]

@@ -38,7 +38,6 @@ class SupervisorConnection:
 
     Args:
         raw: The socket; closed with the connection.
-        key: Key of this connection.
         own: Direction of the messages that this side sends, ``a`` or ``b``.
     """
 

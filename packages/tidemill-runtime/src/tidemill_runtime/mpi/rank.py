@@ -28,7 +28,6 @@ class RankOutput:
     Args:
         read_fd: Descriptor of the rank's output; closed with this object.
         to_fd: Descriptor that the lines are written to; None only keeps the last lines.
-        tag: Text before each line.
     """
 
     def __init__(self, read_fd: int, *, to_fd: int | None, tag: str) -> None:
@@ -84,7 +83,6 @@ class Rank:
     """A process of the script.
 
     Args:
-        number: Its rank.
         tag: Text before the lines of its output, e.g. ``[1,mpirank:0,algo-1]``.
         argv: Argument vector.
         directory: Working directory.

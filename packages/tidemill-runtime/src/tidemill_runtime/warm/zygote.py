@@ -42,7 +42,6 @@ class WarmScript:
 
     Attributes:
         interpreter: The interpreter, already reset.
-        file: The script.
     """
 
     interpreter: Interpreter

@@ -106,7 +106,6 @@ class CLibrary:
     Attributes:
         functions: The functions that the engine uses, by name.
         path: File of the library.
-        version: TensorFlow's version.
 
     Raises:
         ImportError: The library cannot be loaded, or lacks functions.

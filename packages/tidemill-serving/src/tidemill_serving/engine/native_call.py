@@ -81,9 +81,7 @@ class NativeCall:
     """One signature, ready to be run.
 
     Args:
-        native: The library.
         session: Address of the TF_Session.
-        signature: The signature.
         inputs: The signature's inputs in the graph.
         outputs: The signature's outputs in the graph.
         tensors: Converts arrays without the buffer protocol.

@@ -85,7 +85,6 @@ class Call:
     """Call of a connection.
 
     Args:
-        connection: The connection.
         stream: Number of the call's stream.
         head: Parsed headers.
         begin_s: Time at which the headers arrived, by the loop's clock.

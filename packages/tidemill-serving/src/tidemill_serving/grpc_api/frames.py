@@ -24,11 +24,7 @@ _SETTING = struct.Struct(">HL")
 
 
 class Http2Error(Exception):
-    """Raised if a peer violates the protocol or a limit of this server. It ends the connection.
-
-    Args:
-        code: HTTP/2 error code.
-    """
+    """Raised if a peer violates the protocol or a limit of this server. It ends the connection."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

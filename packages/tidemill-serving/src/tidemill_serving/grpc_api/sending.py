@@ -15,7 +15,6 @@ class Sender:
 
     Args:
         transport: The connection's transport.
-        loop: The event loop.
         answered: Called with a call when its whole answer was written.
     """
 

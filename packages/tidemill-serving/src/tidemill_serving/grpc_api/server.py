@@ -77,7 +77,6 @@ class GrpcServer:
     """Serves a registry's models over gRPC.
 
     Args:
-        registry: The models.
         metrics: Records the calls.
         loop: The running event loop.
         settings: See `GrpcSettings`.

@@ -51,7 +51,6 @@ class GrpcTraffic:
         loop: The running event loop.
         limits: Limits of the HTTP/1.1 server that also apply here: sizes of heads and bodies, slow peers, connections.
         on_call: Called with each complete call.
-        connections: All open connections.
         buffered_bytes: Bytes of all messages in memory, received or still to be sent.
         ended: Set while there is no connection.
     """

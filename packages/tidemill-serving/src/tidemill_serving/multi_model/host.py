@@ -56,7 +56,6 @@ class ModelHost:
 
     Args:
         registry: Holds the loaded models.
-        loader: Loads models.
         options: Limits and the directory of all models.
         ports: Ports at which handlers reach the models.
         environment: Environment variables of the server.

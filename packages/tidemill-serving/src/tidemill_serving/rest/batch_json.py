@@ -30,7 +30,6 @@ class ReadBatch:
             rows. The next batch reuses the memory.
         rows: Number of rows of each examined body; -1 if `predict` has to read the body.
         num_rows: Total number of rows.
-        row_form: Whether the bodies have the row form.
     """
 
     feeds: list[Array] | None
@@ -56,7 +55,6 @@ class BatchJson:
 
     Args:
         signature: A signature for which `reads_batches` is true.
-        library: The native library.
     """
 
     def __init__(self, signature: Signature, *, library: NativeJson) -> None:

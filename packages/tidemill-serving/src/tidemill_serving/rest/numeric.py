@@ -36,7 +36,6 @@ class NumericReader:
     Args:
         signatures: The signatures of the model, by name.
         default: Name of the signature of bodies that name none.
-        library: The native library.
     """
 
     def __init__(self, signatures: Mapping[str, Signature], *, default: str, library: NativeJson) -> None:

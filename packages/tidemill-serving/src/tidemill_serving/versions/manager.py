@@ -33,7 +33,6 @@ class ModelManager:
 
     Args:
         registry: Holds the loaded versions.
-        loader: Loads versions.
         settings: See `ManagedModels`.
         event: Writes an event with its fields to the log.
     """

@@ -51,7 +51,6 @@ class ServiceChoice:
     """The service that the flags, the environment and the settings select; it need not run.
 
     Attributes:
-        settings: The settings, with the flags.
         endpoint: The service, if something names one; None selects the service of the state directory.
     """
 
@@ -108,7 +107,6 @@ class NamedService:
     """The service that a command uses, with the clients that it needs.
 
     Attributes:
-        url: Its URL.
         choice: What selected it.
         session: A boto3 session for it.
         own: The files of the service, if it is this user's own service on this machine.

@@ -37,7 +37,6 @@ class TerminalLog:
     """Prints the log lines of an instance.
 
     Args:
-        console: Prints the lines.
         ready: Called when the server answers, with its URL and the names of its models.
     """
 

@@ -16,8 +16,6 @@ from typing import Any
 from tidemill import __version__
 from tidemill.compat.names import INSTEAD, MODULES
 
-__all__ = ["CompatFinder", "install"]
-
 
 class CompatFinder(MetaPathFinder):
     """Finds the modules named in `tidemill.compat.names`."""

@@ -5,8 +5,6 @@ Values are ``module:attribute`` of this package. A module is loaded when the nam
 
 from collections.abc import Mapping
 
-__all__ = ["INSTEAD", "MODULES"]
-
 _ESTIMATOR = {"TensorFlow": "tidemill.sdk:TensorFlow"}
 _INPUTS = {
     "ShuffleConfig": "tidemill.sdk:ShuffleConfig",

@@ -17,16 +17,6 @@ from tidemill.core.names import S3Uri
 from tidemill.errors import ResourceLimitExceeded, ValidationException
 from tidemill.executors.base import Capacity
 
-__all__ = [
-    "Capabilities",
-    "check_capacity",
-    "check_environment",
-    "check_network",
-    "check_s3_uri",
-    "check_target",
-    "refusal",
-]
-
 _RESERVED_VARIABLES = re.compile(
     r"(SM_|SAGEMAKER_BASE_DIR$|TIDEMILL_|AWS_ACCESS_KEY|AWS_SECRET|AWS_SESSION_TOKEN|AWS_CONTAINER_CREDENTIALS)"
 )
@@ -127,7 +117,6 @@ def check_network(
     Args:
         request: A job's request, by the member names of CreateTrainingJob.
         capabilities: What the service can honor.
-        instances: Number of instances of the job.
         at: Path of the structure with the members in the actual request, with a period, for the error message.
         encrypts_itself: Whether the job encrypts what its instances send each other.
 
@@ -168,7 +157,6 @@ def check_capacity(
     Args:
         request: A job's request, by the member names of CreateTrainingJob.
         capabilities: What the service can honor.
-        instances: Number of instances of the job.
         member: Path of their number in the actual request, for the error message.
 
     Raises:

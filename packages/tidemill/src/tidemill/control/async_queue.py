@@ -28,8 +28,6 @@ from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import Query, RecordStore
 
-__all__ = ["AsyncQueue"]
-
 _log = structlog.get_logger("tidemill.async")
 _MARK = "tidemill-async-invocation"
 _CONCURRENT = 4
@@ -45,7 +43,6 @@ class AsyncQueue:
     """The requests that asynchronous endpoints have not answered yet.
 
     Args:
-        records: Stores the requests.
         objects: Holds the bodies, and stores the results.
         endpoints: Forwards requests to the servers.
         endpoint_of: Returns the endpoint of a name if it accepts requests; raises AwsError otherwise.

@@ -12,8 +12,6 @@ from tidemill.store.objects.errors import no_such_bucket
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import Record, RecordStore, Transaction
 
-__all__ = ["DEFAULT_KEY", "BucketRules", "DefaultEncryption"]
-
 DEFAULT_KEY = "alias/aws/s3"
 """The KMS key of objects for which none was named, as on AWS."""
 
@@ -50,9 +48,7 @@ class BucketRules:
     no read of the database. Nothing else writes such records.
 
     Args:
-        records: Stores the rules.
         objects: Tells when a bucket was created: rules of an earlier bucket of the same name do not apply.
-        keys: Finds the KMS keys.
         clock: Provides times of records.
         encrypts: Whether default encryption is shown; false if the setting ``encryption`` is ``refuse``.
     """
@@ -96,7 +92,6 @@ class BucketRules:
         """Return what S3 shows of an object that the service itself stores for a job.
 
         Args:
-            bucket: Bucket of the object.
             key: The job's KmsKeyId; may be empty.
         """
         default = self.encryption_of(bucket)

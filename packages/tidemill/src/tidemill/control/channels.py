@@ -24,8 +24,6 @@ from tidemill.instance.spec import FAST_FILE, ChannelSpec, InlineText, Input, Re
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["ChannelListing", "ChannelResolver", "DataMissing", "channel_config", "reference"]
-
 _IN_MEMORY_BYTES = 1 << 20
 _SHARED_SINCE = 100
 """Minimum number of objects for which jobs share links. With fewer objects, sharing costs more than linking."""
@@ -311,7 +309,6 @@ def reference(info: ObjectInfo, *, name: str) -> ObjectReference:
     """Return a reference to the content that an object has now.
 
     Args:
-        info: The object.
         name: Path of the object's file in an instance.
     """
     return ObjectReference(

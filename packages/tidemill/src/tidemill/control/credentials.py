@@ -23,8 +23,6 @@ from tidemill.core.training import TrainingJob
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 from tidemill.wire.signing.credentials import Credential, PolicyLimit
 
-__all__ = ["CREDENTIAL", "SESSION_MAX_S", "Credentials", "TemporaryKeys", "access_key_id", "end_keys"]
-
 CREDENTIAL = "credential"
 """Kind of the records of temporary keys."""
 SESSION_MAX_S = 129_600
@@ -155,7 +153,6 @@ class Credentials:
 
         Args:
             job_id: Hexadecimal id of the job.
-            lifetime_s: Seconds from now.
         """
         found = self.lookup(access_key_id(job_id))
         now_ms = self._clock.now_ms()
@@ -278,7 +275,6 @@ def end_keys(transaction: Transaction, job_id: str) -> None:
     """Revoke the keys of a job, in the transaction that ends the job.
 
     Args:
-        transaction: The transaction that ends the job.
         job_id: Hexadecimal id of the job.
     """
     transaction.delete(CREDENTIAL, access_key_id(job_id))

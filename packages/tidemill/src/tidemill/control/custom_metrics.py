@@ -14,8 +14,6 @@ from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
-__all__ = ["CustomMetric", "CustomMetrics", "Put"]
-
 _METRIC = "metric"  # named by the digest of namespace, name and dimensions
 _CHUNK = "metric-chunk"  # named by the digest and the number of the chunk
 _ALARM = "alarm"
@@ -49,7 +47,6 @@ class Put:
     """Points of one metric.
 
     Attributes:
-        metric: The metric.
         at_ms: Time of the points in milliseconds since the epoch.
         values: Finite numbers.
         unit: CloudWatch's name, e.g. ``Seconds`` or ``None``.
@@ -95,7 +92,6 @@ class CustomMetrics:
         """Yield time in milliseconds, value and unit of the points of a metric; nothing if there is no such metric.
 
         Args:
-            metric: The metric.
             start_ms: Beginning of the window in milliseconds since the epoch.
             end_ms: End of the window, exclusive.
 
@@ -133,7 +129,6 @@ class CustomMetrics:
         """Create or replace an alarm.
 
         Args:
-            name: Its name.
             members: JSON-able members of the request.
         """
         now_ms = self._clock.now_ms()

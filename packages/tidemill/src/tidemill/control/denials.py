@@ -18,8 +18,6 @@ from tidemill.errors import ServiceUnavailable, StateCorrupt
 from tidemill.store.records.base import Record, RecordStore, Transaction
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Denials", "denial_lines", "end_rights", "with_denials"]
-
 _log = structlog.get_logger("tidemill.denials")
 _KIND = "denials"
 _MAX = 20
@@ -47,7 +45,6 @@ class Denials:
     """The denials of jobs that have not ended.
 
     Args:
-        records: Stores the denials.
         clock: Provides the current time.
     """
 
@@ -61,7 +58,6 @@ class Denials:
 
         Args:
             credential: The key of the request.
-            permissions: What was denied.
         """
         if credential.scope is None or credential.scope.kind in (HolderKind.ENDPOINT, HolderKind.PIPELINE):
             return
@@ -111,7 +107,6 @@ def end_rights(transaction: Transaction, job_id: str) -> None:
     """Revoke the keys of a job and remove its denials, in the transaction that ends the job.
 
     Args:
-        transaction: The transaction that ends the job.
         job_id: Hexadecimal id of the job.
     """
     end_keys(transaction, job_id)
@@ -131,7 +126,6 @@ def with_denials(reason: str, denied: Sequence[str], *, most: int) -> str:
     """Return a FailureReason of at most ``most`` characters that also names the first denials.
 
     Args:
-        reason: The failure.
         denied: Result of `Denials.of`.
         most: Maximum number of characters; the failure is cut, not the denials.
     """

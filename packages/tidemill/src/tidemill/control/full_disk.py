@@ -6,8 +6,6 @@ from collections.abc import Generator
 
 from tidemill.errors import LaunchError, ServiceUnavailable
 
-__all__ = ["delayed_by_full_disk"]
-
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

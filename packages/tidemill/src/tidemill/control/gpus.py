@@ -8,8 +8,6 @@ from tidemill.core.frameworks import Frameworks
 from tidemill.core.instance_types import ALL_GPUS, instance_type
 from tidemill.core.training import instance_groups
 
-__all__ = ["GpuPlan", "GpusMissing", "plan_gpus"]
-
 
 class GpusMissing(Exception):
     """The job has more GPU instances than the machine has GPUs; the message becomes the job's FailureReason."""

@@ -13,8 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 import httptools
 
-__all__ = ["Answer", "Invoker", "Unreachable"]
-
 _MAX_IDLE = 32
 
 
@@ -33,7 +31,6 @@ class Answer:
     Attributes:
         status: HTTP status code.
         headers: Headers; the names are in lower case.
-        body: Body of the answer.
     """
 
     status: int = 0
@@ -138,9 +135,6 @@ class Invoker:
         Args:
             path: Path of the model's server.
             timeout_s: Longest wait in seconds.
-
-        Returns:
-            The answer.
         """
         head = f"GET {path} HTTP/1.1\r\nhost: endpoint\r\n\r\n"
         return await self._send(head.encode(), timeout_s=timeout_s)

@@ -7,8 +7,6 @@ from typing import Any
 
 from tidemill.core.files import make_directory, remove_unfinished, write_json
 
-__all__ = ["JobArchive"]
-
 _RECORD = "record.json"
 _FINISHED = "published.json"
 

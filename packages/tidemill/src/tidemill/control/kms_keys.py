@@ -15,8 +15,6 @@ from tidemill.core.names import kms_arn
 from tidemill.errors import AwsError
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
-__all__ = ["KmsAlias", "KmsKey", "KmsKeys"]
-
 _KEY = "kms-key"  # named by its ARN
 _ALIAS = "kms-alias"  # named by its ARN
 _MANAGED = "alias/aws/"
@@ -122,7 +120,7 @@ class KmsKeys:
         found = self._find(arn)
         if found is not None and found.state != "Enabled":
             code = "KMS.DisabledException" if found.state == "Disabled" else "KMS.KMSInvalidStateException"
-            raise AwsError(f"{arn} is {found.state}; use another key, or enable this one", code=code, status=400)
+            raise AwsError(f"{arn} is {found.state}; use another key, or enable this one", code=code)
         return arn
 
     def members_of(self, text: str | None) -> dict[str, Any]:
@@ -234,7 +232,6 @@ class KmsKeys:
         """Give a key a further name.
 
         Args:
-            name: ``alias/NAME``.
             target: Id or ARN of the key.
 
         Raises:

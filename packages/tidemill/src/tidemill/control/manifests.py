@@ -11,8 +11,6 @@ from typing import Any
 
 from tidemill.core.names import S3Uri
 
-__all__ = ["ManifestFault", "augmented_values", "manifest_names"]
-
 _REFERENCE = "-ref"
 
 

@@ -69,9 +69,7 @@ class ServerPlanner:
         """Return the spec of an instance of a variant.
 
         Args:
-            endpoint: The endpoint.
             variant: The variant, with its model.
-            instance: The instance.
             variables: Environment variables with the address and the keys of the service; those of the model win.
 
         Raises:
@@ -95,7 +93,6 @@ class ServerPlanner:
         """Return the spec of one instance of a transform job: a model server, as for an endpoint.
 
         Args:
-            job: The job.
             index: Index of the instance; 0 is ``algo-1``.
             variables: Environment variables with the address and the keys of the service; those of the model win.
 
@@ -118,7 +115,6 @@ class ServerPlanner:
         """Return the archive of one model of a multi-model variant.
 
         Args:
-            variant: The variant.
             target: TargetModel of a request: the part of the archive's key after ModelDataUrl.
 
         Raises:
@@ -197,7 +193,6 @@ def source_of(objects: ObjectStore, text: str, *, name: str) -> ObjectReference 
     """Return the submitted code; None if ``text`` is not an S3 URI.
 
     Args:
-        objects: Stores the code.
         text: The value of the hyperparameter or variable.
         name: Its name, for messages; in capitals that of an endpoint.
 

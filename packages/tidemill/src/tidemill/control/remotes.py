@@ -14,8 +14,6 @@ from tidemill.core.names import S3Uri
 from tidemill.core.remotes import RemoteS3, pattern_for
 from tidemill.instance.remote_s3 import RemoteUnusable, remote_client
 
-__all__ = ["Pinned", "RemoteListingFault", "RemoteStore", "Remotes", "in_order"]
-
 Result = TypeVar("Result")
 _AT_ONCE = 16
 _AHEAD = 256
@@ -32,7 +30,6 @@ class Pinned:
     """The current version of an object.
 
     Attributes:
-        key: Key of the object.
         size_bytes: Length in bytes.
         etag: ETag, with quotes, as S3 returns it.
     """

@@ -10,36 +10,6 @@ from tidemill.core.registry import PackageGroup, RegisteredModel
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
-__all__ = [
-    "ASYNC_INVOCATION",
-    "ENDPOINT",
-    "ENDPOINT_CONFIG",
-    "ENDPOINT_REMOVAL",
-    "EXPERIMENT",
-    "MODEL",
-    "MODEL_PACKAGE",
-    "MODEL_PACKAGE_GROUP",
-    "PIPELINE",
-    "PIPELINE_EXECUTION",
-    "PIPELINE_VERSION",
-    "PROCESSING_JOB",
-    "STEP_RESULT",
-    "TRAINING_JOB",
-    "TRANSFORM_JOB",
-    "TRIAL",
-    "TRIAL_COMPONENT",
-    "TUNING_JOB",
-    "async_invocation_record",
-    "component_record",
-    "endpoint_record",
-    "group_record",
-    "package_record",
-    "page_of",
-    "removal_record",
-    "resource_record",
-    "tracked_record",
-]
-
 MODEL = "model"
 EXPERIMENT = "experiment"
 TRIAL = "experiment-trial"
@@ -69,8 +39,6 @@ async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[
     """Return one page of the records' summaries, and the token of the next page (None on the last page).
 
     Args:
-        records: Stores the records.
-        kind: Kind of the records.
         query: Filters, order, size and position of the page.
 
     Raises:
@@ -117,7 +85,6 @@ def resource_record(kind: str, resource: Resource) -> Record:
     """Return a model or an endpoint configuration as a record.
 
     Args:
-        kind: Kind of the record.
         resource: Model or configuration.
     """
     record = _record(kind, resource.name, "", resource.created_ms, resource.to_document())

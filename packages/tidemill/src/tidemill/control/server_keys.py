@@ -11,8 +11,6 @@ from tidemill.control.credentials import Credentials
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import role_name
 
-__all__ = ["ServerKeys"]
-
 _LIFETIME_S = 12 * 3600.0
 _OWN_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")
 

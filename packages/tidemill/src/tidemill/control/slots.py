@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Slots"]
-
 
 @dataclass(frozen=True, slots=True)
 class _QueuePlace:
@@ -54,7 +52,6 @@ class Slots:
         """Reserve slots for instances that are already running, after a restart of the service.
 
         Args:
-            count: Number of instances.
             gpus: GPUs of all instances together.
         """
         self._taken += count

@@ -18,8 +18,6 @@ from tidemill.errors import StateCorrupt
 from tidemill.executors.base import Executor, KnownInstance
 from tidemill.store.records.base import Query, RecordStore
 
-__all__ = ["Leftover", "clean_up", "find_leftovers"]
-
 _log = structlog.get_logger("tidemill.sweep")
 
 
@@ -55,7 +53,6 @@ async def find_leftovers(
     is left of it: they are kept, and `tidemill gc` removes them later. The files of an endpoint are copies of objects.
 
     Args:
-        records: Stores the jobs and endpoints.
         executor: Lists the instances, and removes their files.
         publisher: Cleans up after ended training and processing jobs.
         transforms: Cleans up after ended transform jobs.

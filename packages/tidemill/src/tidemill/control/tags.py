@@ -7,8 +7,6 @@ from tidemill.core.clock import Clock
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Record, RecordStore, Transaction
 
-__all__ = ["Tags", "check_tags", "delete_tags", "insert_tags"]
-
 _KIND = "tags"
 _LIMIT = 50
 
@@ -40,8 +38,6 @@ def insert_tags(transaction: Transaction, arn: str, tags: Mapping[str, str], *, 
     """Store the tags of a resource that the same transaction inserts. An older resource has taken its tags with it.
 
     Args:
-        transaction: The transaction.
-        arn: ARN of the resource.
         tags: Values by key; checked by `check_tags` before.
         at_ms: The current time, in milliseconds since the epoch.
     """
@@ -63,7 +59,6 @@ class Tags:
     """Reads and changes the tags of resources that exist.
 
     Args:
-        records: Stores resources and tags.
         clock: Provides the current time.
     """
 

@@ -19,8 +19,6 @@ from tidemill.control.invoker import Answer
 from tidemill.core.instances import InstanceRef, ObjectReference
 from tidemill.executors.base import Executor
 
-__all__ = ["Send", "TargetModels", "model_name"]
-
 _log = structlog.get_logger("tidemill.endpoints")
 _NO_MEMORY = 507
 _WAIT_FOR_ROOM_S = 30.0
@@ -52,7 +50,6 @@ class TargetModels:
 
         Args:
             ref: The server's instance.
-            archive: The model.
             ask: Sends the client's request to a path.
             send: Sends other requests to the same server.
 
@@ -126,9 +123,6 @@ class TargetModels:
 
 def model_name(archive: ObjectReference) -> str:
     """Return the name under which a server loads an archive; new content of the same key is a different model.
-
-    Args:
-        archive: The object with the archive.
 
     Returns:
         32 hexadecimal digits.

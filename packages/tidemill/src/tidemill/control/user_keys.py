@@ -18,8 +18,6 @@ from tidemill.core.policy_document import read_policy
 from tidemill.errors import AwsError
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
-__all__ = ["MAX_KEYS", "User", "UserKey", "UserKeys", "user_arn"]
-
 MAX_KEYS = 2
 """Maximum number of keys per user, as on AWS. Two, so that a new key can be created before the old one is deleted."""
 _USER = "user"  # named by the user, with the ids of its keys
@@ -32,7 +30,6 @@ class User:
     """One user.
 
     Attributes:
-        name: Its name.
         created_ms: Milliseconds since the epoch.
         keys: Ids of its keys, the oldest first.
         policies: Documents of its inline policies by name, as they were sent.
@@ -91,7 +88,6 @@ class UserKeys:
     """Creates, lists and deletes keys of users.
 
     Args:
-        records: Stores the keys.
         clock: Provides creation times.
     """
 
@@ -221,7 +217,6 @@ class UserKeys:
         """Change the policies of a user: its keys may do what they allow, from the next request on.
 
         Args:
-            name: Name of the user.
             change: Converts the policies by name.
 
         Raises:

@@ -14,8 +14,6 @@ from tidemill.control.jobs import J, Jobs
 from tidemill.core.instances import InstanceRef
 from tidemill.errors import ServiceUnavailable
 
-__all__ = ["JobDriver", "WorkQueue"]
-
 _log = structlog.get_logger("tidemill.control")
 _RETRY_S = 1.0
 
@@ -52,7 +50,6 @@ class WorkQueue:
         """Wake ``key`` on each report of an instance of ``job_id``, until the task of ``key`` ends.
 
         Args:
-            job_id: Id of a job.
             key: Name of a job, or key of an endpoint.
         """
         self._keys[job_id] = key

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["AsyncInvocation"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncInvocation:
@@ -46,8 +44,5 @@ class AsyncInvocation:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The invocation.
         """
         return cls(**document)

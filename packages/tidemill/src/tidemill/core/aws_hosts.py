@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["bucket_in", "is_aws_host"]
-
 _SUFFIXES = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _BUCKET = re.compile(r"(?P<bucket>.+)\.s3[.-](?:[a-z0-9-]+\.)*(?:amazonaws\.com|amazonaws\.com\.cn|api\.aws)")
 

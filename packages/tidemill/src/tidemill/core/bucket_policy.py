@@ -13,8 +13,6 @@ from tidemill.core.names import ACCOUNT_ID, role_name
 from tidemill.core.policy import Permission, PolicyEffect, Ruling, Sign, Statement, Token, compile_glob
 from tidemill.core.policy_document import ACTIONS, VERSION, read_statement, read_table, read_texts
 
-__all__ = ["ENCRYPTION", "ENCRYPTION_KEY", "SECURE_TRANSPORT", "BucketPolicy", "Facts", "read_bucket_policy"]
-
 ENCRYPTION = "s3:x-amz-server-side-encryption"
 ENCRYPTION_KEY = "s3:x-amz-server-side-encryption-aws-kms-key-id"
 SECURE_TRANSPORT = "aws:SecureTransport"

@@ -12,8 +12,6 @@ import hmac
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-__all__ = ["PREFIX", "VARIABLE", "key_id_of", "located", "opens", "path_of"]
-
 VARIABLE = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 PREFIX = "/v2/credentials/"
 """Path of the answers. No bucket can have the name ``v2``."""
@@ -23,7 +21,6 @@ def path_of(access_key_id: str, session_token: str) -> str:
     """Return the path at which the service answers with a temporary key.
 
     Args:
-        access_key_id: Id of the key.
         session_token: Its token; the path contains only a digest of it.
     """
     digest = hashlib.sha256(b"container credentials\0" + session_token.encode()).hexdigest()
@@ -44,8 +41,6 @@ def opens(path: str, *, access_key_id: str, session_token: str) -> bool:
 
     Args:
         path: Path of a request.
-        access_key_id: Id of the key.
-        session_token: Its token.
     """
     return hmac.compare_digest(path.encode(), path_of(access_key_id, session_token).encode())
 

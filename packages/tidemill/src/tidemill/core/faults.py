@@ -19,8 +19,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["point"]
-
 
 @dataclass
 class _Fault:

@@ -8,8 +8,6 @@ from typing import Any
 
 from tidemill.core import faults
 
-__all__ = ["make_directory", "read_json", "remove_unfinished", "sync_directory", "write_durably", "write_json"]
-
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace the content of ``path`` so that a crash at any moment leaves either the old or the new content.
@@ -48,7 +46,6 @@ def make_directory(path: Path, *, mode: int = 0o777) -> None:
     """Create a directory and those above it durably, unless they exist: a sync of a file does not keep their names.
 
     Args:
-        path: The directory.
         mode: Mode of the new directories.
     """
     wanted = [path]
@@ -62,9 +59,6 @@ def make_directory(path: Path, *, mode: int = 0o777) -> None:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable.
-
-    Args:
-        path: The directory.
 
     Raises:
         OSError: If it cannot be synced.

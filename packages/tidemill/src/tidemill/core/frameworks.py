@@ -12,21 +12,6 @@ from typing import Any, ClassVar
 from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
 from tidemill.core.remotes import pattern_for
 
-__all__ = [
-    "ENVIRONMENTS",
-    "FRAMEWORKS",
-    "MODEL_PARALLEL_SINCE",
-    "MPI_SINCE",
-    "SCIKIT_LEARN",
-    "Framework",
-    "Frameworks",
-    "MappedImage",
-    "ProcessingFrameworks",
-    "Selection",
-    "environment_of",
-    "select",
-]
-
 MODEL_PARALLEL_SINCE = (2, 16)
 """The oldest version whose environment has `smdistributed.modelparallel.tensorflow` and `horovod`."""
 
@@ -180,7 +165,6 @@ class Frameworks:
         """Return the environment for a CreateTrainingJob request, by its ``TrainingImage`` and hyperparameters.
 
         Args:
-            request: The request.
             gpus: How many GPUs its instances would get.
 
         Raises:
@@ -238,7 +222,6 @@ class ProcessingFrameworks(Frameworks):
         """Return the environment for the request of a processing job, by the member names of CreateTrainingJob.
 
         Args:
-            request: The request.
             gpus: How many GPUs its instances would get.
 
         Raises:

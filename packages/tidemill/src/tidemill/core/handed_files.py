@@ -5,17 +5,6 @@ descriptor of the file (SCM_RIGHTS). The service copies the file and answers wit
 ticket, an ordinary signed PutObject without a body then stores the copy as an object.
 """
 
-__all__ = [
-    "GREETING",
-    "MEDIA_TYPE",
-    "MESSAGE_MAX_BYTES",
-    "MULTIPART_BYTES",
-    "SOCKET_HEADER",
-    "SOCKET_NAME",
-    "media_type",
-    "ticket_of",
-]
-
 SOCKET_NAME = "files.sock"
 SOCKET_HEADER = "x-tidemill-files-socket"
 """Header of the reply to ListObjectsV2 with MaxKeys 0: the percent-encoded path of the socket."""

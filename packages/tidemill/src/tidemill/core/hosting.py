@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Deployment", "Endpoint", "EndpointStatus", "Instance", "Resource", "Variant"]
-
 _HEALTHY_WITHIN_S = 15 * 60
 
 
@@ -58,9 +56,6 @@ class Resource:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The resource.
         """
         return cls(**document)
 
@@ -145,9 +140,6 @@ class Variant:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The variant.
         """
         fields: dict[str, Any] = {**document, "instances": _instances(document["instances"])}
         return cls(**fields)
@@ -158,7 +150,6 @@ class Deployment:
     """An endpoint configuration that is running.
 
     Attributes:
-        config_name: Name of the configuration.
         variants: The variants, in the order of the configuration.
         begun_ms: Time of the request, in milliseconds since the epoch.
         capture: Its DataCaptureConfig, or None if nothing is captured.
@@ -353,7 +344,6 @@ class Endpoint:
         """Return the endpoint with another instance count of a serving serverless variant; surplus instances retire.
 
         Args:
-            name: Name of the variant.
             count: The new number of instances.
 
         Returns:
@@ -397,9 +387,6 @@ class Endpoint:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The endpoint.
         """
         fields = dict(document) if "endpoint_id" in document else _of_first_form(document)
         fields["status"] = EndpointStatus(fields["status"])

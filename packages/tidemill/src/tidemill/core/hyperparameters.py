@@ -8,8 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["decode", "encode", "is_reserved", "surprising"]
-
 _MAX_VALUE_CHARS = 2500
 _RESERVED_NAMES = frozenset({"_tuning_objective_metric", "default_user_module_name"})
 

@@ -11,18 +11,6 @@ from dataclasses import dataclass
 
 from tidemill.core.names import ACCOUNT_ID, DEFAULT_REGION
 
-__all__ = [
-    "DEFAULT_TENSORFLOW",
-    "LEGACY_REPOSITORY",
-    "Image",
-    "device_of",
-    "inference_image",
-    "parse_image",
-    "python_inference_image",
-    "scikit_learn_image",
-    "training_image",
-]
-
 DEFAULT_TENSORFLOW = "2.21"
 """Version, ``major.minor``, of jobs and endpoints that name none. Its environment must have a lock file."""
 

@@ -4,8 +4,6 @@ import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-__all__ = ["ALL_GPUS", "OFFERING_SHAPES", "InstanceType", "instance_type", "unoffered"]
-
 ALL_GPUS = -1
 """``num_gpus`` of ``local_gpu``: as many as the machine has."""
 
@@ -127,7 +125,6 @@ def unoffered(name: str, *, offered: Collection[str]) -> str | None:
     """Return a warning about an instance type that AWS does not offer; None if it does, or if it is a local one.
 
     Args:
-        name: The instance type.
         offered: The types of AWS's model.
 
     Example:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["InstanceRef", "Isolation", "ObjectReference", "StreamName"]
-
 
 class Isolation(StrEnum):
     """How far an instance is separated from the machine. The job's log names the mode."""

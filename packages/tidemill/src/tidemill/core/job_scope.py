@@ -8,8 +8,6 @@ from typing import Any
 from tidemill.core.hyperparameters import decode
 from tidemill.core.names import S3Uri
 
-__all__ = ["OWN_PREFIXES", "PLACEHOLDERS", "HolderKind", "JobScope"]
-
 OWN_PREFIXES = ("output", "model_dir", "checkpoints", "tensorboard", "intermediate", "capture", "failures")
 """The attributes of `JobScope` with the prefixes that are the job's own."""
 
@@ -43,7 +41,6 @@ class JobScope:
 
     Attributes:
         name: Name of the job or endpoint.
-        kind: What it is.
         output_path: ``OutputDataConfig.S3OutputPath`` of a training job.
         output: ``S3OutputPath/NAME``, the prefix of model.tar.gz and output.tar.gz; S3OutputPath of a transform job and
             of an asynchronous endpoint; that output of a processing job which contains an object (see `at`).
@@ -113,9 +110,6 @@ class JobScope:
 
         Args:
             request: Members of the request.
-
-        Returns:
-            The scope.
         """
         output = _uri(request["TransformOutput"]["S3OutputPath"])
         return cls(name=str(request["TransformJobName"]), kind=HolderKind.TRANSFORM, output=_prefix(output))
@@ -127,7 +121,6 @@ class JobScope:
         """Derive the scope of an endpoint.
 
         Args:
-            name: EndpointName.
             capture: The DataCaptureConfig of its configuration, if any.
             asynchronous: The AsyncInferenceConfig of its configuration, if any.
         """
@@ -161,7 +154,6 @@ class JobScope:
 
         Args:
             bucket: Name of the bucket.
-            key: The key.
         """
         place = f"{bucket}/{key}"
         around = [prefix for prefix in self.outputs if place.startswith(f"{prefix}/")]
@@ -172,7 +164,6 @@ class JobScope:
 
         Args:
             bucket: Name of the bucket.
-            key: The key.
         """
         place = f"{bucket}/{key}"
         prefixes = (*(getattr(self, name) for name in OWN_PREFIXES), *self.outputs)
@@ -188,9 +179,6 @@ class JobScope:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The scope.
         """
         known = {field.name: document[field.name] for field in fields(cls) if field.name in document}
         known["kind"] = HolderKind(known.get("kind", HolderKind.TRAINING))

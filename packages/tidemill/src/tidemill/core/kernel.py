@@ -8,18 +8,6 @@ import ctypes
 import os
 import signal
 
-__all__ = [
-    "adopt_orphans",
-    "check",
-    "end_with_parent",
-    "join_namespace",
-    "libc",
-    "make_mounts_private",
-    "mount",
-    "unshare",
-    "unshare_user",
-]
-
 NEW_MOUNT, NEW_UTS, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = (1 << bit for bit in (17, 26, 27, 28, 29, 30))
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 16384, 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

@@ -2,8 +2,6 @@
 
 import ast
 
-__all__ = ["legacy_refusal"]
-
 _MODELS = frozenset({"model_fn", "estimator_fn", "keras_model_fn"})
 _INPUT = "train_input_fn"
 _DOES_NOTHING = (
@@ -21,7 +19,6 @@ def legacy_refusal(name: str, source: str) -> str | None:
 
     Args:
         name: Name of the script, for the message.
-        source: Its text.
     """
     if len(source) > _MAX_CHARS:
         return None

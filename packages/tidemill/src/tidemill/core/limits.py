@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from tidemill.core.instance_types import instance_type
 
-__all__ = ["InstanceLimits", "LimitPolicy"]
-
 _MIB, _GIB = 1 << 20, 1 << 30
 
 
@@ -16,7 +14,6 @@ class InstanceLimits:
     Attributes:
         memory_bytes: Memory of all processes together.
         cpus: Number of processors on which the processes run.
-        processes: Number of processes.
         disk_bytes: Size of all files that the instance writes.
         source: Origin of the limits, for messages: an instance type, e.g. ``ml.m5.large``, or ``settings``.
     """
@@ -42,15 +39,7 @@ class InstanceLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """The settings that determine the limits of an instance. A setting overrides the instance type.
-
-    Attributes:
-        memory_mib: Setting ``instance_memory_mib``.
-        cpus: Setting ``instance_cpus``.
-        processes: Setting ``instance_processes``.
-        disk_mib: Setting ``instance_disk_mib``.
-        by_type: Setting ``limit_to_instance_type``.
-    """
+    """The settings that determine the limits of an instance. A setting overrides the instance type."""
 
     memory_mib: int | None = None
     cpus: int | None = None

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from tidemill.core.remotes import pattern_for
 
-__all__ = ["MachineShare", "share_of"]
-
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 
 
@@ -52,7 +50,6 @@ def share_of(instance_type: str, shares: Mapping[str, MachineShare]) -> MachineS
     """Return the share of an instance type: that of the most precise pattern in ``shares``, or one CPU.
 
     Args:
-        instance_type: The instance type.
         shares: The shares by instance type or pattern.
     """
     pattern = pattern_for(instance_type, shares)

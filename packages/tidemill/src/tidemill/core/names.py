@@ -3,20 +3,6 @@
 import re
 from dataclasses import dataclass
 
-__all__ = [
-    "ACCOUNT_ID",
-    "DEFAULT_REGION",
-    "INPUTS_PREFIX",
-    "KEY_MAX_BYTES",
-    "S3Uri",
-    "default_bucket",
-    "kms_arn",
-    "role_arn",
-    "role_name",
-    "sagemaker_arn",
-    "unique_id",
-]
-
 ACCOUNT_ID = "000000000000"
 DEFAULT_REGION = "us-west-2"
 INPUTS_PREFIX = "tidemill-inputs/"
@@ -72,7 +58,6 @@ def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
 
     Args:
         kind: Kind of the resource, e.g. ``endpoint``.
-        name: Name of the resource.
         region: AWS region.
     """
     return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name}"

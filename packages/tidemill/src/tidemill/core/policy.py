@@ -14,19 +14,6 @@ from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = [
-    "ActionPattern",
-    "IamPolicy",
-    "Permission",
-    "PolicyEffect",
-    "ResourcePattern",
-    "Ruling",
-    "Sign",
-    "Statement",
-    "Token",
-    "compile_glob",
-]
-
 ARN_PARTS = 6
 _TOKEN = re.compile(r"\$\{([^}]*)\}|[*?]")
 _LITERALS = ("*", "?", "$")

@@ -5,8 +5,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ProcessId"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
@@ -14,7 +12,6 @@ class ProcessId:
 
     Attributes:
         boot_id: The kernel's random id of this boot.
-        pid: Process number.
         start_ticks: Start time in clock ticks since boot (field 22 of ``/proc/PID/stat``).
     """
 

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 from tidemill.core.job_scope import JobScope
 from tidemill.core.training import TrainingJob
 
-__all__ = ["PROCESSING_DIRECTORY", "ProcessingJob", "run_request_of", "s3_inputs", "s3_outputs", "where_below_ml"]
-
 PROCESSING_DIRECTORY = "/opt/ml/processing"
 """Inputs and outputs of processing jobs are below this directory."""
 _EXIT_MESSAGE = "exit_message"

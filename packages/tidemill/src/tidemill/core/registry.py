@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["APPROVED", "PENDING_APPROVAL", "PackageGroup", "RegisteredModel", "package_key"]
-
 APPROVED = "Approved"
 PENDING_APPROVAL = "PendingManualApproval"
 

@@ -6,8 +6,6 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-__all__ = ["RemoteS3", "pattern_for"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteS3:

@@ -6,8 +6,6 @@ instances restart until MaxWaitTimeInSeconds is over.
 
 from tidemill.core.training import TrainingJob
 
-__all__ = ["attempts_allowed", "pause_before_restart_s", "run_time_left_s", "wait_time_left_s"]
-
 _RETRIES = 2
 _MAX_RUNTIME_S = 86400
 _LONGEST_PAUSE_S = 60.0
@@ -30,7 +28,6 @@ def wait_time_left_s(job: TrainingJob, now_ms: int) -> float | None:
     Without MaxWaitTimeInSeconds a job waits no longer than its maximum run time.
 
     Args:
-        job: The job.
         now_ms: Milliseconds since the epoch.
 
     Returns:
@@ -47,7 +44,6 @@ def run_time_left_s(job: TrainingJob, now_ms: int) -> float:
     """Return the seconds that the next attempt may run: MaxRuntimeInSeconds limits all attempts together.
 
     Args:
-        job: The job.
         now_ms: Milliseconds since the epoch.
 
     Returns:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from tidemill.core.job_scope import OWN_PREFIXES, JobScope
 from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEffect, ResourcePattern, Ruling, Statement
 
-__all__ = ["BUILT_IN", "Roles", "check_role_names"]
-
 _NAME = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
 _OBJECTS = "arn:aws:s3:::"
 _WRITABLE = ("${sagemaker.bucket}", "${job.output_path}", *(f"${{job.{name}}}" for name in OWN_PREFIXES))

@@ -13,17 +13,6 @@ from urllib.parse import urlsplit
 
 from tidemill.core.files import read_json, write_durably, write_json
 
-__all__ = [
-    "BUNDLES",
-    "leave_shell_proxy",
-    "named_upstream",
-    "own_bundle",
-    "proxy_user",
-    "upstream_of",
-    "without_shell_proxy",
-    "write_bundle",
-]
-
 BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
 """Variables that name the file with the certificates which a client trusts."""
 
@@ -74,9 +63,7 @@ def write_bundle(content: bytes, *, directory: Path, name: str, environ: Mapping
 
     Args:
         content: PEM certificates.
-        directory: Where to write.
         name: Tells bundles apart.
-        environ: Variables of the shell.
 
     Returns:
         The file.

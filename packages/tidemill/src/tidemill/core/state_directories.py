@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tidemill.core.files import write_durably
 
-__all__ = ["known_state_directories", "register_state_directory"]
-
 _PREFIX = ".state-directory-"
 
 

@@ -12,18 +12,6 @@ from typing import Any, ClassVar, Self
 
 from tidemill.core.job_scope import JobScope
 
-__all__ = [
-    "HOMOGENEOUS",
-    "FinalMetric",
-    "HostGroup",
-    "SecondaryStatus",
-    "TrainingJob",
-    "TrainingStatus",
-    "Transition",
-    "hosts_of_channel",
-    "instance_groups",
-]
-
 HOMOGENEOUS = "homogeneousCluster"
 """Name of the only group of a job with InstanceCount, as in SageMaker's resourceconfig.json."""
 
@@ -227,9 +215,6 @@ class TrainingJob:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The job.
         """
         fields = dict(document)
         fields["status"] = TrainingStatus(fields["status"])

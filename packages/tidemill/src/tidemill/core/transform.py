@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["LARGEST_PAYLOAD_MB", "MEBIBYTE", "TransformJob", "TransformStatus"]
-
 MEBIBYTE = 1024 * 1024
 DEFAULT_PAYLOAD_MB = 6
 LARGEST_PAYLOAD_MB = 100
@@ -86,7 +84,6 @@ class TransformJob:
         """Return the job with its final status, which is set once. A job that was being stopped becomes Stopped.
 
         Args:
-            status: The final status.
             failure_reason: Shown as FailureReason.
         """
         if self.status is TransformStatus.STOPPING:
@@ -117,9 +114,6 @@ class TransformJob:
 
         Args:
             document: A value of JSON.
-
-        Returns:
-            The job.
         """
         fields = dict(document)
         fields["status"] = TransformStatus(fields["status"])

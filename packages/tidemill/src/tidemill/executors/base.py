@@ -40,7 +40,6 @@ class KnownInstance:
     """An instance that an earlier service launched, and its job or endpoint.
 
     Attributes:
-        ref: The instance.
         kind: ``training``, ``processing``, ``transform`` or ``endpoint``.
         job_name: Name of the job or endpoint.
     """

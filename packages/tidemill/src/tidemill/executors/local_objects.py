@@ -26,8 +26,6 @@ class Listed:
         remotes: The remote S3 stores that the listings name.
         fast_files: Names of the channels whose objects are read on demand.
         shared: By channel: the directory of links that it shares with other instances.
-        code: The spec's code.
-        model: The spec's model.
     """
 
     remotes: Mapping[str, RemoteS3]

@@ -25,8 +25,6 @@ class LocalSpecs:
         site: Facts about the machine that are the same for all instances.
         detection: The sandbox of jobs.
         logs: Root directory of the log segments.
-        networks: The networks of jobs.
-        gpus: The GPUs of this machine.
         objects: Resolves references to objects.
     """
 

@@ -22,7 +22,6 @@ class Remains:
     """Removes the files of jobs below a state directory.
 
     Args:
-        state_dir: The state directory.
         kill: Kills all processes of an instance.
     """
 

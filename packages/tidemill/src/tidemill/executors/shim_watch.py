@@ -27,9 +27,6 @@ class ShimWatch:
     """Starts, watches and ends the shims below a state directory. Only one watch may use a state directory at a time.
 
     Methods may be called from several threads; `changed` from one event loop.
-
-    Args:
-        state_dir: The state directory.
     """
 
     def __init__(self, state_dir: Path) -> None:

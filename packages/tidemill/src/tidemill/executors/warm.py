@@ -26,7 +26,6 @@ class WarmProcesses:
     Args:
         state_dir: State directory; the sockets are below its ``warm/``. Hidden from jobs except for the socket of the
             job's environment.
-        environments: Directory of the environments.
     """
 
     def __init__(self, state_dir: Path, environments: Environments) -> None:

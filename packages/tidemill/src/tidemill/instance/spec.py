@@ -163,7 +163,6 @@ class InstanceSpec:
         entrypoint: A ContainerEntrypoint with its arguments; empty runs the script as the training toolkit does.
         max_runtime_s: Seconds in phase Training after which the script gets SIGTERM; 0 for no limit.
         grace_s: Seconds between SIGTERM and SIGKILL.
-        log: The log stream of this instance.
         gpus: How many GPUs the instance gets; with any, its environment is that for GPUs.
         limits: Limits of memory, processors, processes and disk.
         warm: Fork the script from a process that has imported TensorFlow.

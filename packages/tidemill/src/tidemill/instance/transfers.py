@@ -42,7 +42,6 @@ class RemoteFault(Exception):
     """An object cannot be read; the message is one line with the object, the endpoint and the reason.
 
     Args:
-        message: The message.
         reason: The reason alone.
         status: HTTP status of the answer; 0 without one.
         is_gone: Whether the object was removed or replaced.
@@ -156,7 +155,6 @@ class RemoteBody:
     """The bytes of one object. After a broken connection, reading continues at the next byte over a new connection.
 
     Args:
-        entry: The object.
         transfers: The group of this transfer.
     """
 

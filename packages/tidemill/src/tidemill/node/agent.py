@@ -58,7 +58,6 @@ class Agent:
 
     Args:
         assignment: The instance to run, and how.
-        directory: Directory of this agent.
         environments_dir: Directory of the environments, which all agents of this machine share.
     """
 

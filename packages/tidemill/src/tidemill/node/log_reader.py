@@ -6,11 +6,7 @@ from tidemill.core.segments import segment_path, segments_of
 
 
 class LogBytes:
-    """The bytes of a stream's segments, one after the other.
-
-    Args:
-        directory: Directory of the stream.
-    """
+    """The bytes of a stream's segments, one after the other."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -35,7 +35,6 @@ class ServiceClient:
     """Client of the service for one attempt of an instance. Methods may be called from several threads.
 
     Args:
-        ref: The attempt.
         variables: ``AWS_ENDPOINT_URL``, region and keys of the job.
         answer_s: Time limit in seconds for the answer to a report or to lines of the log. Default: 30.
     """

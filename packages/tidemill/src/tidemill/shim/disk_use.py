@@ -79,8 +79,6 @@ class DiskUse:
     """Measures what the files of an instance use.
 
     Args:
-        directory: The directory of the instance.
-        limit: The limits.
         now_s: Returns the time on a monotonic clock, in seconds.
     """
 

@@ -38,8 +38,6 @@ class LimitWatch:
     """Watches the descendants of this process, and kills them if they exceed a limit.
 
     Args:
-        limits: The limits.
-        directory: The directory of the instance.
         note: Logs how the limit of memory is enforced.
 
     Attributes:

@@ -115,7 +115,6 @@ class Packages:
     """Installs the packages that the code of an instance needs.
 
     Attributes:
-        session: The instance.
         environment: The environment below; it is not changed.
         deadline_s: Time on the session's monotonic clock at which to give up. Default: never.
     """

@@ -24,7 +24,6 @@ class Reporter:
     """Writes each phase durably and notifies the service.
 
     Args:
-        directory: Directory of the instance.
         state_dir: State directory with the service's notification socket.
         clock: Provides the start times of phases.
     """
@@ -75,9 +74,6 @@ class JobLog:
 
     While the disk is full, up to 10,000 lines wait in memory. Beyond that the oldest lines are dropped, and their
     number is logged when there is space again. May be used from several threads, such as those of the feeder.
-
-    Args:
-        directory: Directory of the log stream.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -25,11 +25,7 @@ _LISTING_FORM = 2
 
 
 class LinkDirectories:
-    """The directories of links of one state directory.
-
-    Args:
-        state_dir: The state directory.
-    """
+    """The directories of links of one state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir

@@ -10,11 +10,7 @@ from tidemill.instance.status import StopReason
 
 
 class Stopped(Exception):  # a request, not an error
-    """A stop was requested before the instance's script ran.
-
-    Args:
-        reason: Reason of the stop.
-    """
+    """A stop was requested before the instance's script ran."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason.value)
@@ -22,11 +18,7 @@ class Stopped(Exception):  # a request, not an error
 
 
 class StopRequest:
-    """A request to stop by signals. The descriptor becomes readable when a stop is requested.
-
-    Args:
-        signals: The signals that request a stop.
-    """
+    """A request to stop by signals. The descriptor becomes readable when a stop is requested."""
 
     def __init__(self, *signals: signal.Signals) -> None:
         self._requested = False
@@ -75,9 +67,6 @@ class TerminationSignal(StopRequest):
 
     The handler is installed before ``run.json`` is written, and the service writes ``stop.json`` before it reads
     ``run.json``. So no request is lost, in either order.
-
-    Args:
-        directory: Directory of the instance.
     """
 
     def __init__(self, directory: InstanceDirectory) -> None:

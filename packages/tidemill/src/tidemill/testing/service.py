@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tidemill.server.discovery import ServiceConnection
     from tidemill.server.state import StateDirectory
 
-__all__ = ["Service", "ServiceDied"]
-
 _END_TIMEOUT_S = 30.0
 _LOG_LINES_SHOWN = 40
 

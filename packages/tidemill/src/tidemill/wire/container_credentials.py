@@ -11,8 +11,6 @@ from tidemill.errors import AwsError
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.signing.credentials import CredentialLookup
 
-__all__ = ["container_credentials"]
-
 
 def container_credentials(path: str, credentials: CredentialLookup, *, now_ms: int) -> HttpReply:
     """Return the keys that a path names, as JSON.

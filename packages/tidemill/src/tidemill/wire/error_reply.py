@@ -9,8 +9,6 @@ from tidemill.wire.protocols.serialize_xml import element
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 
-__all__ = ["error_reply"]
-
 _BODILESS = (204, 304)
 
 
@@ -18,7 +16,6 @@ def error_reply(error: AwsError, *, request: Request, match: Match, request_id: 
     """Serialize an error.
 
     Args:
-        error: The error.
         request: The request; the answer to a HEAD has no body.
         match: Determines the protocol.
         request_id: Included in the body if the protocol has a member for it.

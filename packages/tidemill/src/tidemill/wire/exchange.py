@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from tidemill.errors import AwsError
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Authorizer", "Caller", "Context", "FileBody", "Handler", "Reply", "Service", "Writer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -31,7 +29,6 @@ class Writer(Protocol):
 
         Args:
             bucket: Name of the bucket.
-            key: The key.
         """
         ...
 
@@ -40,7 +37,6 @@ class Writer(Protocol):
 
         Args:
             bucket: Name of the bucket.
-            key: The key.
         """
         ...
 
@@ -49,8 +45,6 @@ class Writer(Protocol):
 
         Args:
             action: The IAM action.
-            bucket: Bucket of the object.
-            key: Key of the object.
             publisher: The recorded publisher; None if an earlier version stored the object without one.
         """
         ...

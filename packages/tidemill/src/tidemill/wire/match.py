@@ -15,8 +15,6 @@ from tidemill.core.aws_hosts import bucket_in
 from tidemill.wire.protocols.models import JSON_TARGETS, service_model
 from tidemill.wire.request import Request, host_name, media_type
 
-__all__ = ["SIGNING_NAMES", "Form", "Match", "RestRouter", "Routers", "match"]
-
 Form = str
 """Format of errors: ``json``, ``rest-json``, ``rest-xml`` or ``query``."""
 

@@ -19,8 +19,6 @@ from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 from tidemill.wire.validation.validate import Check, Refuse, compile_check, compile_refusals
 
-__all__ = ["Operation", "json_reader", "operation"]
-
 Read = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
 """Arguments: request, path parameters or form fields, body, and a list that collects unknown members."""
 Write = Callable[[Mapping[str, Any], str], HttpReply]

@@ -18,8 +18,6 @@ from tidemill.wire.protocols.parse_json import load_json
 from tidemill.wire.signing.credentials import Credential
 from tidemill.wire.validation.validate import refuse_invalid
 
-__all__ = ["Performer", "with_texts"]
-
 
 class Performer:
     """Performs operations of services.
@@ -81,7 +79,6 @@ def with_texts(value: Any, shape: Shape | None) -> Any:
     """Return a value of JSON in which numbers and Booleans are texts where the model has texts.
 
     Args:
-        value: The value.
         shape: Its shape; None for what the model does not have.
     """
     if isinstance(shape, StructureShape) and isinstance(value, Mapping):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tidemill._shared.http.exchange import Exchange
 from tidemill.wire.exchange import FileBody
 
-__all__ = ["HttpReply", "ReplyBody", "send_reply"]
-
 ReplyBody = bytes | FileBody | AsyncIterator[bytes]
 
 _PIECE_BYTES = 512 * 1024

@@ -11,8 +11,6 @@ from tidemill._shared.http.exchange import Exchange
 from tidemill.core.aws_hosts import is_aws_host
 from tidemill.errors import AwsError
 
-__all__ = ["Guard", "Request", "host_name", "media_type"]
-
 
 class Request:
     """Method, path, query and headers as they were sent.
@@ -137,7 +135,6 @@ class Guard:
         """Check a request.
 
         Args:
-            request: The request.
             is_form: Whether it is a presigned POST. Such forms are made for web pages of any origin: only what the
                 owner of a key has signed can be sent. Default: False.
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import structlog
 
-__all__ = ["SocketOwners"]
-
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1

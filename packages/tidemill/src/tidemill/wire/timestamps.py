@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any
 
-__all__ = ["epoch_seconds", "iso8601", "parse_epoch", "parse_iso8601", "parse_rfc822", "rfc822", "to_datetime"]
-
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII
 )

@@ -56,7 +56,6 @@ class _Update:
     """Update of one variable by Adam.
 
     Attributes:
-        write: The node that writes the variable.
         rate: Learning rate with the correction of the averages' start at zero.
         nodes: The nodes that only this update needs, unless other nodes use them too.
     """

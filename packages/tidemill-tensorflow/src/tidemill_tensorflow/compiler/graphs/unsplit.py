@@ -159,7 +159,6 @@ class EndOfData:
     """What a call of a function does although the iterator has no next element.
 
     Args:
-        flat: The graph of the function.
         build: Builds a plain callable of a region; the second argument is its name.
     """
 

@@ -30,14 +30,12 @@ class Ballot:
 
     Attributes:
         fingerprint: Digest of the function's compiled part, which must be equal on all ranks. Empty until prepared.
-        is_compiled: Whether this process has compiled the function.
         is_failed: Whether this process cannot compile the function.
         is_due: Whether compiling the function pays on rank 0; ignored on other ranks.
         choice: The variant that rank 0 chooses; ignored on other ranks.
         lost: The variants that are too slow for rank 0 to go on with; ignored on other ranks.
         begins: Whether all processes split the function now.
         all_prepared: Whether all processes have split the function.
-        all_compiled: Whether all processes have compiled the function.
         dropped: The variants that no process runs any more.
         decision: The variant that all processes run from now on; None while undecided.
         is_refused: Whether the decision is plain because a process cannot compile the function.

@@ -27,7 +27,6 @@ class ProcessGroup(Protocol):
 
     Attributes:
         rank: Rank of this process, from 0.
-        size: Number of processes.
     """
 
     rank: int

@@ -74,7 +74,6 @@ class Pipeline:
     """A function with calls of segments, as a graph in which all other calls are inlined.
 
     Attributes:
-        flat: The graph.
         segments: By function name: the first call of each segment, which supplies the arguments for its compilation.
         definitions: By name: the functions of the graph.
         sources: Symbolic tensors of the function's flat arguments and captures, by input name.

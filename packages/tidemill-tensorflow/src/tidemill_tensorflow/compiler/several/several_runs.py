@@ -82,11 +82,7 @@ class GroupedStep(Protocol):
 
 
 class Grouping:
-    """Several runs of one step per call: requested by `fit`, compiled in the background, and then used.
-
-    Attributes:
-        step: The step.
-    """
+    """Several runs of one step per call: requested by `fit`, compiled in the background, and then used."""
 
     def __init__(self, step: GroupedStep) -> None:
         self.step = step

@@ -73,9 +73,6 @@ class Ledger:
 class Account:
     """Times of one function, and the decision whether work on it may begin.
 
-    Args:
-        ledger: The times of all functions.
-
     Attributes:
         size: Number of nodes of the function's graph; None while unknown.
         runs: Number of runs.

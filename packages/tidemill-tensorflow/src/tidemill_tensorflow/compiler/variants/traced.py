@@ -27,7 +27,6 @@ class StepCall:
 
     Attributes:
         original: TensorFlow's method that runs a function as it was traced.
-        concrete: The function.
         inputs: The arguments of the script.
         captured: The tensors and the handles of variables that the function captured.
     """

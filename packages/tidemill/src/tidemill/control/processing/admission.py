@@ -15,8 +15,6 @@ from tidemill.control.admission import (
 from tidemill.core.frameworks import ProcessingFrameworks
 from tidemill.core.processing import PROCESSING_DIRECTORY, run_request_of, where_below_ml
 
-__all__ = ["check_processing_request"]
-
 _CLUSTER = "processingResources.clusterConfig"
 
 

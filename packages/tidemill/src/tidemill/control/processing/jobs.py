@@ -15,8 +15,6 @@ from tidemill.core.processing import ProcessingJob
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["ProcessingJobs"]
-
 
 class ProcessingJobs(ScriptJobs[ProcessingJob]):
     """The processing jobs of the account. Arguments are those of `ScriptJobs`, without the kind."""

@@ -10,8 +10,6 @@ from tidemill.core.names import S3Uri
 from tidemill.core.processing import ProcessingJob, s3_inputs, s3_outputs, where_below_ml
 from tidemill.instance.spec import PROCESSING, ChannelSpec, InlineText, Input, InstanceSpec, SyncedDirectory
 
-__all__ = ["ProcessingPlanner"]
-
 
 class ProcessingPlanner:
     """Plans the instances of processing jobs.

@@ -8,8 +8,6 @@ from tidemill.core.registry import APPROVED, RegisteredModel
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Record
 
-__all__ = ["check_additions", "check_specifications", "container_of"]
-
 
 def check_specifications(request: Mapping[str, Any]) -> None:
     """Refuse containers whose archive is not in S3, and specifications of the same name.

@@ -14,8 +14,6 @@ from tidemill.core.registry import PackageGroup, RegisteredModel, package_key
 from tidemill.errors import ConflictException, ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
 
-__all__ = ["ModelRegistry"]
-
 _REPEATABLE = "client-token"
 """Kind of the record of a ClientToken, with the key of the package that its request created."""
 _REPLACED = (

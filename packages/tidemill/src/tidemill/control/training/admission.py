@@ -30,8 +30,6 @@ from tidemill.core.images import LEGACY_REPOSITORY, Image, parse_image
 from tidemill.core.legacy_script import legacy_refusal
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["admit", "check_training_request"]
-
 _OUTCOMES = ".tidemill"
 _MAX_HYPERPARAMETERS = 100
 _MAX_INPUTS = 20

@@ -37,8 +37,6 @@ from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.store.records.base import Transaction
 
-__all__ = ["TrainingDriver"]
-
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
 _QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity

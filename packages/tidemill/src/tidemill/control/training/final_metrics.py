@@ -14,8 +14,6 @@ from pathlib import Path
 from tidemill.control.training.metric_process import CPU_S, search_metrics
 from tidemill.core.training import FinalMetric
 
-__all__ = ["FoundMetrics", "find_metrics", "latest"]
-
 _WALL_S = 300.0
 _SHOWN = 64
 
@@ -39,7 +37,6 @@ async def find_metrics(
     """Search a log stream for the last value of each metric.
 
     Args:
-        directory: Directory of the stream.
         definitions: ``{"Name": ..., "Regex": ...}`` each.
         cpu_s: Maximum CPU time in seconds of each regular expression per piece of the log.
         wall_s: Maximum time of the whole search in seconds; metrics not found by then have no value.

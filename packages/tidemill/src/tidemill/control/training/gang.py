@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 from tidemill.instance.status import LOST, InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 
-__all__ = ["Gang"]
-
 _REASON_LIMIT = 1024
 
 

@@ -21,14 +21,11 @@ from tidemill.errors import ResourceInUse, ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["ScriptJobs", "Training"]
-
 
 class ScriptJobs(Jobs[S]):
     """The jobs of one kind that run a script.
 
     Args:
-        records: Stores the jobs.
         objects: Used to check that the buckets of a job's outputs exist.
         kind: Their kind.
         region: Region in ARNs.
@@ -101,8 +98,6 @@ class ScriptJobs(Jobs[S]):
         """Store a checked request as a job in its first state, and wake its driver.
 
         Args:
-            make: Makes the job.
-            name: Name of the job.
             request: The members of its request, without tags.
             resources: Its instances, by the member names of ResourceConfig.
             tags: Values by key, checked.

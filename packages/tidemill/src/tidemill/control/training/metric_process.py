@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 import structlog
 
-__all__ = ["CPU_S", "Cursor", "Piece", "search_metrics"]
-
 CPU_S = 5
 """Seconds of CPU that an expression may take for a piece of the log. Ordinary expressions take milliseconds."""
 
@@ -63,7 +61,6 @@ async def search_metrics(
     """Search a log stream in a separate process, which ends with the iteration.
 
     Args:
-        directory: Directory of the stream.
         expressions: Python regular expressions, each under a number.
         order: ``forward`` finds every match from the cursor to the end; ``latest`` the last match of each expression.
         cursor: Start position; None starts at the beginning.

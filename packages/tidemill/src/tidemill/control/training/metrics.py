@@ -20,8 +20,6 @@ from tidemill.core.training import TrainingJob
 from tidemill.store.logs.streams import LogReader
 from tidemill.store.records.base import Query, RecordStore
 
-__all__ = ["JobMetric", "Points", "TrainingMetrics"]
-
 _JOBS_KEPT = 64
 
 
@@ -47,7 +45,6 @@ class JobMetric:
 
     Attributes:
         job: Name of the training job.
-        name: Name of the metric.
     """
 
     job: str
@@ -58,7 +55,6 @@ class TrainingMetrics:
     """The metrics that the MetricDefinitions of training jobs define.
 
     Args:
-        records: Stores the jobs.
         logs: Root directory of the log segments.
     """
 
@@ -71,7 +67,6 @@ class TrainingMetrics:
         """Return the points of a metric so far, one series per definition and instance; empty without points.
 
         Args:
-            job_name: Name of the training job.
             metric: Name of the metric.
         """
         record = self._records.get(TRAINING_JOB, job_name)

@@ -7,8 +7,6 @@ reads them. So a script that brings such a library works here, too.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["observer_files", "observer_notices"]
-
 _TENSORS = "/opt/ml/output/tensors"
 """SageMaker's default for LocalPath."""
 _DEFAULT_RULE = "ProfilerReport"

@@ -24,8 +24,6 @@ from tidemill.instance.object_rows import ObjectRow, rows_of
 from tidemill.instance.spec import ChannelSpec, Input, InstanceSpec
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["TRAINING_LOG_GROUP", "JobPlanner", "TrainingPlanner", "instances_of"]
-
 TRAINING_LOG_GROUP = TrainingJob.log_group
 _DEFAULT_RUNTIME_S = 86400
 _MIRRORED = "sagemaker_multi_worker_mirrored_strategy_enabled"

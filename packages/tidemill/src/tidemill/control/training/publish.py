@@ -14,8 +14,6 @@ from tidemill.executors.base import Executor
 from tidemill.instance.status import Artifact, InstanceExit
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["ArtifactLost", "Publisher"]
-
 
 class ArtifactLost(Exception):
     """An archive cannot be stored; the text becomes the job's FailureReason."""
@@ -25,7 +23,6 @@ class Publisher:
     """Publishes the artifacts of ended jobs.
 
     Args:
-        objects: Stores the artifacts.
         executor: Provides the artifacts, and removes the files of a job.
         archive: Stores the record of each job.
         logs: Root directory of the log segments.
@@ -45,7 +42,6 @@ class Publisher:
         """Store model.tar.gz and output.tar.gz. Repeating it changes nothing.
 
         Args:
-            job: The job.
             ended: Result of the job's instance ``algo-1``, with its archives.
 
         Returns:
@@ -65,7 +61,6 @@ class Publisher:
         """Append lines to the log of ``algo-1``, whose instance has ended.
 
         Args:
-            job: The job, whose instances have ended.
             lines: Without LF.
         """
         if lines:
@@ -74,9 +69,6 @@ class Publisher:
 
     async def final_metrics(self, job: TrainingJob) -> FoundMetrics:
         """Find the last values of the job's metrics in its log streams.
-
-        Args:
-            job: The job.
 
         Returns:
             Metrics of all instances, merged.

@@ -16,8 +16,6 @@ from tidemill.instance.spec import SyncedDirectory
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["TENSORBOARD_DIRECTORY", "restored_checkpoints", "synced_directories", "synced_uris"]
-
 TENSORBOARD_DIRECTORY = "tensorboard-output"
 
 _ML = "/opt/ml/"
@@ -88,7 +86,6 @@ def restored_checkpoints(objects: ObjectStore, request: Mapping[str, Any]) -> It
     has both; then the newer of the two is restored.
 
     Args:
-        objects: The object store.
         request: Members of CreateTrainingJob.
 
     Yields:

@@ -7,8 +7,6 @@ from tidemill.control.admission import check_environment, check_s3_uri, refusal
 from tidemill.control.transform.processing import FORMATS, Processing, format_of
 from tidemill.core.transform import LARGEST_PAYLOAD_MB
 
-__all__ = ["check_transform_model", "check_transform_request"]
-
 _MAX_INSTANCES = 8
 
 

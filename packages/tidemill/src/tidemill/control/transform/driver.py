@@ -32,8 +32,6 @@ from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["TransformDriver"]
-
 _log = structlog.get_logger("tidemill.transform")
 _LOOK_S = 5.0
 _PING_EVERY_S = 0.1
@@ -56,7 +54,6 @@ class TransformDriver(JobDriver[TransformJob]):
     """Runs the accepted transform jobs.
 
     Args:
-        records: Stores the jobs.
         executor: Runs the jobs' instances.
         runs: Prepares the runs, once the instances are launched.
         planner: Creates the specs of instances.

@@ -20,8 +20,6 @@ from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["TransformJobs"]
-
 
 class TransformJobs(Jobs[TransformJob]):
     """The transform jobs of the account.

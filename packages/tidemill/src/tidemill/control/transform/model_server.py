@@ -9,8 +9,6 @@ from tidemill.control.invoker import Answer, Invoker, Unreachable
 from tidemill.core.instances import InstanceRef
 from tidemill.executors.base import Executor
 
-__all__ = ["ModelServer", "Patience", "RecordFailed"]
-
 _PING_EVERY_S = 0.1
 _PING_TIMEOUT_S = 10.0
 _FIRST_PAUSE_S = 0.5
@@ -41,9 +39,6 @@ class Patience:
 
         Args:
             request: Members of CreateTransformJob.
-
-        Returns:
-            The values.
         """
         wanted = request.get("ModelClientConfig", {})
         return cls(
@@ -57,7 +52,6 @@ class ModelServer:
 
     Args:
         executor: Provides the server's address.
-        ref: The instance.
         patience: Timeout and retries of requests.
         note: Called with a message for each retry.
     """

@@ -17,8 +17,6 @@ from tidemill.control.transform.processing import Processing, ProcessingFault
 from tidemill.control.transform.records import BadObject, splitter
 from tidemill.core.transform import TransformJob
 
-__all__ = ["Assembly", "ObjectFailed", "ObjectTransform"]
-
 _AHEAD_BYTES = 256 * 1024
 _IN_LOOP_BYTES = 64 * 1024
 
@@ -34,7 +32,6 @@ class Assembly:
     Attributes:
         cutter: Splits objects into request bodies.
         processing: Joins and filters results.
-        headers: Headers of the requests.
         by_line: Append a line feed to each result.
     """
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jsonpath import JSONPath
 
-__all__ = ["NothingSelected", "Path"]
-
 
 class NothingSelected(LookupError):
     """A path selects nothing in a value."""

@@ -9,8 +9,6 @@ from typing import IO, cast
 from tidemill.control.transform.processing import Processing, ProcessingFault
 from tidemill.control.transform.records import BadObject, Split
 
-__all__ = ["Payload", "PayloadCutter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Payload:
@@ -19,7 +17,6 @@ class Payload:
     Attributes:
         first: Number of its first record in the object, counted from 1.
         count: Number of records.
-        body: Body of the request.
         records: The unfiltered records, if results are joined to them.
     """
 

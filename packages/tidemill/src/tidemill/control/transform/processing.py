@@ -14,8 +14,6 @@ from typing import Any
 
 from tidemill.control.transform.paths import NothingSelected, Path
 
-__all__ = ["FORMATS", "Processing", "ProcessingFault", "format_of"]
-
 FORMATS: Mapping[str, str] = {
     "text/csv": "csv",
     "application/json": "json",
@@ -88,7 +86,6 @@ class Processing:
         Args:
             records: The records of the request, if results are joined with them.
             answer: Body of the answer.
-            content_type: Content type of the answer.
 
         Raises:
             ProcessingFault: The answer cannot be joined or filtered.

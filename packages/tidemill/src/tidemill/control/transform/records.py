@@ -8,8 +8,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
-__all__ = ["BadObject", "Split", "splitter"]
-
 _MAGIC = 0xCED7230A
 _LENGTH_BITS = 29
 _CRC_DELTA = 0xA282EAD8

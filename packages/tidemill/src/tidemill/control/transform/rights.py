@@ -8,8 +8,6 @@ from tidemill.core.names import S3Uri, role_name
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 
-__all__ = ["NotAllowed", "RoleRights"]
-
 
 class NotAllowed(Exception):
     """The policy of the role does not allow an action; the message becomes a FailureReason."""
@@ -36,7 +34,6 @@ class RoleRights:
 
         Args:
             action: For example ``s3:PutObject``.
-            uri: The object.
 
         Raises:
             NotAllowed: If the policy does not allow it.

@@ -27,8 +27,6 @@ from tidemill.instance.spec import Input, RemoteObject
 from tidemill.store.objects.index import ObjectAttributes, check_key
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["TransformRun", "Transformed"]
-
 _MARK = "tidemill-transform-job"
 
 
@@ -52,8 +50,6 @@ class TransformRun:
     """Transforms the objects of one job.
 
     Attributes:
-        job: The job.
-        inputs: Objects to transform.
         servers: One server per instance.
         assembly: Builds requests and assembles results.
         rights: Checks what the model's role may read and write.

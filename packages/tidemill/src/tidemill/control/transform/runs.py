@@ -21,8 +21,6 @@ from tidemill.core.transform import TransformJob
 from tidemill.executors.base import Executor
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["TransformRuns"]
-
 
 class TransformRuns:
     """Prepares runs.
@@ -56,10 +54,6 @@ class TransformRuns:
     @asynccontextmanager
     async def opened(self, job: TransformJob, refs: Sequence[InstanceRef]) -> AsyncGenerator[TransformRun]:
         """Yield the run of a job on its instances, whose log is open and whose connections last until the block ends.
-
-        Args:
-            job: The job.
-            refs: Its instances.
 
         Raises:
             DataMissing: There are no objects to transform.

@@ -11,8 +11,6 @@ from typing import Any
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row
 
-__all__ = ["HYPERPARAMETERS", "LEGACY_MODE", "REFUSED_HYPERPARAMETERS", "hyperparameter_refusal"]
-
 _NO_TORCH = "jobs train with TensorFlow; leave out the distribution of PyTorch"
 _OF_MPI = "belongs to `sagemaker_mpi_enabled`, and has no effect without it"
 

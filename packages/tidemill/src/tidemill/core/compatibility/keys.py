@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 
-__all__ = ["OPERATIONS"]
-
 _NO_STORE = Refused("there are no key stores: keys are only names here; leave it out")
 _NO_EFFECT = Recorded("policies of keys have no effect, because nothing is encrypted")
 _POLICY_NAME = Honored(only=("default",), instead="leave it out")

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 
-__all__ = ["OPERATIONS"]
-
 _NAMESPACE = Honored("`/aws/sagemaker/TrainingJobs` has the metrics of training jobs")
 _DIMENSIONS = Honored("all dimensions of the metric; `TrainingJobName` alone for those of training jobs")
 _PERIOD = Honored("1, 5, 10, 20, 30 or a multiple of 60 seconds")

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
 
-__all__ = ["COMMON", "OPERATIONS"]
-
 _WITH_CUSTOMER_KEY = Refused(
     "objects are stored in plain form, and no key of a client is kept; leave it out, or keep the state directory on an"
     " encrypted disk"
@@ -85,7 +83,7 @@ COMMON: Rows = {
     "BypassGovernanceRetention": Recorded("no object is locked"),
     "MFA": Recorded("no bucket asks for it"),
     "OptionalObjectAttributes": Recorded("no object is archived, so none has a RestoreStatus"),
-    "VersionId": Refused(_ONE_VERSION, harmless=("null",), code="NoSuchVersion", status=404),
+    "VersionId": Refused(_ONE_VERSION, harmless=("null",), code="NoSuchVersion"),
 }
 """Rows for members in every operation that has no row of its own for the member."""
 

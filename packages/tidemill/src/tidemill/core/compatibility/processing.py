@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
-__all__ = ["OPERATIONS"]
-
 _KEY = Unencrypted(names_key=True)
 _PATH = Honored("`/opt/ml/processing` or a directory below it")
 _MANAGED = Honored("the service neither brings nor uploads it: the command does, with the job's keys")

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
 
-__all__ = ["OPERATIONS"]
-
 _SHOWN = Recorded("described as it was given")
 _TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
 

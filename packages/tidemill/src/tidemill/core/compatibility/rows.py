@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Honored", "Recorded", "Refused", "Row", "Rows", "Sent", "Unencrypted"]
-
 
 @dataclass(frozen=True, slots=True)
 class Honored:
@@ -72,14 +70,12 @@ class Refused:
         harmless: Further values that request nothing, e.g. a default that clients send.
         note: The effect of a harmless value.
         code: AWS error code; empty for the service's code for invalid members.
-        status: HTTP status of the error.
     """
 
     reason: str
     harmless: tuple[Any, ...] = ()
     note: str = ""
     code: str = ""
-    status: int = 400
 
     def refusal(self, value: Any) -> str | None:
         """Return why a value is refused, or None if it requests nothing.

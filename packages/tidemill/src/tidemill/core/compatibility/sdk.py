@@ -508,8 +508,6 @@ def argument_refusal(function: str, name: str, value: object) -> str | None:
 
     Args:
         function: A key of `ARGUMENTS`, e.g. ``TensorFlow``.
-        name: Name of the argument.
-        value: Value of the argument.
     """
     row = ARGUMENTS[function].get(name)
     reason = row.refusal(value) if isinstance(row, Refused) else None

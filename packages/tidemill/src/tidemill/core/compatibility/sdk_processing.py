@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.rows import Honored, Refused, Sent
 from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Arguments, honored, sent
 
-__all__ = ["ARGUMENTS"]
-
 _PROCESSOR: Arguments = {
     **honored("base_job_name"),
     **SESSION,

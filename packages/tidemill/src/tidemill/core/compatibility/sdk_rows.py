@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Row, Sent
 
-__all__ = ["CODE", "GIT", "SESSION", "Argument", "Arguments", "honored", "sent"]
-
 Argument = Row | Sent
 Arguments = Mapping[str, Argument]
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
-__all__ = ["OPERATIONS"]
-
 _KEY = Unencrypted(names_key=True)
 _FAST_FILE = (
     "with data of the service's own S3, FastFile is File mode: in isolation `mount`, neither copies objects. Objects of"

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
 
-__all__ = ["OPERATIONS"]
-
 _KEY = Unencrypted(names_key=True)
 _FILTERED = (
     "names, indexes, slices and `*`, as on SageMaker; needs records of CSV or JSON. Several names select an object,"

@@ -16,8 +16,6 @@ class MachineSize:
 
     Attributes:
         address: IP address.
-        cpus: Number of CPUs.
-        gpus: Number of GPUs.
         labels: Ray's labels of the machine.
     """
 

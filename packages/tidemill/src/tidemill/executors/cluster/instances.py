@@ -54,7 +54,6 @@ class _Attempt:
     """Cached content of an attempt's files, so that a heartbeat does not read files.
 
     Attributes:
-        job_name: Name of the job.
         log: Log stream of the instance.
         lease_file: File whose modification time is `_ENDED_S` if the lease has ended.
         phases: Phases that the agent has reported.

@@ -37,8 +37,6 @@ class MachineActor:
     """The Ray actor of one instance. On the machine that Ray chooses, the actor starts and ends the instance's agent.
 
     Args:
-        job_id: The job.
-        index: Index of the instance.
         attempt: Number of the job's attempt.
         own_gpus: Whether the script may use only the GPUs that Ray assigns; else it may use all GPUs of the machine.
     """
@@ -91,11 +89,6 @@ def capacity() -> Capacity:
 
 def reserve(job_id: str, attempt: int, shares: tuple[MachineShare, ...], reserve_s: float) -> tuple[str, ...]:
     """Reserve a different machine for each instance; see `Placement.reserve`.
-
-    Args:
-        attempt: Number of the job's attempt.
-        shares: The share of its machine that each instance takes.
-        reserve_s: Time limit for the reservation in seconds.
 
     Raises:
         CapacityError: The cluster has too few suitable machines.

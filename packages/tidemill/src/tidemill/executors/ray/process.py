@@ -17,9 +17,6 @@ class RayProcessEnded(Exception):
 class RayProcess:
     """A process that is connected to a cluster. It runs functions of `driver`; a slow call does not delay other calls.
 
-    Args:
-        address: Address of the cluster.
-
     Raises:
         ConnectionError: The cluster cannot be reached.
         RayProcessEnded: The process ended before it was connected.

@@ -7,8 +7,6 @@ from tidemill.core.names import ACCOUNT_ID
 from tidemill.services.times import when
 from tidemill.store.records.base import Record
 
-__all__ = ["described", "members_of"]
-
 _REASON = "Unchecked: this service keeps alarms, and evaluates none"
 
 
@@ -26,7 +24,6 @@ def described(record: Record, *, region: str) -> dict[str, Any]:
     """Return an alarm as DescribeAlarms shows it.
 
     Args:
-        record: Its record.
         region: Region in its ARN.
     """
     return {

@@ -13,8 +13,6 @@ from tidemill.services.cloudwatch.dimensions import MetricSources
 from tidemill.services.cloudwatch.statistics import Statistic, Window, combination, invalid, statistic
 from tidemill.services.times import when
 
-__all__ = ["metric_data"]
-
 _QUERIES_MAX = 500
 _POINTS_MAX = 100_800
 _TOKEN = re.compile(r"[0-9]{1,12}")

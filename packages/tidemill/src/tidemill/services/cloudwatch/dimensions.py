@@ -9,8 +9,6 @@ from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.services.cloudwatch.statistics import Window
 
-__all__ = ["DIMENSION", "NAMESPACE", "NO_UNIT", "MetricSources", "metric_of"]
-
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 DIMENSION = "TrainingJobName"
 

@@ -9,8 +9,6 @@ from tidemill.control.custom_metrics import Put
 from tidemill.services.cloudwatch.dimensions import NO_UNIT, metric_of
 from tidemill.services.cloudwatch.statistics import combination, invalid
 
-__all__ = ["puts_of"]
-
 _METRICS_MAX = 1000
 _VALUES_MAX = 10_000
 _PAST_MS = 14 * 24 * 3600 * 1000

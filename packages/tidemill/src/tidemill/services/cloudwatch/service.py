@@ -16,8 +16,6 @@ from tidemill.services.cloudwatch.statistics import Window, combination, statist
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["CloudWatchService"]
-
 _DATAPOINTS_MAX = 1440
 _LISTED_MAX = 500
 _JOBS_A_PAGE = 12
@@ -32,8 +30,6 @@ class CloudWatchService:
     """Amazon CloudWatch: metrics of training jobs, metrics of clients, and alarms without effect.
 
     Args:
-        training: The metrics of training jobs.
-        custom: The metrics and alarms of clients.
         region: Region in ARNs.
         clock: Source of time.
     """

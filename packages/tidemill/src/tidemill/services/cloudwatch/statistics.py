@@ -11,8 +11,6 @@ from datetime import datetime
 
 from tidemill.errors import AwsError
 
-__all__ = ["Statistic", "Window", "combination", "invalid", "statistic"]
-
 Statistic = Callable[[Sequence[float]], float]
 """Aggregates the values of one period, at least one, to a single value."""
 

@@ -14,8 +14,6 @@ from tidemill.errors import AwsError, ValidationException
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["KmsService"]
-
 _DEFAULT_POLICY = {
     "Version": "2012-10-17",
     "Id": "key-default-1",
@@ -35,11 +33,7 @@ _KEYS_PAGE, _ALIASES_PAGE = 100, 50
 
 
 class KmsService:
-    """Describes the keys that were created or named.
-
-    Args:
-        keys: The keys.
-    """
+    """Describes the keys that were created or named."""
 
     def __init__(self, keys: KmsKeys) -> None:
         self._keys = keys

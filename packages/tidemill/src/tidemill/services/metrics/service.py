@@ -11,8 +11,6 @@ from tidemill.errors import ResourceNotFound
 from tidemill.services.times import milliseconds
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["MetricsService"]
-
 _PERIODS_S = {"OneMinute": 60, "FiveMinute": 300, "OneHour": 3600}
 _BY_STEP = "IterationNumber"
 _MAX_VALUES = 2880
@@ -20,11 +18,7 @@ _MAX_VALUES = 2880
 
 
 class MetricsService:
-    """The operations of SageMaker Metrics.
-
-    Args:
-        points: The metrics.
-    """
+    """The operations of SageMaker Metrics."""
 
     def __init__(self, points: MetricPoints) -> None:
         self._points = points

@@ -13,8 +13,6 @@ from tidemill.errors import AwsError
 from tidemill.services.runtime.passed_on import headers_of
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["AsyncHandlers"]
-
 _TTL_S = 6 * 3600
 _TIMEOUT_S = 15 * 60
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["headers_of"]
-
 _PASSED_ON = {
     "ContentType": "content-type",
     "Accept": "accept",

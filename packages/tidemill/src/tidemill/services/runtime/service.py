@@ -16,8 +16,6 @@ from tidemill.services.runtime.asynchronous import AsyncHandlers
 from tidemill.services.runtime.passed_on import headers_of
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["RuntimeService"]
-
 _PART_BYTES = 64 * 1024
 
 

@@ -9,8 +9,6 @@ from tidemill.store.objects.extraction import ArchiveEntry
 from tidemill.store.objects.index import check_key
 from tidemill.wire.exchange import Context
 
-__all__ = ["MAX_ENTRIES", "entries_of", "is_extracted"]
-
 _MEDIA_TYPE = "application/vnd.tidemill.files+tar"
 MAX_ENTRIES = 200_000
 
@@ -31,7 +29,6 @@ def entries_of(file: Path, *, prefix: str) -> list[ArchiveEntry]:
     """Return the regular files of an uncompressed tar archive as objects below a prefix; directories are left out.
 
     Args:
-        file: The archive.
         prefix: Beginning of each key.
 
     Raises:

@@ -15,23 +15,6 @@ from tidemill.errors import AwsError
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo
 
-__all__ = [
-    "OWNER",
-    "STORAGE_MEMBERS",
-    "Encryption",
-    "attributes_of",
-    "bounded",
-    "check_tags",
-    "described",
-    "encryption_of",
-    "quoted",
-    "storage_class_of",
-    "tag_set",
-    "tags_of_header",
-    "tags_of_set",
-    "timestamp",
-]
-
 METADATA_MAX_BYTES = 2048
 TAGS_MAX = 10
 TAG_KEY_MAX = 128

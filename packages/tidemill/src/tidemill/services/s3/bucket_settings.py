@@ -12,8 +12,6 @@ from tidemill.services.s3.attributes import OWNER, Encryption
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["BucketSettings"]
-
 _ACL = {
     "Owner": OWNER,
     "Grants": [{"Grantee": {"Type": "CanonicalUser", "ID": ACCOUNT_ID}, "Permission": "FULL_CONTROL"}],

@@ -9,8 +9,6 @@ from tidemill.services.s3.attributes import OWNER, bounded, timestamp
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["BucketOperations"]
-
 BUCKETS_MAX = 10_000
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from tidemill.errors import AwsError
 from tidemill.wire.bodies.body import MEMBERS, Checksum, new_checksum
 
-__all__ = ["base64_of", "begin", "check_algorithm", "checksum_members", "composite", "member_of"]
-
 
 def member_of(algorithm: str) -> str:
     """Return the member with checksums of an algorithm, e.g. ``ChecksumCRC32`` for ``CRC32``.
@@ -66,7 +64,6 @@ def composite(algorithm: str, values: Iterable[str]) -> str:
     """Return the checksum of the parts' checksums, in S3's form with the number of parts.
 
     Args:
-        algorithm: The algorithm of all parts.
         values: Base64 checksums of the parts, in order.
     """
     digests = [base64.b64decode(value) for value in values]

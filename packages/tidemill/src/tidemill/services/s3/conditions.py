@@ -11,23 +11,12 @@ from tidemill.store.objects.store import Precondition
 from tidemill.store.objects.upload_index import UploadInfo
 from tidemill.wire.exchange import Context
 
-__all__ = [
-    "check_upload",
-    "copy_precondition",
-    "delete_precondition",
-    "is_unmodified",
-    "keeping_published",
-    "publisher_of",
-    "write_precondition",
-]
-
 
 def is_unmodified(request: Mapping[str, Any], info: ObjectInfo, *, prefix: str = "") -> bool:
     """Return whether a read must be answered "not modified" instead of with the object.
 
     Args:
         request: Contains ``IfMatch``, ``IfNoneMatch``, ``IfModifiedSince``, ``IfUnmodifiedSince``.
-        info: The object.
         prefix: Prefix of these member names, e.g. ``CopySource``.
 
     Raises:
@@ -109,7 +98,6 @@ def publisher_of(context: Context, bucket: str, key: str) -> str:
     Args:
         context: The context of the request.
         bucket: Name of the bucket.
-        key: The key.
     """
     return context.writer.publisher_of(bucket, key) if context.writer else ""
 
@@ -122,8 +110,6 @@ def keeping_published(
     Args:
         context: Context of the request.
         action: The IAM action of the change, e.g. ``s3:DeleteObject``.
-        bucket: Bucket of the object.
-        key: Key of the object.
         then: Another precondition. Default: none.
     """
     writer = context.writer

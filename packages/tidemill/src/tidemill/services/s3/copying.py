@@ -15,8 +15,6 @@ from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["CopyOperations", "copy_source", "read_slice", "source_name"]
-
 
 class CopyOperations:
     """CopyObject. The copy shares the bytes of its source, so it costs one row; a multipart ETag is kept."""

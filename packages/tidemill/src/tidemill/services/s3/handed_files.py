@@ -26,8 +26,6 @@ from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import InvalidArgument
 
-__all__ = ["HandedFile", "HandedFiles"]
-
 CONNECTIONS_MAX = 64
 COPIES_MAX = 4
 GREETING_TIMEOUT_S = 10.0
@@ -47,7 +45,6 @@ class HandedFile:
     """The durable copy of a file.
 
     Attributes:
-        content: The copy.
         crc32: CRC-32 of the copy in base64.
         is_taken: Whether a request has redeemed the ticket.
         done: Set when that request has ended.

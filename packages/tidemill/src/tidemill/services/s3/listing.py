@@ -15,8 +15,6 @@ from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["DAMAGED", "ListOperations", "encoder_of"]
-
 LIST_MAX = 1000
 DAMAGED = "DAMAGED"
 """The storage class in lists of an object or upload whose row is damaged. Its other values may be wrong."""

@@ -41,8 +41,6 @@ from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, 
 from tidemill.wire.bodies.body import Checksum
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["MultipartOperations"]
-
 PAGE_MAX = 1000
 _INITIATOR = {"ID": ACCOUNT_ID, "DisplayName": "tidemill"}
 

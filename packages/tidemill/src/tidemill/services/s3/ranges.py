@@ -7,8 +7,6 @@ from tidemill.errors import AwsError
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectInfo
 
-__all__ = ["Slice", "copy_range", "part_slice", "requested_slice"]
-
 _RANGE = re.compile(r"bytes=(?:(\d{1,19})-(\d{0,19})|-(\d{1,19}))", re.ASCII)
 _COPY_RANGE = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 

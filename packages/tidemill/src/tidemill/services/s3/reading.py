@@ -11,8 +11,6 @@ from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import WHOLE_READ_BYTES, ObjectStore
 from tidemill.wire.exchange import Context, FileBody, Handler, Reply
 
-__all__ = ["ReadOperations"]
-
 _PARTS_MAX = 1000
 _OVERRIDES = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires")
 _UNMODIFIED_MEMBERS = ("ETag", "LastModified", "CacheControl", "Expires")

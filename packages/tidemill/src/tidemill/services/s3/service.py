@@ -20,14 +20,11 @@ from tidemill.services.s3.writing import WriteOperations
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Handler
 
-__all__ = ["S3Service"]
-
 
 class S3Service:
     """S3 over an object store.
 
     Args:
-        objects: The store.
         keys: The KMS keys, to which those are added that requests name.
         rules: Default encryption and policies of buckets.
         region: Region that is reported for all buckets.

@@ -20,8 +20,6 @@ from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["WriteOperations"]
-
 DELETE_MAX = 1000
 _OF_ARCHIVES = frozenset(("Body", "Bucket", "ContentLength", "ContentMD5", "ContentType", "Key"))
 """The members of PutObject, besides checksums, that an archive may have: its objects get no attributes."""

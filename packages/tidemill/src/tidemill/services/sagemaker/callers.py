@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["user_of"]
-
 
 def user_of(arn: str) -> dict[str, Any]:
     """Return a caller as descriptions show it.

@@ -10,8 +10,6 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["HostingHandlers", "endpoint_description", "endpoint_summary"]
-
 
 class HostingHandlers:
     """Handlers for models, endpoint configurations and endpoints."""

@@ -6,8 +6,6 @@ from typing import Any, Literal
 from tidemill.services.times import milliseconds
 from tidemill.store.records.base import Query, Summary
 
-__all__ = ["arn_of", "query_of", "status_of"]
-
 _DAMAGED = "Damaged"
 
 _SORTS: Mapping[str, Literal["name", "created", "status"]] = {

@@ -6,8 +6,6 @@ from typing import Any
 from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["EMPTY_HANDLERS"]
-
 
 def _nothing(member: str) -> Handler:
     async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any]:

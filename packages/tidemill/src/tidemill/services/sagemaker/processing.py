@@ -11,8 +11,6 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["ProcessingHandlers"]
-
 # Members of CreateProcessingJob that DescribeProcessingJob returns unchanged.
 _ECHOED = (
     "ProcessingInputs",

@@ -13,8 +13,6 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["RegistryHandlers", "group_description", "group_summary", "package_description", "package_summary"]
-
 _COMPLETED = "Completed"
 """Status of every package and group: nothing is validated or scanned, so both are complete at once."""
 _UNVERSIONED = "^[^/]+$"

@@ -16,8 +16,6 @@ from tidemill.control.transform.jobs import TransformJobs
 from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["SageMakerResources"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SageMakerResources:
@@ -25,17 +23,13 @@ class SageMakerResources:
 
     Attributes:
         training: The training jobs.
-        processing: The processing jobs.
         hosting: Models, endpoint configurations and endpoints.
         transform: The batch transform jobs.
         tuning: The hyperparameter tuning jobs.
         registry: Model packages and their groups.
         experiments: Experiments and trials.
-        components: Trial components.
-        pipelines: The pipelines.
         executions: Their executions.
         records: Stores all resources, for searches.
-        tags: The tags of all resources.
         keys: The KMS keys, to which those are added that requests name.
     """
 

@@ -19,8 +19,6 @@ from tidemill.services.sagemaker.transform import TransformHandlers
 from tidemill.services.sagemaker.tuning import TuningHandlers
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["SageMakerService"]
-
 
 class SageMakerService:
     """The SageMaker operations that tidemill supports.

@@ -20,8 +20,6 @@ from tidemill.errors import ValidationException
 from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["TagHandlers"]
-
 
 class TagHandlers:
     """List, add and delete the tags of an existing resource."""

@@ -10,8 +10,6 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["TrainingHandlers", "job_description", "job_summary"]
-
 # Members of CreateTrainingJob that DescribeTrainingJob returns unchanged.
 _ECHOED = (
     "HyperParameters",

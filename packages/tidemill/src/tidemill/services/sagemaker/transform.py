@@ -10,8 +10,6 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["TransformHandlers"]
-
 # Members of CreateTransformJob that DescribeTransformJob returns unchanged.
 _ECHOED = (
     "ModelName",

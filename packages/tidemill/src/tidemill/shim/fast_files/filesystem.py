@@ -38,7 +38,6 @@ class ChannelFiles(mfusepy.Operations):
     """The operations of a read-only file system.
 
     Args:
-        tree: The files.
         reader: Reads remote objects.
         report: Called with the URI of each object that cannot be read and the reason, and with an empty reason if the
             object can be read again.

@@ -31,8 +31,6 @@ class _BlockRun:
 
     Attributes:
         number: Number of the object in its channel.
-        entry: The object.
-        first: The first block.
         end: The block after the last one.
         position: State of the open file for which the blocks were requested.
     """

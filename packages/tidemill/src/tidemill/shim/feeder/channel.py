@@ -27,7 +27,6 @@ class ChannelFeed:
     """Feeds one channel, epoch after epoch, in a separate thread.
 
     Attributes:
-        name: Name of the channel.
         order: Returns the entries of each epoch in order.
         writer: Writes entries to a FIFO.
         stores: Remote stores of the entries.

@@ -46,7 +46,6 @@ class PendingWork:
     """A work in the queue.
 
     Attributes:
-        run: The work.
         grows: As for `Database.write`.
         future: The future that its caller waits for.
         loop: The caller's event loop; None if a plain thread waits.
@@ -104,9 +103,6 @@ class PooledDatabase(Database):
     async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
         """Run a work in the next group's transaction, as `Database.write`.
 
-        Args:
-            grows: Whether it is refused while the disk is full.
-
         Returns:
             What ``work`` returned, after the commit.
         """
@@ -126,9 +122,6 @@ class PooledDatabase(Database):
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run a work that only reads, in this thread, as `Database.read`.
-
-        Args:
-            work: Runs in a transaction that only reads.
 
         Returns:
             What ``work`` returned.

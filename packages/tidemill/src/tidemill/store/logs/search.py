@@ -111,7 +111,6 @@ class _Cursor:
     """A position in one stream. It reads ahead a little and keeps no file open, as there may be thousands of cursors.
 
     Attributes:
-        name: Of the stream.
         time_ms: Of the line at the cursor.
     """
 

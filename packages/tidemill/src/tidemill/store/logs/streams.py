@@ -336,11 +336,7 @@ class LogReader:
 
 
 class LogStreams:
-    """All streams below a directory, made by `tidemill.core.segments.create_stream`.
-
-    Args:
-        root: Directory of all logs.
-    """
+    """All streams below a directory, made by `tidemill.core.segments.create_stream`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

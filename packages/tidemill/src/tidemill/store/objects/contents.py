@@ -249,7 +249,6 @@ class Commits:
     the old row.
 
     Args:
-        database: Stores the rows.
         contents: Stores the bytes.
     """
 

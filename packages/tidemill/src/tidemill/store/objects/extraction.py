@@ -24,9 +24,7 @@ class ArchiveEntry:
     """A range of an archive that becomes an object.
 
     Attributes:
-        key: Key of the object.
         offset: Offset of its bytes in the archive.
-        size_bytes: Number of its bytes.
     """
 
     key: str

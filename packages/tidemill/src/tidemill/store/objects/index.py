@@ -85,7 +85,6 @@ class ObjectAttributes:
             those about storage, which have no effect: ``StorageClass``, ``ServerSideEncryption``, ...
         checksums: Base64 checksums by member name, e.g. ``ChecksumCRC32``.
         checksum_type: ``FULL_OBJECT``, or ``COMPOSITE`` for a checksum of the parts' checksums.
-        tags: Object tags.
         part_sizes: Sizes in bytes of the parts of a multipart object; empty for any other.
     """
 

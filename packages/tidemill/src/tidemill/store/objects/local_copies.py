@@ -20,7 +20,6 @@ class LocalCopies:
     """Copies below one directory.
 
     Args:
-        root: Directory of the copies.
         max_bytes: Size in bytes to which `trim` reduces the copies. Copies that jobs use are never removed.
     """
 

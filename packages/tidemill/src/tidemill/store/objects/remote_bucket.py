@@ -41,7 +41,6 @@ class RemoteBucket:
     """One bucket of a remote S3. May be used by several threads.
 
     Args:
-        name: Name of the bucket.
         remote: Address and credentials of the S3.
         pattern: Name of the S3 in the setting ``remote_s3``, for messages.
     """

@@ -24,9 +24,7 @@ class PartInfo:
     """One uploaded part of an open multipart upload.
 
     Attributes:
-        upload_id: Id of the upload.
         part_number: Number of the part, 1 to 10,000.
-        content_id: Id of the content.
         size_bytes: Length in bytes.
         etag: MD5 in hexadecimal, without quotes.
         sha256: SHA-256 in hexadecimal.

@@ -65,8 +65,6 @@ class UploadPage:
     """A page of open uploads and common prefixes, both in order.
 
     Attributes:
-        uploads: Uploads of the page.
-        prefixes: Common prefixes of the page.
         last: Key and upload id after which the next page begins; None on the last page.
     """
 
@@ -76,11 +74,7 @@ class UploadPage:
 
 
 class Uploads:
-    """The multipart uploads of an object store.
-
-    Args:
-        objects: The object store.
-    """
+    """The multipart uploads of an object store."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects

@@ -166,10 +166,6 @@ class RecordStore(Protocol):
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work.
 
-        Args:
-            name: Name within the kind.
-            change: Gets the record and returns the new one, or None to leave it.
-
         Returns:
             The record after the change; None without one.
         """

@@ -70,9 +70,6 @@ class SqlTransaction(Transaction):
     def get(self, kind: str, name: str) -> Record | None:
         """Return a record, as `Transaction.get`.
 
-        Args:
-            name: Name within the kind.
-
         Returns:
             None if there is none.
         """
@@ -94,10 +91,6 @@ class SqlTransaction(Transaction):
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record, as `Transaction.update`.
-
-        Args:
-            name: Name within the kind.
-            change: Gets the record and returns the new one, or None to leave it.
 
         Returns:
             The record after the change; None without one.
@@ -121,9 +114,6 @@ class SqlTransaction(Transaction):
 
     def delete(self, kind: str, name: str) -> Record | None:
         """Remove a record, as `Transaction.delete`.
-
-        Args:
-            name: Name within the kind.
 
         Returns:
             What was removed; None without a record.
@@ -161,10 +151,6 @@ class SqlRecordStore(RecordStore):
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
         """Run a work in one transaction, as `RecordStore.change`.
-
-        Args:
-            work: Gets the transaction.
-            grows: Whether it is refused while the disk is full.
 
         Returns:
             What ``work`` returned, after the commit.
@@ -214,10 +200,6 @@ class SqlRecordStore(RecordStore):
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record atomically, as `RecordStore.update`.
 
-        Args:
-            name: Name within the kind.
-            change: Gets the record and returns the new one, or None to leave it.
-
         Returns:
             The record after the change; None without one.
         """
@@ -226,9 +208,6 @@ class SqlRecordStore(RecordStore):
     async def delete(self, kind: str, name: str) -> Record | None:
         """Remove a record, as `RecordStore.delete`.
 
-        Args:
-            name: Name within the kind.
-
         Returns:
             What was removed; None without a record.
         """
@@ -236,9 +215,6 @@ class SqlRecordStore(RecordStore):
 
     def get(self, kind: str, name: str) -> Record | None:
         """Return the committed record, or None, as `RecordStore.get`.
-
-        Args:
-            name: Name within the kind.
 
         Returns:
             None if there is none.

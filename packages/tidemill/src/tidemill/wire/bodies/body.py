@@ -19,17 +19,6 @@ from tidemill.wire.bodies.chunked import ChunkedDecoder, ChunkSigner
 from tidemill.wire.request import Request
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim
 
-__all__ = [
-    "MEMBERS",
-    "BodyStream",
-    "Checksum",
-    "Receive",
-    "inflated",
-    "new_checksum",
-    "open_body",
-    "too_large",
-]
-
 Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
 """Returns the next bytes of a body and whether more follow; raises `ClientLeft` if the client disconnects before."""
 
@@ -186,7 +175,6 @@ def open_body(
     Args:
         request: Head of the request, already verified.
         claim: The signer; the chain of chunk signatures continues from its signature.
-        receive: Receives the body.
         payload: The signed value for the body: its hash, or the keyword for how it is sent.
         limit_bytes: Maximum decoded size.
         checks_digest: Whether checksum headers are about this body, and not about an object made elsewhere.

@@ -13,8 +13,6 @@ from typing import NoReturn
 
 from tidemill.errors import AwsError
 
-__all__ = ["MAX_CHUNK_BYTES", "MAX_LINE_BYTES", "ChunkSigner", "ChunkedDecoder"]
-
 MAX_CHUNK_BYTES = 16 * 1024 * 1024
 MAX_LINE_BYTES = 1024
 MAX_TRAILERS = 16

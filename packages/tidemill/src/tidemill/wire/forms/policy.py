@@ -11,8 +11,6 @@ from typing import Any
 
 from tidemill.errors import AwsError
 
-__all__ = ["Policy"]
-
 _NEED_NO_CONDITION = frozenset({"policy", "x-amz-signature", "signature", "awsaccesskeyid", "file"})
 _SIZE = re.compile(r"[0-9]{1,18}")
 _IGNORED = "x-ignore-"

@@ -5,8 +5,6 @@ import re
 from tidemill.errors import AwsError
 from tidemill.wire.bodies.body import Receive
 
-__all__ = ["FormReader"]
-
 _MAX_FIELDS_BYTES = 20 * 1024
 """Maximum size of everything before the file, as on AWS."""
 _BOUNDARY = re.compile(r'boundary=(?:"([^"\r\n]{1,70})"|([^\s;,"]{1,70}))', re.IGNORECASE)

@@ -18,8 +18,6 @@ from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 
-__all__ = ["FormUpload"]
-
 _CONTENT_HEADERS = frozenset(
     ("cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires")
 )

@@ -13,8 +13,6 @@ from botocore.model import Shape, StructureShape
 
 from tidemill.wire.protocols.serialize_json import compile_to_json, dump
 
-__all__ = ["compile_event_stream", "encode_message"]
-
 _STRING = 7
 
 

@@ -27,8 +27,6 @@ from tidemill.wire.protocols.wording import render as _render
 from tidemill.wire.request import Request
 from tidemill.wire.timestamps import parse_epoch, parse_iso8601, parse_rfc822
 
-__all__ = ["MAX_DEPTH", "MAX_DIGITS", "Convert", "compile_json", "compile_json_body", "load_json"]
-
 Convert = Callable[[Any, Path, list[str]], Any]
 """Arguments: value, its path, and a list that collects the paths of unknown members."""
 

@@ -11,8 +11,6 @@ from tidemill.errors import AwsError
 from tidemill.wire.protocols.parse_rest import parse_scalar
 from tidemill.wire.protocols.shapes import Functions, Path, fold
 
-__all__ = ["compile_query", "parse_form"]
-
 _MAX_FIELDS = 2000
 _NOTHING = object()
 

@@ -21,8 +21,6 @@ from tidemill.wire.protocols.shapes import Functions, Path, fold
 from tidemill.wire.request import Request
 from tidemill.wire.timestamps import parse_iso8601, parse_rfc822
 
-__all__ = ["RestParse", "compile_rest", "parse_document", "parse_scalar"]
-
 _MAX_DEPTH = 64
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -41,7 +39,6 @@ def compile_rest(shape: StructureShape | None, *, form: Literal["json", "xml"], 
     """Return the reader of an operation's input.
 
     Args:
-        shape: The operation's input.
         form: Format of structures in the body.
         code: Error code for a query parameter or header of the wrong type.
     """

@@ -12,8 +12,6 @@ from tidemill.wire.protocols.shapes import Functions, Path, fold
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 
-__all__ = ["ToJson", "compile_json_reply", "compile_to_json", "dump"]
-
 ToJson = Callable[[Any], Any]
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

@@ -12,8 +12,6 @@ from tidemill.wire.protocols.serialize_xml import s3_document
 from tidemill.wire.reply import HttpReply, ReplyBody
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 
-__all__ = ["compile_rest_reply", "header_pairs"]
-
 _CONTENT_TYPES = {"xml": b"application/xml", "json": b"application/json"}
 _Head = tuple[str, str, Shape]
 

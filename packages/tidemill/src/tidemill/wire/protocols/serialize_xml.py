@@ -14,8 +14,6 @@ from tidemill.wire.protocols.shapes import Functions, Path, fold
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.timestamps import epoch_seconds, iso8601, rfc822
 
-__all__ = ["S3_NAMESPACE", "ToXml", "compile_query_reply", "element", "escape", "s3_document"]
-
 ToXml = Callable[[str, Any, list[str]], None]
 """Arguments: element name, value, and the list of text pieces to append to."""
 
@@ -57,7 +55,6 @@ def element(name: str, content: str) -> str:
     """Return one element with text.
 
     Args:
-        name: Name of the element.
         content: Text, not escaped.
     """
     return f"<{name}>{escape(content)}</{name}>"

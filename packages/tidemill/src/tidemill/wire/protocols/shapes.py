@@ -14,8 +14,6 @@ from typing import Any, Protocol, TypeVar
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-__all__ = ["ITEM", "VALUE", "Build", "Functions", "Path", "Place", "fold", "members", "render"]
-
 ITEM = "[]"
 VALUE = "{}"
 

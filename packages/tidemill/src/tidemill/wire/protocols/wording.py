@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["MAX_SHOWN", "Path", "render", "shorten", "shown_name"]
-
 MAX_SHOWN = 256
 """Maximum length of a value in a message, in characters."""
 

@@ -8,8 +8,6 @@ from tidemill.core.job_scope import JobScope
 from tidemill.core.policy import IamPolicy
 from tidemill.errors import AwsError
 
-__all__ = ["Credential", "CredentialLookup", "PolicyLimit", "check_token"]
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimit:

@@ -13,8 +13,6 @@ from tidemill.errors import AwsError
 from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 
-__all__ = ["verify_sigv2", "verify_sigv2_policy"]
-
 _METHODS = ("GET", "PUT")
 _SUBRESOURCES = frozenset(
     [

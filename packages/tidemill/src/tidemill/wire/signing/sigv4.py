@@ -25,17 +25,6 @@ from tidemill.wire.signing.credentials import Credential, CredentialLookup, chec
 from tidemill.wire.signing.sigv2 import verify_sigv2, verify_sigv2_policy
 from tidemill.wire.timestamps import parse_rfc822
 
-__all__ = [
-    "ALGORITHM",
-    "MAX_SKEW_S",
-    "UNSIGNED_PAYLOAD",
-    "Claim",
-    "Verifier",
-    "canonical_query",
-    "path_candidates",
-    "signing_key",
-]
-
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 MAX_SKEW_S = 15 * 60
@@ -283,7 +272,6 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
     """Derive the key for one day, region and service; cached, because all requests of a day use the same key.
 
     Args:
-        secret: Secret of the key.
         date: ``YYYYMMDD``.
         region: AWS region.
         service: Signing name of the service.
@@ -307,7 +295,6 @@ def canonical_query(request: Request, *, leave_out: str | None = None) -> str:
     """Return the query parameters, encoded uniformly and sorted.
 
     Args:
-        request: The request.
         leave_out: Name of the parameter with the signature itself.
     """
     if not request.query_string:

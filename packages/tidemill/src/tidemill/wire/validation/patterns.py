@@ -9,8 +9,6 @@ from functools import lru_cache
 
 import structlog
 
-__all__ = ["compile_pattern"]
-
 _log = structlog.get_logger("tidemill.wire")
 
 _PUNCTUATION = (

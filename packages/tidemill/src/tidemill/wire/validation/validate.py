@@ -24,8 +24,6 @@ from tidemill.wire.protocols.wording import shorten as _shorten
 from tidemill.wire.protocols.wording import shown_name as _shown_name
 from tidemill.wire.validation.patterns import compile_pattern
 
-__all__ = ["Check", "Refuse", "compile_check", "compile_refusals", "refuse_invalid"]
-
 Check = Callable[[Any, Path, list[str]], None]
 Refuse = Callable[[Mapping[str, Any]], None]
 """Checks the members of a request; raises for a member that the service cannot honor."""
@@ -316,9 +314,7 @@ class _Refusals:
         return None
 
     def _refused(self, path: Path, value: Any, row: Row, reason: str) -> AwsError:
-        refused = isinstance(row, Refused)
         return AwsError(
             f"Value '{_shorten(value)}' at '{_render(path)}' is not allowed: {reason}",
-            code=(row.code if refused else "") or self.code,
-            status=row.status if refused else 400,
+            code=(row.code if isinstance(row, Refused) else "") or self.code,
         )

@@ -31,7 +31,6 @@ class PartitionDecisions:
     """The partitions of units. Each model is decided once.
 
     Args:
-        session: The session of this rank.
         deferred: Initial values of variables that have no value before a step.
     """
 

@@ -221,10 +221,6 @@ class Linear:
     def row(self, state: int, limit: int) -> Row:
         """Return the partitions that begin at a place of the order, as `Lattice.row`.
 
-        Args:
-            state: From 0.
-            limit: Largest first objective.
-
         Returns:
             One entry for each possible end.
         """
@@ -340,10 +336,6 @@ class Downsets:
 
     def row(self, state: int, limit: int) -> Row:
         """Return the partitions that begin at a set of groups, as `Lattice.row`.
-
-        Args:
-            state: From 0.
-            limit: Ignored: rows are few.
 
         Returns:
             One entry for each possible end.

@@ -125,11 +125,6 @@ class PythonTransport:
     def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         """See `Transport.receive`.
 
-        Args:
-            dtype: Dtype that is expected.
-            peer: Rank of the sender.
-            label: What is received, for errors.
-
         Returns:
             A tensor of unknown shape.
         """

@@ -108,11 +108,7 @@ def begin_term(connection: Connection) -> Lead:
 
 
 class DatabaseClock:
-    """Wall time by the database's clock, so that the times of services on several machines are in order.
-
-    Args:
-        own: The machine's clocks.
-    """
+    """Wall time by the database's clock, so that the times of services on several machines are in order."""
 
     def __init__(self, own: Clock) -> None:
         self._own = own

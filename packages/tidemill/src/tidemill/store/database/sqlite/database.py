@@ -65,7 +65,6 @@ class ReservedSpace:
     """Space on the disk (*ballast*): a file of allocated blocks, removed when the disk is full, so that deletes commit.
 
     Args:
-        path: The file, on the disk whose space it reserves.
         size_bytes: Its size. None: 5 % of the free space when it is first reserved, from 1 to 64 MiB.
         clock: Times the attempts to reserve the space again.
     """
