@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 RunSdk = Callable[[str, str], list[str]]
 
 ROLE = "ROLE arn:aws:iam::000000000000:role/SageMakerRole"
@@ -24,6 +26,26 @@ def test_version_3_prepares_trains_and_tunes(run_sdk: RunSdk) -> None:
 
 def test_version_3_runs_a_pipeline(run_sdk: RunSdk) -> None:
     assert run_sdk("sdk-v3", "v3_pipeline.py") == ["EXECUTED Succeeded 4"]
+
+
+def test_version_3_trains_under_mpi_and_on_several_instances_without_ssh(run_sdk: RunSdk) -> None:
+    assert run_sdk("sdk-v3", "v3_distributed.py") == [
+        "ALONE ['0 of 2 on algo-1', '1 of 2 on algo-1']",
+        "SEVERAL ['0 of 4 on algo-1', '1 of 4 on algo-1', '2 of 4 on algo-2', '3 of 4 on algo-2']",
+        "PLAIN ['0 of 0 on algo-1', '0 of 0 on algo-2']",
+        "FAILED rank 1 on algo-2: ValueError: rank 1 has no data",
+        "FAILED ValueError: rank 0 has no data",
+        "REFUSED ConfigurationError: distributed=Torchrun(): torchrun belongs to",
+    ]
+
+
+@pytest.mark.parametrize(("environment", "script"), [("peers", "v2_remote.py"), ("sdk-v3", "v3_remote.py")])
+def test_remote_functions_return_results_and_raise_exceptions(run_sdk: RunSdk, environment: str, script: str) -> None:
+    assert run_sdk(environment, script) == [
+        "RETURNED {'rows': [2, 4], 'team': 'tides', 'module': True, 'job': 'where'}",
+        "MAPPED 2.0 True",
+        "RAISED -4 has no root",
+    ]
 
 
 def test_javascript_runs_a_processing_job_and_searches(run_sdk: RunSdk) -> None:

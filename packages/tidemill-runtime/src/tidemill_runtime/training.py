@@ -23,11 +23,14 @@ from tidemill_runtime.masking import masked, masked_arguments
 from tidemill_runtime.model_check import warnings_about
 from tidemill_runtime.record_files import cause_of_corrupt_records
 from tidemill_runtime.requirements import NEEDS_PACKAGES_STATUS, install, needed_by, report_needs
+from tidemill_runtime.sdk_drivers import is_drivers_report, is_remote_function, needed_sdk, prepare_drivers
 from tidemill_runtime.variables import script_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
+
+    from tidemill_runtime.launchers import Launcher
 
 SUCCEEDED = 0
 FAILED = 1
@@ -52,19 +55,63 @@ def train(*, variables: Mapping[str, str], entrypoint: Sequence[str] = ()) -> in
         0 if the script succeeded; 1 if anything failed (``output/failure`` has the reason); 75 if packages must be
         installed first (they are reported through ``TIDEMILL_NEEDS_FD``).
     """
-    signal.signal(signal.SIGTERM, _stopped_early)  # process 1 ignores signals that have no handler
     layout = Layout.of(variables)
     try:
-        return _train(layout, variables=variables, entrypoint=entrypoint)
+        return run_reporting(lambda: _train(layout, variables=variables, entrypoint=entrypoint), variables=variables)
     except _NeedsPackages as needs:
         report_needs(variables, needs.requirements)
         return NEEDS_PACKAGES_STATUS
+
+
+def run_reporting(job: Callable[[], int], *, variables: Mapping[str, str]) -> int:
+    """Run a job, and write ``output/failure`` if the runtime itself ends it.
+
+    Args:
+        job: Returns the exit status of the job.
+        variables: The container's environment.
+
+    Returns:
+        The exit status; 1 after an error of the runtime.
+    """
+    signal.signal(signal.SIGTERM, _stopped_early)  # process 1 ignores signals that have no handler
+    layout = Layout.of(variables)
+    try:
+        return job()
+    except _NeedsPackages:
+        raise
     except RuntimeFailure as error:
         _report(layout, error)
         return FAILED
     except Exception:
         failure.write(layout.failure, f"Framework Error: {traceback.format_exc()[-failure.MAX_CHARACTERS + 17 :]}")
         raise
+
+
+def run(launcher: Launcher, script: Script, *, layout: Layout, control_fd: int | None) -> int:
+    """Start a script, wait until it has ended, and report a failure.
+
+    Args:
+        launcher: Starts it.
+        script: What to run.
+        layout: Paths, for the report.
+        control_fd: The shim's pipe; None without one.
+
+    Returns:
+        0 if the script succeeded; 1 if it failed (``output/failure`` has the reason).
+
+    Raises:
+        LaunchError: The script cannot be started.
+    """
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    process.adopt_orphans()
+    with process.signal_numbers() as signals_fd:
+        try:
+            child = launcher.start(script, stderr_fd=write_fd)
+        finally:
+            os.close(write_fd)
+        emit("script.started", command=list(script.shown))
+        ended = process.supervise(child, signals_fd=signals_fd, stderr_fd=read_fd, control_fd=control_fd)
+    return _report_end(layout, script, ended)
 
 
 def install_requirements(*, variables: Mapping[str, str], prefix: Path, requirements: Path) -> int:
@@ -95,16 +142,11 @@ def _train(layout: Layout, *, variables: Mapping[str, str], entrypoint: Sequence
     control_fd = _control_fd(variables)
     if process.stop_requested(control_fd):
         raise LaunchError("the job was stopped before its script was started")
-    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
-    process.adopt_orphans()
-    with process.signal_numbers() as signals_fd:
-        try:
-            child = launcher.start(script, stderr_fd=write_fd)
-        finally:
-            os.close(write_fd)
-        emit("script.started", command=list(script.shown))
-        ended = process.supervise(child, signals_fd=signals_fd, stderr_fd=read_fd, control_fd=control_fd)
-    return _report_end(layout, script, ended)
+    status = run(launcher, script, layout=layout, control_fd=control_fd)
+    without_model = layout.is_processing or is_remote_function(layout, entrypoint)
+    for warning in () if status or without_model else warnings_about(layout.model):
+        emit("model.warning", message=warning)
+    return status
 
 
 def _submitted_script(environment: Environment, variables: Mapping[str, str]) -> Script:
@@ -129,6 +171,10 @@ def _submitted_script(environment: Environment, variables: Mapping[str, str]) ->
 
 def _container_command(environment: Environment, variables: Mapping[str, str], entrypoint: Sequence[str]) -> Script:
     """Return the command of a container entry point."""
+    requirements = None if "TIDEMILL_OVERLAY" in variables else needed_sdk(environment.layout, entrypoint)
+    if requirements:
+        raise _NeedsPackages(requirements)
+    prepare_drivers(environment.layout, entrypoint)
     return Script(
         argv=tuple(entrypoint),
         shown=masked_arguments(entrypoint),
@@ -147,12 +193,13 @@ def _report_end(layout: Layout, script: Script, ended: process.Ended) -> int:
     emit("script.ended", exit_code=ended.exit_code)
     if ended.exit_code == 0:
         layout.success.touch()
-        for warning in () if layout.is_processing else warnings_about(layout.model):
-            emit("model.warning", message=warning)
         return SUCCEEDED
+    report = failure.read_report(ended.reports or layout.reports, pid=ended.pid)
+    if report and is_drivers_report(layout.failure):
+        layout.failure.unlink()
     problem = failure.describe_end(
         exit_code=ended.exit_code,
-        report=failure.read_report(ended.reports or layout.reports, pid=ended.pid),
+        report=report,
         stderr_tail=ended.stderr_tail,
         where=ended.where,
     )

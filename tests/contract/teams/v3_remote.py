@@ -1,0 +1,43 @@
+"""Functions that run as training jobs with version 3 of AWS's SDK: results, exceptions, files, several jobs."""
+
+import os
+
+from sagemaker.core.helper.session_helper import Session, get_execution_role
+from sagemaker.core.remote_function import RemoteExecutor, remote
+
+IMAGE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
+session = Session()
+common = {
+    "instance_type": "ml.m5.large",
+    "image_uri": IMAGE,
+    "role": get_execution_role(session),
+    "sagemaker_session": session,
+}
+
+
+@remote(**common, include_local_workdir=True, environment_variables={"TEAM": "tides"})
+def where(rows, *, factor=2):
+    import inference  # a module of this directory
+
+    return {
+        "rows": [each * factor for each in rows],
+        "team": os.environ["TEAM"],
+        "module": hasattr(inference, "input_handler"),
+        "job": os.environ["TRAINING_JOB_NAME"][:5],
+    }
+
+
+def root(number):
+    if number < 0:
+        raise ValueError(f"{number} has no root")
+    return number**0.5
+
+
+print("RETURNED", where([1, 2]))
+with RemoteExecutor(max_parallel_jobs=2, **common) as executor:
+    futures = [executor.submit(root, number) for number in (4, -4)]
+    print("MAPPED", futures[0].result(), futures[0].done())
+    try:
+        futures[1].result()
+    except ValueError as error:
+        print("RAISED", error)
