@@ -193,16 +193,19 @@ def deploy_broken(service: Service, *, count: int) -> list[str]:
     return names
 
 
-def test_the_aws_cli_searches_and_lists(
-    names: list[str], logs: Any, service: Service, root: Path, tmp_path: Path
+def test_the_aws_cli_searches_lists_writes_and_queries(
+    names: list[str], logs: Any, service: Service, root: Path, tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **service.environment}
 
-    def aws(*arguments: str) -> Any:
+    def said(*arguments: str) -> str:
         command = [str(root / ".venvs/peers/bin/aws"), "logs", *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return done.stdout
+
+    def aws(*arguments: str) -> Any:
+        return json.loads(said(*arguments))
 
     found = aws(
         "filter-log-events", "--log-group-name", GROUP, "--log-stream-name-prefix", names[0],
@@ -214,3 +217,26 @@ def test_the_aws_cli_searches_and_lists(
     assert [event["eventId"] for event in limited] == [event["eventId"] for event in events_of(logs)[:5]]
     groups = aws("describe-log-groups", "--log-group-name-prefix", "/aws/sagemaker/Tr")["logGroups"]
     assert [group["logGroupName"] for group in groups] == [GROUP]
+    # What the CLI puts is found, and queried together with the logs of jobs.
+    now_s = int(time.time())
+    said("create-log-group", "--log-group-name", "/team")
+    said("create-log-stream", "--log-group-name", "/team", "--log-stream-name", "run")
+    events = json.dumps([{"timestamp": now_s * 1000, "message": "ERROR of the team\nloss=100"}])
+    put = ("put-log-events", "--log-group-name", "/team", "--log-stream-name", "run", "--log-events", events)
+    assert "rejectedLogEventsInfo" not in aws(*put)
+    (event,) = aws("filter-log-events", "--log-group-name", "/team", "--start-time", str(now_s * 1000))["events"]
+    assert event["message"] == "ERROR of the team\nloss=100"
+    query = aws(
+        "start-query", "--log-group-names", GROUP, "/team",
+        "--start-time", str(now_s - 3600), "--end-time", str(now_s + 60),
+        "--query-string", "filter @message like /ERROR/ | parse 'loss=*' as loss | stats count(*), max(loss) by @log",
+    )["queryId"]  # fmt: skip
+    done = wait_until(lambda: complete(aws("get-query-results", "--query-id", query)), lambda: query)
+    assert [{each["field"]: each["value"] for each in row} for row in done["results"]] == [
+        {"@log": f"000000000000:{GROUP}", "count(*)": "12", "max(loss)": "33"},
+        {"@log": "000000000000:/team", "count(*)": "1", "max(loss)": "100"},
+    ]
+
+
+def complete(reply: dict[str, Any]) -> dict[str, Any] | None:
+    return reply if reply["status"] == "Complete" else None

@@ -58,7 +58,7 @@ from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
 from tidemill.sdk import Session
 from tidemill.sdk.boto import loopback_session
-from tidemill.server.logs import logs_service
+from tidemill.server.logs import LogParts
 from tidemill.services.authorization import Authorization
 from tidemill.services.autoscaling import AutoScalingService
 from tidemill.services.cloudwatch import CloudWatchService
@@ -184,7 +184,7 @@ class Stage:
         keys = KmsKeys(self.records, region=REGION, clock=self.clock)
         encrypts = not refuses_encryption
         rules = BucketRules(self.records, self._objects, keys, clock=self.clock, encrypts=encrypts)
-        logs, self.removal = logs_service(self.logs, self.records, region=REGION, clock=self.clock)
+        self.log_parts = LogParts.of(self.logs, self.records, region=REGION, clock=self.clock)
         services: dict[str, Service] = {
             "sagemaker": SageMakerService(
                 SageMakerResources(
@@ -205,7 +205,7 @@ class Stage:
             ),
             "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
             "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
-            "logs": logs,
+            "logs": self.log_parts.service,
             "cloudwatch": CloudWatchService(
                 TrainingMetrics(self.records, logs=self.logs),
                 CustomMetrics(self.records, clock=self.clock),
@@ -234,6 +234,7 @@ class Stage:
     async def close(self) -> None:
         """Close everything that is open in the server's event loop."""
         await self.pipeline_driver.close()
+        await self.log_parts.queries.close()
         for driver in self._drivers:
             await driver.close()
 

@@ -224,11 +224,11 @@ def test_retention_hides_old_events_and_removes_their_files(team, stage):
         team.put_retention_policy(logGroupName=group, retentionInDays=1)
     assert {each["retentionInDays"] for each in team.describe_log_groups()["logGroups"]} == {1}
     stage.clock.ms += HOUR_MS
-    asyncio.run(stage.removal.sweep())
+    asyncio.run(stage.log_parts.removal.sweep())
     assert len(read(team)) == 1
     stage.clock.ms += DAY_MS - HOUR_MS + 1
     assert read(team) == [] and team.filter_log_events(logGroupName="/team")["events"] == []
-    asyncio.run(stage.removal.sweep())
+    asyncio.run(stage.log_parts.removal.sweep())
     assert stream_names(team, JOBS) == ["running/algo-1-1"]
     assert shown(team.filter_log_events(logGroupName=JOBS)) == [(start_ms + 1, "y")]
     streams = LogStreams(stage.logs)
@@ -239,7 +239,7 @@ def test_retention_hides_old_events_and_removes_their_files(team, stage):
     team.create_log_stream(logGroupName="/team", logStreamName="unused")
     for path in streams.directory("/team", "unused").iterdir():
         os.utime(path, (1, 1))
-    asyncio.run(stage.removal.sweep())
+    asyncio.run(stage.log_parts.removal.sweep())
     assert stream_names(team) == ["run"]
 
 

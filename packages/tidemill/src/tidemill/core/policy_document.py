@@ -63,6 +63,7 @@ _LOGS = (
     *("CreateLogGroup", "CreateLogStream", "DeleteLogGroup", "DeleteLogStream", "DeleteRetentionPolicy"),
     *("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents", "ListTagsForResource"),
     *("PutLogEvents", "PutRetentionPolicy", "TagResource", "UntagResource"),
+    *("DescribeQueries", "GetQueryResults", "StartQuery", "StopQuery"),
 )
 _AUTO_SCALING = (
     *("DeleteScalingPolicy", "DeregisterScalableTarget", "DescribeScalableTargets", "DescribeScalingActivities"),

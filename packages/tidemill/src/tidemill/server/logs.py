@@ -1,8 +1,10 @@
 """Open CloudWatch Logs: the streams on disk, the records of groups, and what removes old events."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.control.logs.groups import GroupRecords
+from tidemill.control.logs.insights.queries import LogQueries
 from tidemill.control.logs.removal import LogRemoval
 from tidemill.core.clock import Clock
 from tidemill.server.startup import Startup
@@ -12,7 +14,7 @@ from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogStreams
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["logs_service", "open_logs"]
+__all__ = ["LogParts", "open_logs"]
 
 
 def open_logs(start: Startup, stores: Stores) -> LogsService:
@@ -22,20 +24,37 @@ def open_logs(start: Startup, stores: Stores) -> LogsService:
         start: The start of the service.
         stores: Stores the records of groups.
     """
-    service, removal = logs_service(start.state.logs, stores.records, region=start.settings.region, clock=stores.clock)
-    start.run(removal.run(), "removal of old logs")
-    return service
+    parts = LogParts.of(start.state.logs, stores.records, region=start.settings.region, clock=stores.clock)
+    start.stack.push_async_callback(parts.queries.close)
+    start.run(parts.removal.run(), "removal of old logs")
+    return parts.service
 
 
-def logs_service(root: Path, records: RecordStore, *, region: str, clock: Clock) -> tuple[LogsService, LogRemoval]:
-    """Return the service of logs, and what removes old events.
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """The service of logs and what works beside it.
 
-    Args:
-        root: Directory of all logs.
-        records: Stores the records of groups.
-        region: The region in ARNs.
-        clock: Provides the time.
+    Attributes:
+        service: Answers requests.
+        removal: Removes old events.
+        queries: Queries that run, which end with `LogQueries.close`.
     """
-    streams, writer, groups = LogStreams(root), PutStreams(root, clock=clock), GroupRecords(records, clock=clock)
-    removal = LogRemoval(groups, streams, writer, clock=clock)
-    return LogsService(streams, groups, writer, removal, region=region, clock=clock), removal
+
+    service: LogsService
+    removal: LogRemoval
+    queries: LogQueries
+
+    @classmethod
+    def of(cls, root: Path, records: RecordStore, *, region: str, clock: Clock) -> "LogParts":
+        """Make them.
+
+        Args:
+            root: Directory of all logs.
+            records: Stores the records of groups.
+            region: The region in ARNs.
+            clock: Provides the time.
+        """
+        streams, writer, groups = LogStreams(root), PutStreams(root, clock=clock), GroupRecords(records, clock=clock)
+        removal, queries = LogRemoval(groups, streams, writer, clock=clock), LogQueries(clock=clock)
+        service = LogsService(streams, groups, writer, removal, queries, region=region, clock=clock)
+        return cls(service, removal, queries)

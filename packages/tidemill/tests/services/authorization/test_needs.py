@@ -536,6 +536,13 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         ("logs", name, {"resourceArn": f"{LOGS}/g"}, [(f"logs:{name}", f"{LOGS}/g:log-stream:")])
         for name in ("ListTagsForResource", "TagResource", "UntagResource")
     ),
+    *(("logs", name, {}, [(f"logs:{name}", "*")]) for name in ("DescribeQueries", "GetQueryResults", "StopQuery")),
+    (
+        "logs",
+        "StartQuery",
+        {"logGroupIdentifiers": ["/g", f"{LOGS}/h:*"]},
+        [("logs:StartQuery", f"{LOGS}/g:log-stream:"), ("logs:StartQuery", f"{LOGS}/h:log-stream:")],
+    ),
     ("logs", "DescribeLogGroups", {"logGroupNamePrefix": "/g"}, [("logs:DescribeLogGroups", f"{LOGS}/g:log-stream:")]),
     ("logs", "DescribeLogGroups", {}, [("logs:DescribeLogGroups", f"{LOGS}:log-stream:")]),
     ("logs", "DescribeLogStreams", {"logGroupName": "/g"}, [("logs:DescribeLogStreams", f"{LOGS}/g:log-stream:")]),

@@ -8,6 +8,8 @@ __all__ = ["OPERATIONS"]
 
 _NOT_MASKED = Recorded("nothing in the logs is masked")
 _OWN_STREAM = Honored("in the groups of jobs and endpoints a name without a slash: theirs have one")
+_ONE_OF_GROUPS = Honored("one of logGroupName, logGroupNames and logGroupIdentifiers; at most 50 groups")
+_SECONDS = Honored("seconds since the epoch; a number with 12 or more digits is in milliseconds")
 
 OPERATIONS: Mapping[str, Rows] = {
     "CreateLogGroup": {
@@ -85,5 +87,30 @@ OPERATIONS: Mapping[str, Rows] = {
         "includeLinkedAccounts": Refused("there is one account; leave it out"),
         "logGroupClass": Honored("every group is of the class STANDARD"),
         "logGroupIdentifiers": Honored(),
+    },
+    "StartQuery": {
+        "queryLanguage": Refused("queries are in the language of Logs Insights; leave it out", harmless=("CWLI",)),
+        "logGroupName": _ONE_OF_GROUPS,
+        "logGroupNames": _ONE_OF_GROUPS,
+        "logGroupIdentifiers": _ONE_OF_GROUPS,
+        "startTime": _SECONDS,
+        "endTime": _SECONDS,
+        "queryString": Honored(
+            "fields, filter, parse, sort, stats, limit and display; other commands and functions are refused by name"
+        ),
+        "limit": Honored("10,000 without it; a result above 16 MiB is cut, which its statistics say"),
+    },
+    "GetQueryResults": {
+        "queryId": Honored("queries are in memory: a restart forgets them"),
+        "nextToken": Honored(),
+        "maxItems": Honored("without it or with 0, all results come in one reply"),
+    },
+    "StopQuery": {"queryId": Honored()},
+    "DescribeQueries": {
+        "logGroupName": Honored(),
+        "status": Honored(),
+        "maxResults": Honored(),
+        "nextToken": Honored(),
+        "queryLanguage": Honored("every query is in CWLI"),
     },
 }

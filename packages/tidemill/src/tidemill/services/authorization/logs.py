@@ -10,6 +10,7 @@ from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.logs.groups import group_named, group_of
+from tidemill.services.logs.querying import queried_groups
 
 __all__ = ["LOGS"]
 
@@ -69,10 +70,23 @@ def _on_tagged(operation: str) -> Rule:
     return rule
 
 
+def _on_everything(operation: str) -> Rule:
+    return lambda request, region: (Permission(f"logs:{operation}", "*"),)
+
+
+def _start_query(request: Members, region: str) -> tuple[Permission, ...]:
+    return tuple(
+        Permission("logs:StartQuery", _stream(region, group, "")) for group in queried_groups(request, region=region)
+    )
+
+
 LOGS: Mapping[str, Rule] = {
     **{name: _on_group(name) for name in ("CreateLogGroup", "CreateLogStream", "DeleteLogGroup", *_RETENTION)},
     **{name: _on_stream(name) for name in ("DeleteLogStream", "PutLogEvents")},
     **{name: _on_tagged(name) for name in ("ListTagsForResource", "TagResource", "UntagResource")},
+    "StartQuery": _start_query,
+    # IAM has no resources for these.
+    **{name: _on_everything(name) for name in ("DescribeQueries", "GetQueryResults", "StopQuery")},
     "DescribeLogGroups": _describe_groups,
     "DescribeLogStreams": _describe_streams,
     "FilterLogEvents": _filter,

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.logs.groups import GroupRecords
+from tidemill.control.logs.insights.queries import LogQueries
 from tidemill.control.logs.removal import LogRemoval
 from tidemill.core.clock import Clock
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.services.logs.filtering import LogFilter
 from tidemill.services.logs.groups import LogGroups, group_of, invalid, not_found
+from tidemill.services.logs.querying import LogQuerying
 from tidemill.services.logs.writing import LogWriting
 from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogReader, LogStream, LogStreams
@@ -28,6 +30,7 @@ class LogsService:
         groups: Records of groups.
         writer: Writes the streams of clients.
         removal: Removes streams.
+        queries: The queries of Logs Insights.
         region: The region in ARNs.
         clock: Provides the time.
     """
@@ -38,6 +41,7 @@ class LogsService:
         groups: GroupRecords,
         writer: PutStreams,
         removal: LogRemoval,
+        queries: LogQueries,
         *,
         region: str,
         clock: Clock,
@@ -45,6 +49,7 @@ class LogsService:
         self._streams = streams
         self._records = groups
         self._writing = LogWriting(groups, streams, writer, removal, region=region, clock=clock)
+        self._querying = LogQuerying(groups, streams, queries, region=region)
         self._region = region
         self._groups = LogGroups(streams, groups, region=region)
         self._filter = LogFilter(streams, groups, region=region)
@@ -57,6 +62,7 @@ class LogsService:
             "FilterLogEvents": self.filter,
             "GetLogEvents": self.events,
             **self._writing.handlers,
+            **self._querying.handlers,
         }
 
     async def groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
