@@ -13,6 +13,8 @@ CLIENT = """
     from sagemaker.analytics import ExperimentAnalytics
     from sagemaker.estimator import Estimator
     from sagemaker.experiments.run import Run, list_runs, load_run
+    from sagemaker.lineage.artifact import Artifact
+    from sagemaker.lineage.association import Association
     from sagemaker.model import Model, ModelPackage
     from sagemaker.model_metrics import MetricsSource, ModelMetrics
     from sagemaker.predictor import Predictor
@@ -36,6 +38,22 @@ CLIENT = """
             hyperparameters={"epochs": 2}, metric_definitions=[{"Name": "score", "Regex": "score=([0-9.]+)"}],
         )
         estimator.fit(job_name="tides-job")
+
+    # As log_confusion_matrix does, which needs scikit-learn.
+    chart = Artifact.create(
+        artifact_name="chart", source_uri="s3://bucket/chart.json", artifact_type="ConfusionMatrix",
+        properties={"classes": "2"}, sagemaker_session=session,
+    )
+    first = client.describe_trial_component(TrialComponentName="tides-first")["TrialComponentArn"]
+    Association.create(first, chart.artifact_arn, association_type="Produced", sagemaker_session=session)
+    listed = Association.list(source_arn=first, sagemaker_session=session)
+    found["lineage"] = [[each.destination_name, each.destination_type, each.association_type] for each in listed]
+    chart.properties_to_remove = ["classes"]
+    chart.save()
+    loaded = Artifact.load(chart.artifact_arn, session)
+    found["artifact"] = [loaded.source.source_uri, loaded.properties]
+    loaded.delete(disassociate=True)
+    found["lineage left"] = len(list(Artifact.list(sagemaker_session=session)))
 
     with load_run(run_name="first", experiment_name="tides", sagemaker_session=session) as again:
         again.log_parameter("checked", "yes")
@@ -136,6 +154,9 @@ def test_runs_and_the_registry(tidemill_service: Service, root: Path, tmp_path: 
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("FOUND "))
     assert json.loads(line.removeprefix("FOUND ")) == {
         "runs": ["first"],
+        "lineage": [["chart", "ConfusionMatrix", "Produced"]],
+        "artifact": ["s3://bucket/chart.json", {}],
+        "lineage left": 0,
         "parameters": {"rate": 0.1, "kind": "lstm", "inside": 1.0, "checked": "yes"},
         "status": "Completed",
         "metrics": {"loss": [13, 0.01, 0.01]},

@@ -30,6 +30,7 @@ from tidemill.control.custom_metrics import CustomMetrics
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.iam_roles import IamRoles
@@ -153,6 +154,7 @@ class Stage:
         self.tuning = TuningJobs(self.records, self.training, region=REGION, clock=self.clock, wake=self.woken.append)
         self.experiments = Experiments(self.records, region=REGION, clock=self.clock)
         self.components = TrialComponents(self.records, region=REGION, clock=self.clock)
+        self.lineage = Lineage(self.records, region=REGION, clock=self.clock)
         self.hosting = Hosting(
             self.records, region=REGION, clock=self.clock, wake=lambda endpoint: self.woken.append(endpoint.name)
         )
@@ -196,6 +198,7 @@ class Stage:
                     registry=self.registry,
                     experiments=self.experiments,
                     components=self.components,
+                    lineage=self.lineage,
                     pipelines=self.pipelines,
                     executions=self.pipeline_driver.executions,
                     records=self.records,

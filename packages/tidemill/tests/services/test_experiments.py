@@ -450,3 +450,100 @@ def test_processing_and_transform_jobs_have_components_too(sagemaker, trial):
     assert prepare["InputArtifacts"]["code"] == {"Value": "s3://data/code"}
     assert predict["InputArtifacts"]["SageMaker.ModelName"] == {"Value": "m"}
     assert predict["OutputArtifacts"] == {"SageMaker.TransformOutput": {"Value": "s3://data/out"}}
+
+
+def artifact(sagemaker: Any, name: str, *, kind: str = "DataSet", **source: str) -> str:
+    place: dict[str, Any] = {"SourceUri": f"s3://data/{name}"}
+    if source:
+        place["SourceTypes"] = [{"SourceIdType": key, "Value": value} for key, value in source.items()]
+    return sagemaker.create_artifact(ArtifactName=name, Source=place, ArtifactType=kind)["ArtifactArn"]
+
+
+def test_artifacts_are_found_by_their_source_updated_tagged_and_listed(sagemaker, stage):
+    arn = artifact(sagemaker, "rows", S3ETag="e", Custom="c")
+    assert arn.startswith(f"{ARN}:artifact/")
+    turned = [{"SourceIdType": "Custom", "Value": "c"}, {"SourceIdType": "S3ETag", "Value": "e"}]
+    source = {"SourceUri": "s3://data/rows", "SourceTypes": turned}
+    with pytest.raises(sagemaker.exceptions.ClientError, match=f"s3://data/rows' already exists: {arn}"):
+        sagemaker.create_artifact(ArtifactName="again", Source=source, ArtifactType="DataSet")
+    stage.clock.ms += 1000
+    sagemaker.update_artifact(ArtifactArn=arn, ArtifactName="lines", Properties={"a": "1", "b": "2"})
+    sagemaker.update_artifact(ArtifactArn=arn, Properties={"c": "3"}, PropertiesToRemove=["a"])
+    assert shown(sagemaker.describe_artifact(ArtifactArn=arn)) == {
+        "ArtifactName": "lines",
+        "ArtifactArn": arn,
+        "Source": source | {"SourceTypes": turned[::-1]},
+        "ArtifactType": "DataSet",
+        "Properties": {"b": "2", "c": "3"},
+        "CreationTime": CREATED,
+        "CreatedBy": CREATOR,
+        "LastModifiedTime": CREATED + timedelta(milliseconds=1001),
+        "LastModifiedBy": CREATOR,
+    }
+    sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "tides"}])
+    model = artifact(sagemaker, "model", kind="Model")
+
+    def found(**members: Any) -> list[str]:
+        return [each["ArtifactArn"] for each in sagemaker.list_artifacts(**members)["ArtifactSummaries"]]
+
+    assert found(SortOrder="Ascending") == [arn, model]
+    assert found(ArtifactType="Model") == found(SourceUri="s3://data/model") == [model]
+    assert found(CreatedBefore=CREATED + timedelta(milliseconds=500)) == [arn]
+    page = sagemaker.list_artifacts(MaxResults=1)
+    assert page["ArtifactSummaries"][0]["ArtifactArn"] == model
+    assert found(MaxResults=1, NextToken=page["NextToken"]) == [arn]
+
+    assert sagemaker.delete_artifact(Source=source)["ArtifactArn"] == arn
+    with pytest.raises(sagemaker.exceptions.ResourceNotFound, match="does not exist"):
+        sagemaker.describe_artifact(ArtifactArn=arn)
+    with pytest.raises(sagemaker.exceptions.ClientError, match="give ArtifactArn or Source"):
+        sagemaker.delete_artifact()
+    with pytest.raises(sagemaker.exceptions.ResourceNotFound):
+        sagemaker.list_tags(ResourceArn=arn)
+
+
+def test_associations_join_artifacts_with_runs_and_keep_their_artifacts(sagemaker, stage, trial):
+    run = component(sagemaker, "run", trial)
+    rows, chart = artifact(sagemaker, "rows"), artifact(sagemaker, "chart", kind="ROCCurve")
+    for source, destination, kind in ((rows, run, "ContributedTo"), (run, chart, "Produced")):
+        stage.clock.ms += 1
+        sagemaker.add_association(SourceArn=source, DestinationArn=destination, AssociationType=kind)
+    with pytest.raises(sagemaker.exceptions.ClientError, match="already exists"):
+        sagemaker.add_association(SourceArn=run, DestinationArn=chart)
+    for missing in (f"{ARN}:artifact/none", f"{ARN}:context/c", f"{ARN}:experiment-trial-component/none"):
+        with pytest.raises(sagemaker.exceptions.ResourceNotFound, match="does not exist"):
+            sagemaker.add_association(SourceArn=missing, DestinationArn=run)
+
+    def found(**members: Any) -> list[dict[str, Any]]:
+        return sagemaker.list_associations(**members)["AssociationSummaries"]
+
+    assert found(SourceArn=run) == [
+        {
+            "SourceArn": run,
+            "SourceName": "run",
+            "DestinationArn": chart,
+            "DestinationName": "chart",
+            "DestinationType": "ROCCurve",
+            "AssociationType": "Produced",
+            "CreationTime": CREATED + timedelta(milliseconds=2),
+            "CreatedBy": CREATOR,
+        }
+    ]
+    assert [each["SourceName"] for each in found()] == ["run", "rows"], "the newest come first"
+    for order, first in (("SourceArn", "rows"), ("SourceType", "run"), ("DestinationArn", "run")):
+        names = [each["SourceName"] for each in found(SortBy=order, SortOrder="Ascending")]
+        assert names[0] == first and len(names) == 2, order
+    assert [each["SourceName"] for each in found(AssociationType="ContributedTo", SourceType="DataSet")] == ["rows"]
+    page = sagemaker.list_associations(MaxResults=1)
+    assert [each["SourceName"] for each in found(MaxResults=1, NextToken=page["NextToken"])] == ["rows"]
+
+    with pytest.raises(sagemaker.exceptions.ClientError, match="it has 1 associations; delete them first"):
+        sagemaker.delete_artifact(ArtifactArn=rows)
+    sagemaker.delete_association(SourceArn=rows, DestinationArn=run)
+    sagemaker.delete_artifact(ArtifactArn=rows)
+    with pytest.raises(sagemaker.exceptions.ResourceNotFound, match="does not exist"):
+        sagemaker.delete_association(SourceArn=rows, DestinationArn=run)
+    sagemaker.disassociate_trial_component(TrialComponentName="run", TrialName=trial)
+    sagemaker.delete_trial_component(TrialComponentName="run")
+    assert found() == [], "they go with the run"
+    sagemaker.delete_artifact(ArtifactArn=chart)

@@ -1,10 +1,13 @@
 """Tuning jobs by boto3, without a driver: what is kept of a request, and what its trainings would get."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tidemill.control.tuning.definition import definitions_of, trial_name
+from tidemill.core.tuning import TuningStatus
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 KEYS = ["1f3a0c6e-0000-4000-8000-000000000001", "1f3a0c6e-0000-4000-8000-000000000002"]
@@ -78,3 +81,35 @@ def test_a_request_whose_trainings_could_not_run_is_refused(
     for operation in ("describe", "stop", "delete"):
         call = getattr(sagemaker, f"{operation}_hyper_parameter_tuning_job")
         assert refusal(call, HyperParameterTuningJobName="other")[1] == "ResourceNotFound"
+
+
+async def _end(stage: Any, name: str) -> None:
+    await stage.tuning.update(name, lambda job: replace(job.decide(TuningStatus.STOPPED), status=TuningStatus.STOPPED))
+
+
+def test_a_warm_start_reads_the_metrics_of_its_parent_from_the_log(
+    sagemaker: Any, stage: Any, request_of: dict[str, Any], refusal: Any
+) -> None:
+    (one, _), config = request_of.pop("TrainingJobDefinitions"), request_of["HyperParameterTuningJobConfig"]
+    config["ParameterRanges"] = one.pop("HyperParameterRanges")
+    config["HyperParameterTuningJobObjective"] = one.pop("TuningObjective")
+    metrics = one["AlgorithmSpecification"]["MetricDefinitions"]
+    one.pop("DefinitionName")
+    request = {**request_of, "TrainingJobDefinition": one}
+    sagemaker.create_hyper_parameter_tuning_job(**request)
+    asyncio.run(_end(stage, "tuned"))
+    one["AlgorithmSpecification"].pop("MetricDefinitions")
+    # Without a parent there is none; an image that does not run is named before that.
+    assert "MetricDefinitions; add some" in refusal(sagemaker.create_hyper_parameter_tuning_job, **request)[2]
+    image = one["AlgorithmSpecification"]["TrainingImage"]
+    one["AlgorithmSpecification"]["TrainingImage"] = "174872318107.dkr.ecr.us-west-2.amazonaws.com/kmeans:1"
+    assert "built-in algorithm kmeans" in refusal(sagemaker.create_hyper_parameter_tuning_job, **request)[2]
+    one["AlgorithmSpecification"]["TrainingImage"] = image
+    for kind in ("IdenticalDataAndAlgorithm", "TransferLearning"):
+        request["WarmStartConfig"] = {
+            "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": "tuned"}],
+            "WarmStartType": kind,
+        }
+        sagemaker.create_hyper_parameter_tuning_job(**{**request, "HyperParameterTuningJobName": kind})
+        found = sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=kind)
+        assert found["TrainingJobDefinition"]["AlgorithmSpecification"]["MetricDefinitions"] == metrics

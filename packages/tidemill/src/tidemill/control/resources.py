@@ -11,6 +11,7 @@ from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
 MODEL = "model"
+ARTIFACT = "artifact"
 EXPERIMENT = "experiment"
 TRIAL = "experiment-trial"
 TRIAL_COMPONENT = "experiment-trial-component"

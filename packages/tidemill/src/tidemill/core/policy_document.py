@@ -51,7 +51,8 @@ _TRACKING = (
     *("CreateTrialComponent", "DeleteExperiment", "DeleteTrial", "DeleteTrialComponent", "DescribeExperiment"),
     *("DescribeTrial", "DescribeTrialComponent", "DisassociateTrialComponent", "GetSearchSuggestions"),
     *("ListExperiments", "ListTrialComponents", "ListTrials", "Search", "UpdateExperiment", "UpdateTrial"),
-    *("UpdateTrialComponent",),
+    *("UpdateTrialComponent", "CreateArtifact", "DescribeArtifact", "ListArtifacts", "UpdateArtifact"),
+    *("DeleteArtifact", "AddAssociation", "DeleteAssociation", "ListAssociations"),
 )
 _PIPELINES = (
     *("CreatePipeline", "DeletePipeline", "DescribePipeline", "DescribePipelineDefinitionForExecution"),

@@ -6,6 +6,7 @@ from tidemill.control.admission import Capabilities
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
 from tidemill.control.pipelines.driver import PipelineDriver
@@ -64,6 +65,7 @@ async def open_sagemaker(
         registry=ModelRegistry(records, region=region, clock=clock),
         experiments=Experiments(records, region=region, clock=clock),
         components=TrialComponents(records, region=region, clock=clock),
+        lineage=Lineage(records, region=region, clock=clock),
         pipelines=pipelines,
         executions=pipeline_driver.executions,
         records=records,

@@ -8,6 +8,7 @@ import pytest
 
 from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.job_scope import JobScope
+from tidemill.core.lineage import artifact_id
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 from tidemill.core.policy_document import ACTIONS
 from tidemill.core.roles import Roles
@@ -64,6 +65,10 @@ SETTINGS = {
     "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
     "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
 }
+
+ARTIFACT = f"{SAGEMAKER}artifact/a"
+PLACED = f"{SAGEMAKER}artifact/{artifact_id({'SourceUri': 's3://b/k'})}"
+RUN = f"{SAGEMAKER}experiment-trial-component/r"
 
 TRACKED = (
     ("Experiment", "experiment"),
@@ -314,9 +319,29 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         )
         for operation in ("AssociateTrialComponent", "DisassociateTrialComponent")
     ),
+    (
+        "sagemaker",
+        "CreateArtifact",
+        {"Source": {"SourceUri": "s3://b/k"}, "Tags": [{"Key": "k", "Value": "v"}]},
+        [("sagemaker:CreateArtifact", PLACED), ("sagemaker:AddTags", PLACED)],
+    ),
+    *(
+        ("sagemaker", f"{verb}Artifact", {"ArtifactArn": ARTIFACT}, [(f"sagemaker:{verb}Artifact", ARTIFACT)])
+        for verb in ("Describe", "Update", "Delete")
+    ),
+    ("sagemaker", "DeleteArtifact", {"Source": {"SourceUri": "s3://b/k"}}, [("sagemaker:DeleteArtifact", PLACED)]),
+    *(
+        (
+            "sagemaker",
+            f"{verb}Association",
+            {"SourceArn": ARTIFACT, "DestinationArn": RUN},
+            [(f"sagemaker:{verb}Association", ARTIFACT), (f"sagemaker:{verb}Association", RUN)],
+        )
+        for verb in ("Add", "Delete")
+    ),
     *(
         ("sagemaker", name, {}, [(f"sagemaker:{name}", "*")])
-        for name in ("Search", "GetSearchSuggestions", *EMPTY_LISTS)
+        for name in ("Search", "GetSearchSuggestions", "ListArtifacts", "ListAssociations", *EMPTY_LISTS)
     ),
     (
         "sagemaker-metrics",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.experiments.experiments import add_child, existing, missing, refuse_taken
+from tidemill.control.experiments.lineage import associations_of, delete_association
 from tidemill.control.experiments.points import delete_points
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, component_record
 from tidemill.control.search.pages import filtered_page
@@ -77,7 +78,7 @@ class TrialComponents:
         )
 
     async def delete(self, name: str) -> str:
-        """Delete a component without trials, its metrics and its tags.
+        """Delete a component without trials, its metrics, its associations and its tags.
 
         Args:
             name: Its name.
@@ -89,6 +90,8 @@ class TrialComponents:
             ResourceNotFound: There is no such component.
             ValidationException: It is associated with a trial.
         """
+        arn = sagemaker_arn(TRIAL_COMPONENT, name, region=self._region)
+        associations = await associations_of(self._records, arn)
 
         def delete(transaction: Transaction) -> str:
             component = TrialComponent.from_document(existing(transaction, TRIAL_COMPONENT, name).document)
@@ -99,6 +102,8 @@ class TrialComponents:
                 )
             transaction.delete(TRIAL_COMPONENT, name)
             delete_points(transaction, component)
+            for each in associations:
+                delete_association(transaction, each)
             delete_tags(transaction, component.arn)
             return component.arn
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, tracked_record
+from tidemill.control.resources import ARTIFACT, EXPERIMENT, TRIAL, TRIAL_COMPONENT, tracked_record
 from tidemill.control.search.pages import filtered_page
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core.clock import Clock
@@ -15,7 +15,7 @@ from tidemill.store.records.base import Query, Record, RecordStore, Summary, Tra
 
 __all__ = ["Experiments", "add_child", "existing", "missing"]
 
-_TITLES = {EXPERIMENT: "Experiment", TRIAL: "Trial", TRIAL_COMPONENT: "TrialComponent"}
+_TITLES = {EXPERIMENT: "Experiment", TRIAL: "Trial", TRIAL_COMPONENT: "TrialComponent", ARTIFACT: "Artifact"}
 _CHILDREN = {EXPERIMENT: "trials", TRIAL: "trial components"}
 
 _Tags = Sequence[Mapping[str, str]]
@@ -192,7 +192,7 @@ class Experiments:
 
 
 def missing(kind: str, name: str) -> ResourceNotFound:
-    """Return the error for a name without an experiment, trial or trial component.
+    """Return the error for a name without an experiment, trial, trial component or artifact.
 
     Args:
         kind: Kind of the record.

@@ -57,6 +57,7 @@ class TuningJobs(Jobs[TuningJob]):
         """
         checked_tags = check_tags(tags)
         check_tuning_request(request)
+        request = self._with_metrics(request)
         name = request["HyperParameterTuningJobName"]
         new = TuningJob(
             name=name,
@@ -66,10 +67,10 @@ class TuningJobs(Jobs[TuningJob]):
             created_ms=self._clock.now_ms(),
         )
         definitions = definitions_of(new)
-        check_search(new.config, definitions)
         for each in definitions:
             tuned = texts_at(each.ranges, first_point(each.ranges))
             await self._training.check(each.training_request(trial_name(new, 0), tuned))
+        check_search(new.config, definitions)
         job = await self.insert(
             lambda transaction: replace(new, parents=self._parents(request, transaction)), tags=checked_tags
         )
@@ -111,13 +112,25 @@ class TuningJobs(Jobs[TuningJob]):
 
         await self._records.change(delete)
 
+    def _with_metrics(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the request with the MetricDefinitions of its first parent, if its definition has none.
+
+        The tuners that AWS's SDK makes for a warm start have none (``identical_dataset_and_algorithm_tuner``).
+        """
+        own, parents = request.get("TrainingJobDefinition"), _parents_named(request)
+        if own is None or own["AlgorithmSpecification"].get("MetricDefinitions") or not parents:
+            return request
+        record = self._records.get(TUNING_JOB, parents[0] or "")
+        given = TuningJob.from_document(record.document).request.get("TrainingJobDefinition") if record else None
+        metrics = (given or {}).get("AlgorithmSpecification", {}).get("MetricDefinitions", [])
+        algorithm = {**own["AlgorithmSpecification"], "MetricDefinitions": metrics}
+        return {**request, "TrainingJobDefinition": {**own, "AlgorithmSpecification": algorithm}}
+
     def _parents(self, request: Mapping[str, Any], transaction: Transaction) -> tuple[TuningTrial, ...]:
         """Return the trials of the parents of a warm start that have an objective."""
         trials: list[TuningTrial] = []
-        given = request.get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", ())
-        for number, parent in enumerate(given, start=1):
+        for number, name in enumerate(_parents_named(request), start=1):
             at = f"warmStartConfig.parentHyperParameterTuningJobs.{number}.member.hyperParameterTuningJobName"
-            name = parent.get("HyperParameterTuningJobName")
             record = None if name is None else transaction.get(TUNING_JOB, name)
             if record is None:
                 raise refusal(at, name, "there is no such tuning job; give one that has ended")
@@ -132,6 +145,11 @@ class TuningJobs(Jobs[TuningJob]):
                 if trial.objective is not None
             ]
         return tuple(trials)
+
+
+def _parents_named(request: Mapping[str, Any]) -> list[str | None]:
+    given = request.get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", ())
+    return [each.get("HyperParameterTuningJobName") for each in given]
 
 
 def _check_parent(at: str, request: Mapping[str, Any], parent: TuningJob) -> None:

@@ -25,6 +25,23 @@ def _artifacts(member: str) -> Rows:
     }
 
 
+_ARTIFACT: Rows = {"ArtifactArn": Honored()}
+_PLACE: Rows = {
+    "Source": Honored("there is one artifact for each Source; DeleteArtifact accepts it in place of the ARN"),
+    "Source.SourceUri": Honored(),
+    "Source.SourceTypes": Honored("in any order"),
+    "Source.SourceTypes[].SourceIdType": Honored(),
+    "Source.SourceTypes[].Value": Honored(),
+}
+_METADATA: Rows = {
+    "MetadataProperties": _SHOWN,
+    "MetadataProperties.CommitId": _SHOWN,
+    "MetadataProperties.Repository": _SHOWN,
+    "MetadataProperties.GeneratedBy": _SHOWN,
+    "MetadataProperties.ProjectId": _SHOWN,
+}
+_ENDS: Rows = {"SourceArn": Honored(), "DestinationArn": Honored()}
+
 _MEMBERS: Rows = {
     **_COMPONENT,
     **_DISPLAY,
@@ -73,6 +90,36 @@ OPERATIONS: Mapping[str, Rows] = {
     "DeleteTrialComponent": {"TrialComponentName": Honored("a component of a trial is kept: disassociate it first")},
     "AssociateTrialComponent": {**_COMPONENT, **_TRIAL},
     "DisassociateTrialComponent": {**_COMPONENT, **_TRIAL},
+    "CreateArtifact": {
+        "ArtifactName": Honored(),
+        **_PLACE,
+        "ArtifactType": Honored(),
+        "Properties": Honored(),
+        **_METADATA,
+        **_TAGS,
+    },
+    "DescribeArtifact": _ARTIFACT,
+    "ListArtifacts": {**_LIST, "SourceUri": Honored(), "ArtifactType": Honored()},
+    "UpdateArtifact": {
+        **_ARTIFACT,
+        "ArtifactName": Honored(),
+        "Properties": Honored("added to those that the artifact has"),
+        "PropertiesToRemove": Honored("after those of the same request were added"),
+    },
+    "DeleteArtifact": {"ArtifactArn": Honored("an artifact with associations is kept"), **_PLACE},
+    "AddAssociation": {
+        name: Honored("of an artifact, a trial component or an experiment; there are no actions and contexts")
+        for name in ("SourceArn", "DestinationArn")
+    }
+    | {"AssociationType": Honored()},
+    "DeleteAssociation": _ENDS,
+    "ListAssociations": {
+        **_LIST,
+        **_ENDS,
+        "SourceType": Honored("ArtifactType, or SourceType of a job's trial component"),
+        "DestinationType": Honored("ArtifactType, or SourceType of a job's trial component"),
+        "AssociationType": Honored(),
+    },
 }
 
 METRICS_OPERATIONS: Mapping[str, Rows] = {

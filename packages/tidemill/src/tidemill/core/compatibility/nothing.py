@@ -11,8 +11,6 @@ EMPTY_LISTS: Mapping[str, str] = {
     "ListAlgorithms": "AlgorithmSummaryList",
     "ListAppImageConfigs": "AppImageConfigs",
     "ListApps": "Apps",
-    "ListArtifacts": "ArtifactSummaries",
-    "ListAssociations": "AssociationSummaries",
     "ListAutoMLJobs": "AutoMLJobSummaries",
     "ListClusters": "ClusterSummaries",
     "ListCodeRepositories": "CodeRepositorySummaryList",
@@ -58,13 +56,14 @@ FILTERS_NOTHING = Recorded("the list is empty")
 """Row of every member of these operations."""
 
 _NO_COMPONENTS = "a production variant of CreateEndpointConfig serves a model, and Mode MultiModel many models"
-_NO_LINEAGE = "a trial component has the input and output artifacts of a run (UpdateTrialComponent)"
+_NO_LINEAGE = "CreateArtifact and AddAssociation record what runs read and make, and ListAssociations shows it"
 _NO_CALLBACKS = "a Processing step runs code between two others, and its script can wait for what happens elsewhere"
 _NO_MONITORING = "DataCaptureConfig stores requests and answers in S3, where a processing job can read them"
 
 INSTEAD: Mapping[str, str] = {
-    "AddAssociation": _NO_LINEAGE,
-    "CreateArtifact": _NO_LINEAGE,
+    "CreateAction": _NO_LINEAGE,
+    "CreateContext": _NO_LINEAGE,
+    "QueryLineage": _NO_LINEAGE,
     "CreateAutoMLJob": "CreateHyperParameterTuningJob searches for the hyperparameters of your script",
     "CreateAutoMLJobV2": "CreateHyperParameterTuningJob searches for the hyperparameters of your script",
     "CreateCompilationJob": "endpoints run the SavedModel of your training; TrainingCompilerConfig compiles trainings",

@@ -140,7 +140,9 @@ _CREATE: Rows = {
     "TrainingJobDefinitions": Honored("trainings go to the definitions in turn"),
     **_definition("TrainingJobDefinitions[]"),
     "WarmStartConfig": Honored("for jobs with one definition"),
-    "WarmStartConfig.ParentHyperParameterTuningJobs": Honored("they have ended, and have the same objective"),
+    "WarmStartConfig.ParentHyperParameterTuningJobs": Honored(
+        "they have ended, and have the same objective; a definition without MetricDefinitions gets theirs"
+    ),
     "WarmStartConfig.ParentHyperParameterTuningJobs[].HyperParameterTuningJobName": Honored(),
     "WarmStartConfig.WarmStartType": Honored(
         "IdenticalDataAndAlgorithm needs the same image and InputDataConfig, and OverallBestTrainingJob covers the"

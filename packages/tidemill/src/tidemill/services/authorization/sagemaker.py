@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.core.compatibility import EMPTY_LISTS
+from tidemill.core.lineage import artifact_id
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.core.registry import package_key
@@ -27,6 +28,7 @@ _KINDS = {
     "Experiment": "experiment",
     "Trial": "experiment-trial",
     "TrialComponent": "experiment-trial-component",
+    "Artifact": "artifact",
 }
 
 
@@ -87,13 +89,34 @@ def _create_package(request: Members, region: str) -> tuple[Permission, ...]:
     return needs + ((Permission("sagemaker:AddTags", arns[0]),) if request.get("Tags") else ())
 
 
-def _packages(operation: str, members: Callable[[Members], list[str]]) -> Rule:
-    """Return the rule of an operation on the packages whose ARNs a request has."""
+def _given(operation: str, members: Callable[[Members], list[str]]) -> Rule:
+    """Return the rule of an operation on the resources whose ARNs a request has."""
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:
         return tuple(Permission(f"sagemaker:{operation}", arn) for arn in members(request))
 
     return rule
+
+
+def _create_artifact(request: Members, region: str) -> tuple[Permission, ...]:
+    arn = _arn("artifact", artifact_id(request["Source"]), region)
+    needs = (Permission("sagemaker:CreateArtifact", arn),)
+    return needs + ((Permission("sagemaker:AddTags", arn),) if request.get("Tags") else ())
+
+
+def _artifact(operation: str) -> Rule:
+    """Return the rule of an operation on an artifact that is named by its ARN, or by its Source."""
+
+    def rule(request: Members, region: str) -> tuple[Permission, ...]:
+        source = request.get("Source")
+        arn = request.get("ArtifactArn") or _arn("artifact", artifact_id(source) if source else "*", region)
+        return (Permission(f"sagemaker:{operation}", arn),)
+
+    return rule
+
+
+def _ends(request: Members) -> list[str]:
+    return list(dict.fromkeys((request["SourceArn"], request["DestinationArn"])))
 
 
 def _tags(operation: str) -> Rule:
@@ -125,11 +148,19 @@ SAGEMAKER: Mapping[str, Rule] = {
         for verb in ("Describe", "Update", "Delete")
     },
     **{f"List{what}s": _list(f"List{what}s", what) for what in ("Experiment", "Trial", "TrialComponent")},
+    "CreateArtifact": _create_artifact,
+    "DescribeArtifact": _artifact("DescribeArtifact"),
+    "UpdateArtifact": _artifact("UpdateArtifact"),
+    "DeleteArtifact": _artifact("DeleteArtifact"),
+    "ListArtifacts": _anything("ListArtifacts"),
+    "AddAssociation": _given("AddAssociation", _ends),
+    "DeleteAssociation": _given("DeleteAssociation", _ends),
+    "ListAssociations": _anything("ListAssociations"),
     **PIPELINES,
     "AddTags": _tags("AddTags"),
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
-    "BatchDescribeModelPackage": _packages("BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]),
+    "BatchDescribeModelPackage": _given("BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]),
     "CreateHyperParameterTuningJob": _create_tuning_job,
     "CreateModel": _create("CreateModel", "Model", role="ExecutionRoleArn"),
     "CreateModelPackage": _create_package,
@@ -174,7 +205,7 @@ SAGEMAKER: Mapping[str, Rule] = {
     "StopTransformJob": _named("StopTransformJob", "TransformJob"),
     "UpdateEndpoint": _named("UpdateEndpoint", "Endpoint", "EndpointConfig"),
     "UpdateEndpointWeightsAndCapacities": _named("UpdateEndpointWeightsAndCapacities", "Endpoint"),
-    "UpdateModelPackage": _packages("UpdateModelPackage", lambda request: [request["ModelPackageArn"]]),
+    "UpdateModelPackage": _given("UpdateModelPackage", lambda request: [request["ModelPackageArn"]]),
     "UpdateTrainingJob": _named("UpdateTrainingJob", "TrainingJob"),
 }
 """By operation."""
@@ -194,6 +225,7 @@ RUNTIME: Mapping[str, Rule] = {
 """By operation of SageMaker Runtime."""
 
 _LISTS = {
+    "ListArtifacts": ("ArtifactSummaries", "Artifact"),
     "ListEndpointConfigs": ("EndpointConfigs", "EndpointConfig"),
     "ListEndpoints": ("Endpoints", "Endpoint"),
     "ListExperiments": ("ExperimentSummaries", "Experiment"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.hosting import Hosting
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.executions import Executions
@@ -28,6 +29,7 @@ class SageMakerResources:
         tuning: The hyperparameter tuning jobs.
         registry: Model packages and their groups.
         experiments: Experiments and trials.
+        lineage: Artifacts and their associations.
         executions: Their executions.
         records: Stores all resources, for searches.
         keys: The KMS keys, to which those are added that requests name.
@@ -41,6 +43,7 @@ class SageMakerResources:
     registry: ModelRegistry
     experiments: Experiments
     components: TrialComponents
+    lineage: Lineage
     pipelines: Pipelines
     executions: Executions
     records: RecordStore

@@ -7,6 +7,7 @@ from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.compatibility import OPERATIONS, Unencrypted, keys_named
 from tidemill.services.sagemaker.experiments import ExperimentHandlers
 from tidemill.services.sagemaker.hosting import HostingHandlers
+from tidemill.services.sagemaker.lineage import LineageHandlers
 from tidemill.services.sagemaker.nothing import EMPTY_HANDLERS
 from tidemill.services.sagemaker.pipelines import PipelineHandlers
 from tidemill.services.sagemaker.processing import ProcessingHandlers
@@ -36,6 +37,7 @@ class SageMakerService:
             **RegistryHandlers(resources.registry).handlers,
             **TuningHandlers(resources.tuning, resources.training).handlers,
             **ExperimentHandlers(resources.experiments, resources.components).handlers,
+            **LineageHandlers(resources.lineage).handlers,
             **SearchHandlers(resources.records, resources.tags).handlers,
             **PipelineHandlers(resources.pipelines, resources.executions).handlers,
             **EMPTY_HANDLERS,

@@ -5,6 +5,7 @@ from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL
 from tidemill.control.resources import (
+    ARTIFACT,
     EXPERIMENT,
     MODEL_PACKAGE,
     MODEL_PACKAGE_GROUP,
@@ -37,6 +38,7 @@ class TagHandlers:
             TUNING_JOB: resources.tuning.record,
             EXPERIMENT: lambda name: experiments.record(EXPERIMENT, name),
             TRIAL: lambda name: experiments.record(TRIAL, name),
+            ARTIFACT: resources.lineage.record,
             TRIAL_COMPONENT: resources.components.record,
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),

@@ -1,0 +1,303 @@
+"""Artifacts and their associations: create, look up, list, update, delete."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill.control.experiments.experiments import existing, missing
+from tidemill.control.resources import ARTIFACT, EXPERIMENT, TRIAL_COMPONENT
+from tidemill.control.search.pages import filtered_page, next_token, position_in, walk
+from tidemill.control.tags import check_tags, delete_tags, insert_tags
+from tidemill.core.clock import Clock
+from tidemill.core.lineage import Association, LineageArtifact, artifact_id
+from tidemill.core.names import sagemaker_arn
+from tidemill.errors import ResourceNotFound, ValidationException
+from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
+
+_ASSOCIATION = "association"
+"""Kind of an association; its record is named ``SOURCE DESTINATION``, by the ARNs of its ends."""
+
+
+class Lineage:
+    """The artifacts of the account, and what is associated with them.
+
+    Args:
+        records: Stores them.
+        region: Region in ARNs.
+        clock: Provides the current time.
+    """
+
+    def __init__(self, records: RecordStore, *, region: str, clock: Clock) -> None:
+        self._records = records
+        self._region = region
+        self._clock = clock
+
+    async def create(
+        self, request: Mapping[str, Any], *, caller: str, tags: Sequence[Mapping[str, str]] = ()
+    ) -> LineageArtifact:
+        """Create an artifact.
+
+        Args:
+            request: The members of CreateArtifact without its tags.
+            caller: ARN of the caller.
+            tags: ``{"Key": ..., "Value": ...}`` each.
+
+        Raises:
+            ValidationException: There is an artifact with this Source. AWS's SDK looks for "already exists".
+        """
+        checked_tags = check_tags(tags)
+        key = artifact_id(request["Source"])
+        arn = sagemaker_arn(ARTIFACT, key, region=self._region)
+        now = self._clock.now_ms()
+        artifact = LineageArtifact(id=key, arn=arn, members=request, created_ms=now, created_by=caller)
+
+        def insert(transaction: Transaction) -> None:
+            if transaction.get(ARTIFACT, key) is not None:
+                uri = request["Source"]["SourceUri"]
+                raise ValidationException(
+                    f"Artifact with Source {uri!r} already exists: {arn}; use it, or give other SourceTypes"
+                )
+            transaction.insert(_artifact_record(artifact))
+            insert_tags(transaction, arn, checked_tags, at_ms=now)
+
+        await self._records.change(insert, grows=True)
+        return artifact
+
+    def record(self, name: str) -> Record:
+        """Return the stored record of an artifact.
+
+        Args:
+            name: Its id, the end of its ARN.
+
+        Raises:
+            ResourceNotFound: There is no such artifact.
+        """
+        record = self._records.get(ARTIFACT, name)
+        if record is None:
+            raise missing(ARTIFACT, name)
+        return record
+
+    async def update(self, name: str, request: Mapping[str, Any], *, caller: str) -> LineageArtifact:
+        """Replace the name of an artifact, add properties and remove some.
+
+        Args:
+            name: Its id.
+            request: ``ArtifactName``, ``Properties``, ``PropertiesToRemove``.
+            caller: ARN of the caller.
+
+        Raises:
+            ResourceNotFound: There is no such artifact.
+        """
+        removed = set(request.get("PropertiesToRemove", ()))
+
+        def change(artifact: LineageArtifact) -> LineageArtifact:
+            members = dict(artifact.members)
+            if "ArtifactName" in request:
+                members["ArtifactName"] = request["ArtifactName"]
+            merged = {**members.get("Properties", {}), **request.get("Properties", {})}
+            members["Properties"] = {key: value for key, value in merged.items() if key not in removed}
+            return replace(artifact, members=members, modified_by=caller)
+
+        return await self._records.change(lambda transaction: _changed(transaction, name, change))
+
+    async def delete(self, name: str) -> str:
+        """Delete an artifact without associations, and its tags.
+
+        Args:
+            name: Its id.
+
+        Returns:
+            Its ARN.
+
+        Raises:
+            ResourceNotFound: There is no such artifact.
+            ValidationException: It has associations.
+        """
+
+        def delete(transaction: Transaction) -> str:
+            artifact = LineageArtifact(**existing(transaction, ARTIFACT, name).document)
+            if artifact.associations:
+                raise ValidationException(
+                    f"Artifact {artifact.arn!r} cannot be deleted: it has {artifact.associations} associations;"
+                    " delete them first (DeleteAssociation; ListAssociations shows them)"
+                )
+            transaction.delete(ARTIFACT, name)
+            delete_tags(transaction, artifact.arn)
+            return artifact.arn
+
+        return await self._records.change(delete)
+
+    async def list(
+        self, query: Query, *, uri: str | None = None, kind: str | None = None
+    ) -> tuple[tuple[Summary, ...], str | None]:
+        """Return one page of artifacts, and the token of the next page.
+
+        Args:
+            query: Order, bounds, size and position of the page.
+            uri: Only artifacts with this SourceUri.
+            kind: Only artifacts of this ArtifactType.
+
+        Raises:
+            ValidationException: The token was not issued for this listing.
+        """
+
+        def accepts(artifact: Summary) -> bool:
+            shown = artifact.summary.get("shown", {})
+            return (uri is None or shown.get("Source", {}).get("SourceUri") == uri) and (
+                kind is None or shown.get("ArtifactType") == kind
+            )
+
+        identity = {"uri": uri, "type": kind}
+        return await filtered_page(self._records, ARTIFACT, query, accepts=accepts, identity=identity)
+
+    async def associate(self, source: str, destination: str, *, kind: str | None, caller: str) -> None:
+        """Associate two entities.
+
+        Args:
+            source: ARN of an artifact, a trial component or an experiment.
+            destination: ARN of another.
+            kind: The AssociationType; None without one.
+            caller: ARN of the caller.
+
+        Raises:
+            ResourceNotFound: There is no such entity.
+            ValidationException: They are associated. AWS's SDK looks for "already exists".
+        """
+        now = self._clock.now_ms()
+
+        def insert(transaction: Transaction) -> None:
+            members = _end(transaction, source, "Source") | _end(transaction, destination, "Destination")
+            members |= {"AssociationType": kind} if kind else {}
+            made = Association(
+                source=source, destination=destination, members=members, created_ms=now, created_by=caller
+            )
+            if transaction.get(_ASSOCIATION, made.key) is not None:
+                raise ValidationException(f"Association of {source!r} with {destination!r} already exists; use it")
+            transaction.insert(
+                Record(
+                    kind=_ASSOCIATION,
+                    name=made.key,
+                    created_ms=now,
+                    modified_ms=now,
+                    document={},
+                    summary=made.to_summary(),
+                )
+            )
+            _count(transaction, (source, destination), 1)
+
+        await self._records.change(insert, grows=True)
+
+    async def disassociate(self, source: str, destination: str) -> None:
+        """Delete an association.
+
+        Args:
+            source: ARN of the entity where it begins.
+            destination: ARN of the entity where it ends.
+
+        Raises:
+            ResourceNotFound: There is no such association.
+        """
+
+        def delete(transaction: Transaction) -> None:
+            if not delete_association(transaction, f"{source} {destination}"):
+                raise ResourceNotFound(f"Association of {source!r} with {destination!r} does not exist.")
+
+        await self._records.change(delete)
+
+    async def associations(
+        self, query: Query, *, filters: Mapping[str, str], order: str
+    ) -> tuple[tuple[Summary, ...], str | None]:
+        """Return one page of associations, and the token of the next page.
+
+        Args:
+            query: Bounds of the creation time, direction, size and position of the page.
+            filters: Values that members must have, by botocore's names, e.g. ``{"SourceArn": ...}``.
+            order: Member by which they are sorted; CreationTime for the time.
+
+        Raises:
+            ValidationException: The token was not issued for this listing.
+        """
+        listing = {**filters, "kind": _ASSOCIATION, "sort": order, "descending": query.descending}
+        after = position_in(query.after, listing)
+
+        def position(each: Summary) -> tuple[Any, str]:
+            return (each.created_ms if order == "CreationTime" else each.summary.get(order, "")), each.name
+
+        found = [
+            each
+            async for each in walk(self._records, _ASSOCIATION, replace(query, sort_by="created", after=None))
+            if all(each.summary.get(member) == value for member, value in filters.items())
+        ]
+        found.sort(key=position, reverse=query.descending)
+        if after is not None:
+            passed = (position(each) < after if query.descending else position(each) > after for each in found)
+            found = [each for each, is_beyond in zip(found, passed, strict=True) if is_beyond]
+        page = tuple(found[: query.limit])
+        return page, next_token(position(page[-1]), listing) if len(found) > len(page) else None
+
+
+async def associations_of(records: RecordStore, arn: str) -> tuple[str, ...]:
+    """Return the names of the records of an entity's associations, in both directions.
+
+    Args:
+        records: Stores them.
+        arn: ARN of the entity.
+    """
+    found = walk(records, _ASSOCIATION, Query(name_contains=arn))
+    return tuple([each.name async for each in found if arn in each.name.split(" ")])
+
+
+def delete_association(transaction: Transaction, key: str) -> bool:
+    """Delete an association.
+
+    Args:
+        transaction: The transaction.
+        key: Name of its record.
+
+    Returns:
+        Whether there was one.
+    """
+    if transaction.delete(_ASSOCIATION, key) is None:
+        return False
+    _count(transaction, key.split(" "), -1)
+    return True
+
+
+def _artifact_record(artifact: LineageArtifact) -> Record:
+    return Record(
+        kind=ARTIFACT,
+        name=artifact.id,
+        created_ms=artifact.created_ms,
+        modified_ms=artifact.created_ms,
+        document=artifact.to_document(),
+        summary=artifact.to_summary(),
+    )
+
+
+def _changed(
+    transaction: Transaction, name: str, change: Callable[[LineageArtifact], LineageArtifact]
+) -> LineageArtifact:
+    changed = change(LineageArtifact(**existing(transaction, ARTIFACT, name).document))
+    transaction.update(ARTIFACT, name, lambda _: _artifact_record(changed))
+    return changed
+
+
+def _end(transaction: Transaction, arn: str, side: str) -> dict[str, str]:
+    """Return the name and type of an end of an association, after checking that it exists."""
+    kind, _, name = arn.rpartition(":")[2].partition("/")
+    if kind not in (ARTIFACT, TRIAL_COMPONENT, EXPERIMENT):  # actions and contexts do not exist here
+        raise ResourceNotFound(f"{arn!r} does not exist.")
+    document = existing(transaction, kind, name).document
+    if kind == ARTIFACT:
+        artifact = LineageArtifact(**document)
+        return {f"{side}Name": artifact.name, f"{side}Type": artifact.members["ArtifactType"]}
+    job = document.get("source", {}).get("SourceType")
+    return {f"{side}Name": name, **({f"{side}Type": job} if job else {})}
+
+
+def _count(transaction: Transaction, ends: Sequence[str], count: int) -> None:
+    """Count a new or deleted association of the artifacts among its ends."""
+    for arn in dict.fromkeys(ends):
+        kind, _, name = arn.rpartition(":")[2].partition("/")
+        if kind == ARTIFACT:
+            _changed(transaction, name, lambda now: replace(now, associations=now.associations + count))
