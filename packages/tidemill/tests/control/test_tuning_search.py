@@ -234,9 +234,9 @@ def best_of(space: tuple[Range, ...], objective: Objective, *, seed: int, budget
     for number in range(budget):
         task = model_task(space, trials, maximizes=False, seed=seed * 1000 + number, startup=random_trials(space))
         if models and len(trials) >= random_trials(space):
-            point = dict(zip((each.name for each in space), suggest(task), strict=True))
+            point = suggest(task)
         else:
-            point = random_point(space, Random(f"{seed} {number}"))
+            point = [*random_point(space, Random(f"{seed} {number}"))]
         texts = texts_at(space, point)
         trials.append(trial(number, texts, objective(texts)))
     return min(each.value for each in trials if each.value is not None)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,8 +37,8 @@ def found(sagemaker: Any, resource: str, *filters: dict[str, str], **members: An
     while True:
         reply = sagemaker.search(Resource=resource, SearchExpression=expression, **members)
         for each in reply["Results"]:
-            (result,) = each.values()
-            names.append(next(value for member, value in result.items() if member.endswith("Arn")).rpartition("/")[2])
+            ((member, result),) = each.items()
+            names.append(result[f"{member}Arn"].rpartition("/")[2])
         if "NextToken" not in reply:
             return names
         members["NextToken"] = reply["NextToken"]
@@ -288,6 +289,55 @@ def test_tuning_jobs_and_pipelines_are_found(sagemaker, stage):
     running = where("HyperParameterTuningJobStatus", "Equals", "InProgress")
     assert found(sagemaker, "HyperParameterTuningJob", running, SortBy="CreationTime") == ["b", "a"]
     assert found(sagemaker, "Pipeline", where("PipelineName", "Contains", "-a")) == ["pipeline-a"]
+
+
+def test_executions_of_pipelines_are_found_by_their_state_parameters_and_pipeline(sagemaker, stage, door):
+    door.run(stage.pipeline_driver.start(stage.step_requests))
+    parameters = [{"Name": "Rows", "Type": "Integer", "DefaultValue": 3}]
+    text = json.dumps({**json.loads(DEFINITION), "Parameters": parameters})
+    sagemaker.create_pipeline(PipelineName="p", PipelineDefinition=text, RoleArn=ROLE)
+    arns = []
+    for rows in ("3", "12"):
+        stage.clock.ms += 1000
+        started = sagemaker.start_pipeline_execution(
+            PipelineName="p",
+            PipelineExecutionDisplayName=f"with-{rows}",
+            PipelineParameters=[{"Name": "Rows", "Value": rows}],
+        )
+        arns.append(started["PipelineExecutionArn"])
+    ids = [arn.rpartition("/")[2] for arn in arns]
+
+    def ended() -> list[str]:
+        return found(sagemaker, "PipelineExecution", where("PipelineExecutionStatus", "Equals", "Failed"))
+
+    deadline_s = time.monotonic() + 60
+    while sorted(ended()) != sorted(ids):
+        assert time.monotonic() < deadline_s, ended()
+        time.sleep(0.02)
+    many = [where("Name", "Equals", "Rows"), where("PipelineParameters.Value", "GreaterThan", "10")]
+    nested = {"NestedFilters": [{"NestedPropertyName": "PipelineParameters", "Filters": many}]}
+    assert found(sagemaker, "PipelineExecution", SearchExpression=nested) == ids[1:]
+    reason = where("FailureReason", "Contains", "no data")
+    assert found(sagemaker, "PipelineExecution", reason, SortBy="CreationTime", MaxResults=1) == ids[::-1]
+    by_name = {"SortBy": "PipelineExecutionDisplayName", "SortOrder": "Ascending", "MaxResults": 1}
+    assert found(sagemaker, "PipelineExecution", where("PipelineArn", "Contains", "/p"), **by_name) == ids[::-1]
+    (result,) = sagemaker.search(Resource="PipelineExecution", SearchExpression=nested)["Results"]
+    described = sagemaker.describe_pipeline_execution(PipelineExecutionArn=arns[1])
+    del described["ResponseMetadata"]
+    parameters = [{"Name": "Rows", "Value": "12"}]
+    assert result["PipelineExecution"] == {**described, "PipelineParameters": parameters}
+    (result,) = sagemaker.search(Resource="Pipeline")["Results"]
+    described = sagemaker.describe_pipeline(PipelineName="p")
+    assert result["Pipeline"] == {name: described[name] for name in result["Pipeline"]}
+    assert {"LastRunTime", "PipelineStatus", "CreatedBy"} <= result["Pipeline"].keys()
+
+
+def test_a_search_without_filters_on_tags_reads_tags_of_its_results_only(jobs, stage, monkeypatch):
+    read = []
+    get = stage.records.get
+    monkeypatch.setattr(stage.records, "get", lambda kind, name: read.append(kind) or get(kind, name))
+    assert found(jobs, "TrainingJob", where("HyperParameters.kind", "Equals", "lstm-a")) == ["a"]
+    assert read.count("tags") == 1
 
 
 def test_suggestions_are_names_of_properties(sagemaker):

@@ -1,5 +1,6 @@
 """The stored jobs of one kind, e.g. training or transform jobs: look up, list, insert, change."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -7,7 +8,10 @@ from typing import Any, Generic, TypeVar
 from tidemill.control.experiments.job_components import begin_component, end_component
 from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
 from tidemill.control.search.pages import walk
-from tidemill.control.tags import insert_tags
+from tidemill.control.tags import delete_tags, insert_tags
+from tidemill.core import faults
+from tidemill.core.clock import Clock
+from tidemill.core.names import sagemaker_arn
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
@@ -20,6 +24,7 @@ __all__ = [
     "TRAINING",
     "TRANSFORM",
     "TUNING",
+    "AcceptedJobs",
     "AnyJob",
     "J",
     "JobKind",
@@ -247,11 +252,34 @@ class Jobs(Generic[J]):
             raise self._missing(name)
         return self.kind.read(record.document)
 
-    def refuse_ended(self, name: str) -> None:
-        """Refuse to stop a job that has ended.
+    def _missing(self, name: str) -> AwsError:
+        return self.kind.error(self.kind.missing.format(name=name))
+
+
+class AcceptedJobs(Jobs[J], ABC):
+    """The jobs of one kind as clients stop and delete them. Subclasses create them.
+
+    Args:
+        records: Stores the jobs.
+        kind: Their kind.
+        region: Region in ARNs.
+        clock: Provides the current time.
+        wake: Called with the name of a new or changed job.
+    """
+
+    def __init__(
+        self, records: RecordStore, kind: JobKind[J], *, region: str, clock: Clock, wake: Callable[[str], None]
+    ) -> None:
+        super().__init__(records, kind)
+        self._region = region
+        self._clock = clock
+        self._wake = wake
+
+    async def stop(self, name: str) -> None:
+        """Ask a job to stop: it is Stopping until its instances or trainings have ended, and then Stopped.
 
         Raises:
-            ValidationException: There is no such job, or it has ended.
+            ValidationException: It has ended, or there is no such job; for a tuning job that is ResourceNotFound.
         """
         status = self.get(name).status
         if status.terminal:
@@ -259,6 +287,36 @@ class Jobs(Generic[J]):
                 f"The request was rejected because the {self.kind.title} {name!r} is in status {status}; only a job"
                 " that is InProgress can be stopped"
             )
+        at_ms = self._clock.now_ms()
+        await self.update(name, lambda job: self._stopping(job, at_ms))
+        faults.point("control.stopping")
+        self._wake(name)
 
-    def _missing(self, name: str) -> AwsError:
-        return self.kind.error(self.kind.missing.format(name=name))
+    async def delete(self, name: str) -> None:
+        """Delete a job that has ended or whose record is damaged, and its tags. Logs, objects and trainings stay.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+            ResourceInUse: It has not ended.
+        """
+
+        def delete(transaction: Transaction) -> None:
+            record = transaction.delete(self.kind.kind, name)
+            if record is None:
+                raise ResourceNotFound(self.kind.missing.format(name=name))
+            job = None if record.is_damaged else self.kind.read(record.document)
+            if job is not None and not job.status.terminal:
+                raise ResourceInUse(
+                    f"The {self.kind.title} {name!r} cannot be deleted: it is in status {job.status}; only a job that"
+                    " has ended can be deleted. Stop it first, and wait for its end"
+                )
+            delete_tags(transaction, self._arn(name))
+
+        await self._records.change(delete)
+
+    @abstractmethod
+    def _stopping(self, job: J, at_ms: int) -> J:
+        """Return a job that was asked to stop."""
+
+    def _arn(self, name: str) -> str:
+        return sagemaker_arn(self.kind.kind, name, region=self._region)

@@ -11,11 +11,17 @@ from typing import Any, Generic
 import structlog
 
 from tidemill.control.jobs import J, Jobs
+from tidemill.control.slots import Slots
 from tidemill.core.instances import InstanceRef
 from tidemill.errors import ServiceUnavailable
 
 _log = structlog.get_logger("tidemill.control")
 _RETRY_S = 1.0
+_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity
+
+
+async def _nothing() -> None:
+    pass
 
 
 class WorkQueue:
@@ -167,6 +173,54 @@ class JobDriver(ABC, Generic[J]):
     async def close(self) -> None:
         """Stop driving jobs. Their instances run on, and the next service continues to drive them."""
         await self._queue.close()
+
+    async def _take_slots(
+        self,
+        slots: Slots,
+        name: str,
+        count: int,
+        *,
+        gpus: int = 0,
+        stopped: Callable[[], bool],
+        when_queued: Callable[[], Awaitable[None]] = _nothing,
+        when_granted: Callable[[], Awaitable[None]] = _nothing,
+    ) -> bool:
+        """Take slots for a job; wait until they are free.
+
+        Args:
+            slots: All slots.
+            name: Name of the job.
+            count: Number of instances.
+            gpus: GPUs of all instances together.
+            stopped: Whether the job was asked to stop.
+            when_queued: Called once if the job has to wait.
+            when_granted: Called after the wait.
+
+        Returns:
+            False if the job was stopped meanwhile. It then has no slots.
+        """
+        if stopped():
+            return False
+        if slots.try_take(count, gpus=gpus):
+            return True
+        # Join the queue before the first await, so that no younger job gets ahead.
+        place = asyncio.create_task(slots.take(count, gpus=gpus))
+        admitted = False
+        try:
+            await when_queued()
+            while not place.done() and not stopped():
+                await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
+                slots.grant_waiting()
+            if not stopped():
+                await when_granted()
+                admitted = True
+        finally:
+            if not admitted and place.done() and not place.cancelled():
+                slots.release(count, gpus=gpus)
+            elif not admitted:
+                place.cancel()
+                await asyncio.wait({place})
+        return admitted
 
     @abstractmethod
     async def _drive(self, name: str) -> None:

@@ -77,26 +77,32 @@ async def search(records: RecordStore, searched: Searched, wanted: Wanted) -> tu
         return _one(records, searched, wanted, name), None
     with_documents = not all(_head(path) in _folded(searched.summarized) for path in needed)
 
-    def view(each: Summary) -> Mapping[str, Any]:
-        return searched.view(each) if isinstance(each, Record) else searched.summarize(each)
-
-    def accepts(each: Summary) -> bool:
-        return not each.is_damaged and wanted.permits(each) and matches(wanted.expression, view(each))
+    def found(each: Summary) -> Mapping[str, Any] | None:
+        """Return the properties of a record that is a result, otherwise None."""
+        if each.is_damaged or not wanted.permits(each):
+            return None
+        view = searched.view(each) if isinstance(each, Record) else searched.summarize(each)
+        return view if matches(wanted.expression, view) else None
 
     order = _TIMES.get(wanted.sort_by.casefold(), "name" if wanted.sort_by == searched.naming else None)
-    identity = {"expression": wanted.expression, "sort_by": wanted.sort_by}
+    listing = {"expression": wanted.expression, "sort_by": wanted.sort_by}
     if order is not None:
         query = Query(sort_by=order, descending=wanted.descending, limit=wanted.limit, after=wanted.token)  # type: ignore[arg-type]
         page, token = await filtered_page(
-            records, searched.kind, query, accepts=accepts, identity=identity, with_documents=with_documents
+            records,
+            searched.kind,
+            query,
+            accepts=lambda each: found(each) is not None,
+            identity=listing,
+            with_documents=with_documents,
         )
         return _with_documents(records, page), token
-    listing = {**identity, "kind": searched.kind, "descending": wanted.descending}
-    keys = [
-        (sort_key(value_at(view(each), wanted.sort_by)), each.name)
-        async for each in walk(records, searched.kind, Query(), with_documents=with_documents)
-        if accepts(each)
-    ]
+    keys: list[tuple[tuple[int, Any], str]] = []
+    async for each in walk(records, searched.kind, Query(), with_documents=with_documents):
+        view = found(each)
+        if view is not None:
+            keys.append((sort_key(value_at(view, wanted.sort_by)), each.name))
+    listing |= {"kind": searched.kind, "descending": wanted.descending}
     names, token = _sorted_page(keys, wanted, listing)
     read = (records.get(searched.kind, name) for name in names)
     return [record for record in read if record is not None], token

@@ -39,7 +39,6 @@ from tidemill.store.records.base import Transaction
 
 _log = structlog.get_logger("tidemill.training")
 _LOOK_S = 60.0  # reports and stops wake a job; polling finds other changes, e.g. damaged records
-_QUEUE_LOOK_S = 60.0  # a stop wakes a waiting job; polling finds a grown capacity
 _BUSY_S = 10.0
 _LAUNCHES_AT_ONCE = 4  # fewer than the threads of asyncio.to_thread, so that reports of agents find a free one
 _KEY_MARGIN_S = 3600.0
@@ -151,45 +150,27 @@ class TrainingDriver(JobDriver[S]):
         )
 
     async def _admit(self, job: S, count: int, gpus: int) -> bool:
-        """Take slots for ``count`` instances with ``gpus`` GPUs in all; wait until they are free.
+        """Take slots for ``count`` instances with ``gpus`` GPUs in all; the job is Pending until they are free.
 
         Return False, and take no slots, if the job is stopped meanwhile.
         """
-        if job.stop_requested:
-            return False
-        if self._slots.try_take(count, gpus=gpus):
-            return True
-        # Join the queue before the first await, so that no younger job gets ahead.
-        place = asyncio.create_task(self._slots.take(count, gpus=gpus))
-        try:
+
+        async def queued() -> None:
             await self._enter(job, SecondaryStatus.PENDING, "Waiting for other jobs to end")
             faults.point("control.queued")
-            admitted = await self._granted(job.name, place)
-            if admitted:
-                await self._enter(self._job(job.name), SecondaryStatus.STARTING, f"Starting the {self._title}")
-        except BaseException:
-            await self._give_up(place, count, gpus)
-            raise
-        if not admitted:
-            await self._give_up(place, count, gpus)
-        return admitted
 
-    async def _granted(self, name: str, place: asyncio.Task[None]) -> bool:
-        """Wait until the job has its slots. Return False if the job was stopped meanwhile."""
-        while not place.done():
-            if self._job(name).stop_requested:
-                break
-            await self._queue.wait(name, place, timeout_s=_QUEUE_LOOK_S)
-            self._slots.grant_waiting()
-        return not self._job(name).stop_requested
+        async def granted() -> None:
+            await self._enter(self._job(job.name), SecondaryStatus.STARTING, f"Starting the {self._title}")
 
-    async def _give_up(self, place: asyncio.Task[None], count: int, gpus: int) -> None:
-        """Leave the queue, or release the slots if the job already has them."""
-        if place.done() and not place.cancelled():
-            self._slots.release(count, gpus=gpus)
-        else:
-            place.cancel()
-            await asyncio.wait({place})
+        return await self._take_slots(
+            self._slots,
+            job.name,
+            count,
+            gpus=gpus,
+            stopped=lambda: self._job(job.name).stop_requested,
+            when_queued=queued,
+            when_granted=granted,
+        )
 
     async def _attempt(self, job: S) -> bool:
         """Launch the current attempt and follow it to its end. Return whether another attempt is due."""

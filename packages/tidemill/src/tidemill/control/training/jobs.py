@@ -10,19 +10,18 @@ from functools import partial
 from typing import Any
 
 from tidemill.control.admission import Capabilities
-from tidemill.control.jobs import TRAINING, JobKind, Jobs, S
-from tidemill.control.tags import check_tags, delete_tags
+from tidemill.control.jobs import TRAINING, AcceptedJobs, JobKind, S
+from tidemill.control.tags import check_tags
 from tidemill.control.training.admission import admit
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
-from tidemill.errors import ResourceInUse, ResourceNotFound, ValidationException
+from tidemill.errors import ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import RecordStore, Transaction
+from tidemill.store.records.base import RecordStore
 
 
-class ScriptJobs(Jobs[S]):
+class ScriptJobs(AcceptedJobs[S]):
     """The jobs of one kind that run a script.
 
     Args:
@@ -45,46 +44,15 @@ class ScriptJobs(Jobs[S]):
         wake: Callable[[str], None],
         capabilities: Capabilities | None = None,
     ) -> None:
-        super().__init__(records, kind)
+        super().__init__(records, kind, region=region, clock=clock, wake=wake)
         self._objects = objects
-        self._region = region
-        self._clock = clock
-        self._wake = wake
         self._capabilities = capabilities or Capabilities()
 
-    async def stop(self, name: str) -> None:
-        """Ask a job to stop: it is Stopping from now on, and Stopped after its script has ended.
-
-        Raises:
-            ValidationException: There is no such job, or it has ended.
-        """
-        self.refuse_ended(name)
-        at_ms = self._clock.now_ms()
-        await self.update(name, lambda job: _stopping(job, at_ms, title=self.kind.title))
-        faults.point("control.stopping")
-        self._wake(name)
-
-    async def delete(self, name: str) -> None:
-        """Delete a job that has ended or whose record is damaged, and its tags. Its logs and its objects stay.
-
-        Raises:
-            ResourceNotFound: There is no such job.
-            ResourceInUse: It has not ended.
-        """
-
-        def delete(transaction: Transaction) -> None:
-            record = transaction.delete(self.kind.kind, name)
-            if record is None:
-                raise self._not_found(name)
-            job = None if record.is_damaged else self.kind.read(record.document)
-            if job is not None and not job.status.terminal:
-                raise ResourceInUse(
-                    f"The {self.kind.title} {name!r} cannot be deleted: it is in status {job.status}; only a job that"
-                    " has ended can be deleted. Stop it first, and wait for its end"
-                )
-            delete_tags(transaction, job.arn if job else self._arn(name))
-
-        await self._records.change(delete)
+    def _stopping(self, job: S, at_ms: int) -> S:
+        if job.status is not TrainingStatus.IN_PROGRESS:
+            return job
+        stopping = job.enter(SecondaryStatus.STOPPING, at_ms=at_ms, message=f"Stopping the {self.kind.title}")
+        return replace(stopping, stop_requested=True)
 
     async def _accept(
         self,
@@ -116,12 +84,6 @@ class ScriptJobs(Jobs[S]):
         faults.point("control.created")
         self._wake(job.name)
         return job
-
-    def _arn(self, name: str) -> str:
-        return sagemaker_arn(self.kind.kind, name, region=self._region)
-
-    def _not_found(self, name: str) -> ResourceNotFound:
-        return ResourceNotFound(self.kind.missing.format(name=name))
 
 
 class Training(ScriptJobs[TrainingJob]):
@@ -190,7 +152,7 @@ class Training(ScriptJobs[TrainingJob]):
         """
         name = request["TrainingJobName"]
         if self.find(name) is None:
-            raise self._not_found(name)
+            raise ResourceNotFound(self.kind.missing.format(name=name))
         return await self.update(name, lambda job: _updated(job, request))
 
     async def interrupt(self, name: str) -> None:
@@ -235,10 +197,3 @@ def _interrupted(job: TrainingJob) -> TrainingJob:
     if job.status is not TrainingStatus.IN_PROGRESS or job.interrupted:
         return job
     return replace(job, interrupted_attempt=job.attempt)
-
-
-def _stopping(job: S, at_ms: int, *, title: str) -> S:
-    if job.status is not TrainingStatus.IN_PROGRESS:
-        return job
-    stopping = job.enter(SecondaryStatus.STOPPING, at_ms=at_ms, message=f"Stopping the {title}")
-    return replace(stopping, stop_requested=True)

@@ -114,28 +114,18 @@ class TransformDriver(JobDriver[TransformJob]):
         count = len(job.log_streams)
         if self._runs(job):
             self._slots.force(count)
-        else:
-            await self._admitted(job, count)
+        elif not await self._take_slots(
+            self._slots,
+            job.name,
+            count,
+            stopped=lambda: self._stopping(job.name),
+        ):
+            raise _StopRequested
         try:
             await self._launch(job)
             await self._transform(job)
         finally:
             self._slots.release(count)
-
-    async def _admitted(self, job: TransformJob, count: int) -> None:
-        """Wait for slots, in the same queue as training jobs."""
-        self._raise_if_stopping(job.name)
-        place = asyncio.create_task(self._slots.take(count))
-        try:
-            while not place.done():
-                self._raise_if_stopping(job.name)
-                await self._queue.wait(job.name, place, timeout_s=_LOOK_S)
-                self._slots.grant_waiting()
-        except BaseException:
-            if place.done() and not place.cancelled():
-                self._slots.release(count)
-            place.cancel()
-            raise
 
     async def _launch(self, job: TransformJob) -> None:
         refs = _refs(job)
@@ -180,7 +170,8 @@ class TransformDriver(JobDriver[TransformJob]):
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                self._raise_if_stopping(job.name)
+                if self._stopping(job.name):
+                    raise _StopRequested
                 await self._keys.renew(job.job_id)
                 for ref in _refs(job):
                     _raise_if_ended(await asyncio.to_thread(self._executor.observe, ref))
@@ -190,9 +181,8 @@ class TransformDriver(JobDriver[TransformJob]):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _raise_if_stopping(self, name: str) -> None:
-        if self._job(name).status is TransformStatus.STOPPING:
-            raise _StopRequested
+    def _stopping(self, name: str) -> bool:
+        return self._job(name).status is TransformStatus.STOPPING
 
     def _runs(self, job: TransformJob) -> bool:
         return all(self._executor.observe(ref).launched for ref in _refs(job))

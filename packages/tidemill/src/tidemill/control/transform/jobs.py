@@ -7,8 +7,7 @@ from typing import Any
 
 from tidemill.control.admission import check_target
 from tidemill.control.hosting import MODEL
-from tidemill.control.jobs import TRANSFORM, Jobs
-from tidemill.control.resources import TRANSFORM_JOB
+from tidemill.control.jobs import TRANSFORM, AcceptedJobs
 from tidemill.control.tags import check_tags
 from tidemill.control.transform.admission import check_transform_model, check_transform_request
 from tidemill.core import faults
@@ -21,7 +20,7 @@ from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
 
 
-class TransformJobs(Jobs[TransformJob]):
+class TransformJobs(AcceptedJobs[TransformJob]):
     """The transform jobs of the account.
 
     Args:
@@ -41,11 +40,8 @@ class TransformJobs(Jobs[TransformJob]):
         clock: Clock,
         wake: Callable[[str], None],
     ) -> None:
-        super().__init__(records, TRANSFORM)
+        super().__init__(records, TRANSFORM, region=region, clock=clock, wake=wake)
         self._objects = objects
-        self._region = region
-        self._clock = clock
-        self._wake = wake
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TransformJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -67,16 +63,8 @@ class TransformJobs(Jobs[TransformJob]):
         self._wake(job.name)
         return job
 
-    async def stop(self, name: str) -> None:
-        """Ask a job to stop; it is Stopping until its servers have ended. Existing results are kept.
-
-        Raises:
-            ValidationException: There is no such job, or it has ended.
-        """
-        self.refuse_ended(name)
-        await self.update(name, _stopping)
-        faults.point("control.transform.stopping")
-        self._wake(name)
+    def _stopping(self, job: TransformJob, at_ms: int) -> TransformJob:
+        return replace(job, status=TransformStatus.STOPPING) if job.status is TransformStatus.IN_PROGRESS else job
 
     def _model(self, transaction: Transaction, name: str) -> Mapping[str, Any]:
         record = transaction.get(MODEL, name)
@@ -91,7 +79,7 @@ class TransformJobs(Jobs[TransformJob]):
         now_ms, name = self._clock.now_ms(), request["TransformJobName"]
         return TransformJob(
             name=name,
-            arn=sagemaker_arn(TRANSFORM_JOB, name, region=self._region),
+            arn=self._arn(name),
             job_id=secrets.token_hex(16),
             request=dict(request),
             model=model,
@@ -101,7 +89,3 @@ class TransformJobs(Jobs[TransformJob]):
                 for index in range(request["TransformResources"]["InstanceCount"])
             ),
         )
-
-
-def _stopping(job: TransformJob) -> TransformJob:
-    return replace(job, status=TransformStatus.STOPPING) if job.status is TransformStatus.IN_PROGRESS else job

@@ -29,10 +29,24 @@ def check_tuning_request(request: Mapping[str, Any]) -> None:
         ValidationException: Names the member, the value and the allowed values.
     """
     config = request["HyperParameterTuningJobConfig"]
-    _check_definitions(request, config)
-    for at, definition, ranges in _ranges(request, config):
+    one, several = request.get("TrainingJobDefinition"), request.get("TrainingJobDefinitions") or []
+    if (one is None) == (not several):
+        given = None if one is None else "given"
+        raise refusal("trainingJobDefinition", given, "give it or TrainingJobDefinitions, not both")
+    if one is not None and "HyperParameterTuningJobObjective" not in config:
+        at = "hyperParameterTuningJobConfig.hyperParameterTuningJobObjective"
+        raise refusal(at, None, "an objective is needed: Type and MetricName")
+    for number, given in enumerate([one] if one else several, start=1):
+        at = "trainingJobDefinition" if one else f"trainingJobDefinitions.{number}.member"
+        if ("ResourceConfig" in given) == ("HyperParameterTuningResourceConfig" in given):
+            raise refusal(f"{at}.resourceConfig", None, "give it or HyperParameterTuningResourceConfig, not both")
+        if one:
+            at, ranges = "hyperParameterTuningJobConfig.parameterRanges", config.get("ParameterRanges", {})
+        else:
+            _check_one_of(several, given, at)
+            at, ranges = f"{at}.hyperParameterRanges", given["HyperParameterRanges"]
         _check_ranges(at, ranges, strategy=config["Strategy"])
-        _check_names(at, ranges, definition.get("StaticHyperParameters", {}))
+        _check_names(at, ranges, given.get("StaticHyperParameters", {}))
         if ranges.get("AutoParameters") and "Autotune" not in request:
             raise refusal(f"{at}.autoParameters", ranges["AutoParameters"], "they need Autotune with Mode Enabled")
     _check_strategy(config)
@@ -65,46 +79,21 @@ def check_search(config: Mapping[str, Any], definitions: Sequence[Definition]) -
             raise refusal(at, count, f"a grid has at most {LARGEST_TUNING} combinations; give fewer Values")
 
 
-def _check_definitions(request: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    one, several = request.get("TrainingJobDefinition"), request.get("TrainingJobDefinitions") or []
-    if (one is None) == (not several):
-        raise refusal(
-            "trainingJobDefinition", None if one is None else "given", "give it or TrainingJobDefinitions, not both"
-        )
-    if one is not None and "HyperParameterTuningJobObjective" not in config:
-        at = "hyperParameterTuningJobConfig.hyperParameterTuningJobObjective"
-        raise refusal(at, None, "an objective is needed: Type and MetricName")
-    for number, given in enumerate(several, start=1):
-        at = f"trainingJobDefinitions.{number}.member"
-        for member in ("DefinitionName", "TuningObjective", "HyperParameterRanges"):
-            if member not in given:
-                why = f"each of several definitions needs {member}"
-                raise refusal(f"{at}.{member[0].lower()}{member[1:]}", None, why)
-        if given["TuningObjective"]["Type"] != several[0]["TuningObjective"]["Type"]:
-            why = f"all definitions are compared by one Type, {several[0]['TuningObjective']['Type']}"
-            raise refusal(f"{at}.tuningObjective.type", given["TuningObjective"]["Type"], why)
-    names = [given["DefinitionName"] for given in several]
-    for number, name in enumerate(names, start=1):
-        if names.count(name) > 1:
-            at = f"trainingJobDefinitions.{number}.member.definitionName"
-            raise refusal(at, name, "names of definitions are unique; rename one of them")
-    for number, given in enumerate([one] if one else several, start=1):
-        at = "trainingJobDefinition" if one else f"trainingJobDefinitions.{number}.member"
-        if ("ResourceConfig" in given) == ("HyperParameterTuningResourceConfig" in given):
-            raise refusal(f"{at}.resourceConfig", None, "give it or HyperParameterTuningResourceConfig, not both")
+def _check_one_of(several: Sequence[Mapping[str, Any]], given: Mapping[str, Any], at: str) -> None:
+    """Check a definition that is one of several."""
+    for member in ("DefinitionName", "TuningObjective", "HyperParameterRanges"):
+        if member not in given:
+            raise refusal(_inside(at, member), None, f"each of several definitions needs {member}")
+    kind, first = given["TuningObjective"]["Type"], several[0]["TuningObjective"]["Type"]
+    if kind != first:
+        raise refusal(f"{at}.tuningObjective.type", kind, f"all definitions are compared by one Type, {first}")
+    name = given["DefinitionName"]
+    if sum(each.get("DefinitionName") == name for each in several) > 1:
+        raise refusal(f"{at}.definitionName", name, "names of definitions are unique; rename one of them")
 
 
-def _ranges(
-    request: Mapping[str, Any], config: Mapping[str, Any]
-) -> list[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Return the place, the definition and the ranges of each definition."""
-    if "TrainingJobDefinition" in request:
-        at = "hyperParameterTuningJobConfig.parameterRanges"
-        return [(at, request["TrainingJobDefinition"], config.get("ParameterRanges", {}))]
-    return [
-        (f"trainingJobDefinitions.{number}.member.hyperParameterRanges", given, given["HyperParameterRanges"])
-        for number, given in enumerate(request["TrainingJobDefinitions"], start=1)
-    ]
+def _inside(at: str, member: str) -> str:
+    return f"{at}.{member[0].lower()}{member[1:]}"
 
 
 def _check_ranges(at: str, ranges: Mapping[str, Any], *, strategy: str) -> None:
@@ -113,9 +102,9 @@ def _check_ranges(at: str, ranges: Mapping[str, Any], *, strategy: str) -> None:
     for kind in _KINDS[:2]:
         if strategy == "Grid" and ranges.get(kind):
             why = "a grid has CategoricalParameterRanges only; list the values, or choose another Strategy"
-            raise refusal(f"{at}.{kind[0].lower()}{kind[1:]}", [each["Name"] for each in ranges[kind]], why)
+            raise refusal(_inside(at, kind), [each["Name"] for each in ranges[kind]], why)
         for number, each in enumerate(ranges.get(kind, ()), start=1):
-            member = f"{at}.{kind[0].lower()}{kind[1:]}.{number}.member"
+            member = f"{_inside(at, kind)}.{number}.member"
             _check_numbers(member, each, number_of=int if kind.startswith("Integer") else float)
     for number, each in enumerate(ranges.get("CategoricalParameterRanges", ()), start=1):
         if len(set(each["Values"])) < len(each["Values"]):
@@ -126,7 +115,7 @@ def _check_ranges(at: str, ranges: Mapping[str, Any], *, strategy: str) -> None:
 def _check_numbers(at: str, given: Mapping[str, str], *, number_of: Callable[[str], float]) -> None:
     ends: dict[str, float] = {}
     for member in ("MinValue", "MaxValue"):
-        place = f"{at}.{member[0].lower()}{member[1:]}"
+        place = _inside(at, member)
         try:
             ends[member] = number_of(given[member])
         except ValueError as error:

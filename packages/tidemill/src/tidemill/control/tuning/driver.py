@@ -236,8 +236,7 @@ class TuningDriver(JobDriver[TuningJob]):
             seed_here = Random(f"{seed} {number} model").getrandbits(32)  # noqa: S311 - a search, not a secret
             task = model_task(ranges, [*job.parents, *tried], maximizes=job.maximizes, seed=seed_here, startup=startup)
             if sum(value is not None for value in task["values"]) >= startup:
-                coordinates = await self._model.suggest(task)
-                return {each.name: at for each, at in zip(ranges, coordinates, strict=True)}
+                return await self._model.suggest(task)
         random = Random(f"{seed} {number}")  # noqa: S311 - a search, not a secret
         return random_point(ranges, random, tried=[trial.hyperparameters for trial in tried])
 

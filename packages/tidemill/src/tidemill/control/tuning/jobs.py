@@ -6,24 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.admission import refusal
-from tidemill.control.jobs import TUNING, Jobs
+from tidemill.control.jobs import TUNING, AcceptedJobs
 from tidemill.control.resources import TUNING_JOB
-from tidemill.control.tags import check_tags, delete_tags
+from tidemill.control.tags import check_tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.tuning.admission import check_search, check_tuning_request
 from tidemill.control.tuning.definition import definitions_of, trial_name
-from tidemill.control.tuning.search import first_point, texts_at
+from tidemill.control.tuning.search import texts_at
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.names import sagemaker_arn
 from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
-from tidemill.errors import ResourceInUse
 from tidemill.store.records.base import RecordStore, Transaction
 
 __all__ = ["TuningJobs"]
 
 
-class TuningJobs(Jobs[TuningJob]):
+class TuningJobs(AcceptedJobs[TuningJob]):
     """The hyperparameter tuning jobs of the account.
 
     Args:
@@ -37,11 +35,8 @@ class TuningJobs(Jobs[TuningJob]):
     def __init__(
         self, records: RecordStore, training: Training, *, region: str, clock: Clock, wake: Callable[[str], None]
     ) -> None:
-        super().__init__(records, TUNING)
+        super().__init__(records, TUNING, region=region, clock=clock, wake=wake)
         self._training = training
-        self._region = region
-        self._clock = clock
-        self._wake = wake
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TuningJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -61,14 +56,14 @@ class TuningJobs(Jobs[TuningJob]):
         name = request["HyperParameterTuningJobName"]
         new = TuningJob(
             name=name,
-            arn=sagemaker_arn(TUNING_JOB, name, region=self._region),
+            arn=self._arn(name),
             job_id=secrets.token_hex(16),
             request=dict(request),
             created_ms=self._clock.now_ms(),
         )
         definitions = definitions_of(new)
         for each in definitions:
-            tuned = texts_at(each.ranges, first_point(each.ranges))
+            tuned = texts_at(each.ranges, [0.0] * len(each.ranges))
             await self._training.check(each.training_request(trial_name(new, 0), tuned))
         check_search(new.config, definitions)
         job = await self.insert(
@@ -78,39 +73,10 @@ class TuningJobs(Jobs[TuningJob]):
         self._wake(job.name)
         return job
 
-    async def stop(self, name: str) -> None:
-        """Ask a job to stop: its trainings are stopped, and it is Stopped when all of them have ended.
-
-        Raises:
-            ResourceNotFound: There is no such job.
-            ValidationException: It has ended.
-        """
-        self.refuse_ended(name)
-        await self.update(name, _stopping)
-        faults.point("control.tuning.stopping")
-        self._wake(name)
-
-    async def delete(self, name: str) -> None:
-        """Delete a job that has ended or whose record is damaged, and its tags. Its trainings stay.
-
-        Raises:
-            ResourceNotFound: There is no such job.
-            ResourceInUse: It has not ended.
-        """
-
-        def delete(transaction: Transaction) -> None:
-            record = transaction.delete(TUNING_JOB, name)
-            if record is None:
-                raise self._missing(name)
-            job = None if record.is_damaged else TuningJob.from_document(record.document)
-            if job is not None and not job.status.terminal:
-                raise ResourceInUse(
-                    f"The hyperparameter tuning job {name!r} cannot be deleted: it is in status {job.status}; only a"
-                    " job that has ended can be deleted. Stop it first, and wait for its end"
-                )
-            delete_tags(transaction, job.arn if job else sagemaker_arn(TUNING_JOB, name, region=self._region))
-
-        await self._records.change(delete)
+    def _stopping(self, job: TuningJob, at_ms: int) -> TuningJob:
+        if job.status is not TuningStatus.IN_PROGRESS or job.decided:
+            return job
+        return replace(job.decide(TuningStatus.STOPPED), status=TuningStatus.STOPPING)
 
     def _with_metrics(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the request with the MetricDefinitions of its first parent, if its definition has none.
@@ -175,9 +141,3 @@ def _is_identical(request: Mapping[str, Any]) -> bool:
 
 def _sources(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {channel["ChannelName"]: channel["DataSource"] for channel in definition.get("InputDataConfig", ())}
-
-
-def _stopping(job: TuningJob) -> TuningJob:
-    if job.status is not TuningStatus.IN_PROGRESS or job.decided:
-        return job
-    return replace(job.decide(TuningStatus.STOPPED), status=TuningStatus.STOPPING)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-__all__ = ["Categories", "Integers", "Numbers", "Range", "Scale", "ranges_of"]
+__all__ = ["Categories", "Numbers", "Range", "Scale", "ranges_of"]
 
 _AUTO_LOG_RATIO = 1000.0
 """Scale Auto is logarithmic if a positive range spans at least this factor."""
@@ -27,141 +27,86 @@ class Scale(StrEnum):
     REVERSE = "ReverseLogarithmic"
 
     def forward(self, value: float) -> float:
-        """Map a value to the scale.
-
-        Args:
-            value: Within the scale's domain: above 0 for Logarithmic, below 1 for ReverseLogarithmic.
-        """
+        """Map a value to the scale: above 0 for Logarithmic, below 1 for ReverseLogarithmic."""
         if self is Scale.LOGARITHMIC:
             return math.log(value)
         return -math.log1p(-value) if self is Scale.REVERSE else value
 
     def backward(self, scaled: float) -> float:
-        """Map a place on the scale back to the value.
-
-        Args:
-            scaled: A result of `forward`.
-        """
+        """Map a result of `forward` back to the value."""
         if self is Scale.LOGARITHMIC:
             return math.exp(scaled)
         return -math.expm1(-scaled) if self is Scale.REVERSE else scaled
 
 
-class Range(Protocol):
-    """The values that one hyperparameter may have."""
-
-    @property
-    def name(self) -> str:
-        """Name of the hyperparameter."""
-        ...
-
-    @property
-    def choices(self) -> int:
-        """Number of categories; 0 for a range of numbers."""
-        ...
-
-    def draw(self, random: Random) -> float:
-        """Return a coordinate, evenly distributed.
-
-        Args:
-            random: Source of the draw.
-        """
-        ...
-
-    def text(self, coordinate: float) -> str:
-        """Return the value at a coordinate, as a hyperparameter's text.
-
-        Args:
-            coordinate: A number's place from 0 to 1, or the index of a category.
-        """
-        ...
-
-    def coordinate(self, text: str) -> float | None:
-        """Return the coordinate of a hyperparameter's text; None if the range does not have the value.
-
-        Args:
-            text: The text.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """The values of a categorical hyperparameter."""
+    """The values of a categorical hyperparameter. A coordinate is the index of a value."""
 
     name: str
     values: tuple[str, ...]
 
     @property
     def choices(self) -> int:
+        """Number of categories."""
         return len(self.values)
 
     def draw(self, random: Random) -> float:
+        """Return a coordinate, evenly distributed."""
         return random.randrange(len(self.values))
 
     def text(self, coordinate: float) -> str:
+        """Return the value at a coordinate, as a hyperparameter's text."""
         return self.values[int(coordinate)]
 
     def coordinate(self, text: str) -> float | None:
+        """Return the coordinate of a hyperparameter's text; None if the range does not have the value."""
         return self.values.index(text) if text in self.values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A range of floating point numbers, both ends included."""
+    """A range of numbers, both ends included. A coordinate is the place from 0 to 1 on the scale.
+
+    Attributes:
+        name: Name of the hyperparameter.
+        low: The lower end.
+        high: The upper end.
+        scale: How the range is divided.
+        whole: Whether it is a range of integers. Each has an equal part of the scale around it.
+    """
 
     name: str
     low: float
     high: float
     scale: Scale
-
-    @property
-    def choices(self) -> int:
-        return 0
+    whole: bool = False
+    choices: ClassVar[int] = 0
 
     def draw(self, random: Random) -> float:
         return random.random()
 
     def text(self, coordinate: float) -> str:
-        low, high = self.scale.forward(self.low), self.scale.forward(self.high)
-        value = self.scale.backward(low + coordinate * (high - low))
-        return repr(min(max(value, self.low), self.high))
+        begin, end = self._ends
+        value = self.scale.backward(begin + coordinate * (end - begin))
+        return str(min(max(round(value) if self.whole else value, self.low), self.high))
 
     def coordinate(self, text: str) -> float | None:
         value = _number(text)
-        return None if value is None else _place(value, self.low, self.high, self.scale)
-
-
-@dataclass(frozen=True, slots=True)
-class Integers:
-    """A range of integers, both ends included. Each has an equal part of the scale around it."""
-
-    name: str
-    low: int
-    high: int
-    scale: Scale
-
-    @property
-    def choices(self) -> int:
-        return 0
-
-    def draw(self, random: Random) -> float:
-        return random.random()
-
-    def text(self, coordinate: float) -> str:
-        low, high = self.scale.forward(self._below), self.scale.forward(self.high + 0.5)
-        value = round(self.scale.backward(low + coordinate * (high - low)))
-        return str(min(max(value, self.low), self.high))
-
-    def coordinate(self, text: str) -> float | None:
-        value = _number(text)
-        if value is None or value != int(value) or not self.low <= value <= self.high:
+        if value is None or not self.low <= value <= self.high or (self.whole and value != int(value)):
             return None
-        return _place(value, self._below, self.high + 0.5, self.scale)
+        begin, end = self._ends
+        return (self.scale.forward(value) - begin) / (end - begin) if end > begin else 0.5
 
     @property
-    def _below(self) -> float:
-        return self.low - 0.5
+    def _ends(self) -> tuple[float, float]:
+        """The ends on the scale."""
+        around = 0.5 if self.whole else 0
+        return self.scale.forward(self.low - around), self.scale.forward(self.high + around)
+
+
+Range = Categories | Numbers
+"""The values that one hyperparameter may have."""
 
 
 def ranges_of(parameters: Mapping[str, Any]) -> tuple[Range, ...]:
@@ -171,7 +116,7 @@ def ranges_of(parameters: Mapping[str, Any]) -> tuple[Range, ...]:
         parameters: ``ParameterRanges`` or ``HyperParameterRanges``, checked by `tidemill.control.tuning.admission`.
     """
     ranges: list[Range] = [
-        Integers(each["Name"], int(each["MinValue"]), int(each["MaxValue"]), _scale(each))
+        Numbers(each["Name"], int(each["MinValue"]), int(each["MaxValue"]), _scale(each), whole=True)
         for each in parameters.get("IntegerParameterRanges", ())
     ]
     ranges += [
@@ -199,15 +144,9 @@ def _around(name: str, hint: str) -> Range:
     if value is None or value <= 0:
         return Categories(name, (hint,))
     if value == int(value) and "." not in hint and "e" not in hint.lower():
-        return Integers(name, max(1, int(value) // _HINT_FACTOR), int(value) * _HINT_FACTOR, Scale.LOGARITHMIC)
+        low, high = max(1, int(value) // _HINT_FACTOR), int(value) * _HINT_FACTOR
+        return Numbers(name, low, high, Scale.LOGARITHMIC, whole=True)
     return Numbers(name, value / _HINT_FACTOR, value * _HINT_FACTOR, Scale.LOGARITHMIC)
-
-
-def _place(value: float, low: float, high: float, scale: Scale) -> float | None:
-    if not low <= value <= high:
-        return None
-    begin, end = scale.forward(low), scale.forward(high)
-    return (scale.forward(value) - begin) / (end - begin) if end > begin else 0.5
 
 
 def _number(text: str) -> float | None:

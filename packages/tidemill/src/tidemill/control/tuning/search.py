@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
@@ -19,7 +20,6 @@ from tidemill.core.tuning import TuningTrial
 __all__ = [
     "ModelProcess",
     "Point",
-    "first_point",
     "grid_point",
     "grid_points",
     "model_task",
@@ -28,8 +28,8 @@ __all__ = [
     "texts_at",
 ]
 
-Point = Mapping[str, float]
-"""A coordinate for each range, by the name of the hyperparameter."""
+Point = Sequence[float]
+"""A coordinate for each range, in their order."""
 
 _DRAWS = 64
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
@@ -41,10 +41,7 @@ def grid_points(ranges: Sequence[Range]) -> int:
     Args:
         ranges: Categorical ranges.
     """
-    count = 1
-    for each in ranges:
-        count *= each.choices
-    return count
+    return math.prod(each.choices for each in ranges)
 
 
 def grid_point(ranges: Sequence[Range], number: int) -> Point:
@@ -54,17 +51,7 @@ def grid_point(ranges: Sequence[Range], number: int) -> Point:
         ranges: Categorical ranges.
         number: From 0; the last range changes first.
     """
-    combination = next(itertools.islice(itertools.product(*(range(each.choices) for each in ranges)), number, None))
-    return {each.name: index for each, index in zip(ranges, combination, strict=True)}
-
-
-def first_point(ranges: Sequence[Range]) -> Point:
-    """Return the lower ends and first categories, e.g. to check a request.
-
-    Args:
-        ranges: The ranges.
-    """
-    return dict.fromkeys((each.name for each in ranges), 0.0)
+    return next(itertools.islice(itertools.product(*(range(each.choices) for each in ranges)), number, None))
 
 
 def random_point(ranges: Sequence[Range], random: Random, *, tried: Iterable[Mapping[str, str]] = ()) -> Point:
@@ -75,11 +62,10 @@ def random_point(ranges: Sequence[Range], random: Random, *, tried: Iterable[Map
         random: Source of the draws.
         tried: Hyperparameters of earlier trials.
     """
-    known = {tuple(sorted(each.items())) for each in tried}
-    point: Point = {}
+    known = [dict(each) for each in tried]
     for _ in range(_DRAWS):
-        point = {each.name: each.draw(random) for each in ranges}
-        if tuple(sorted(texts_at(ranges, point).items())) not in known:
+        point = [each.draw(random) for each in ranges]
+        if texts_at(ranges, point) not in known:
             break
     return point
 
@@ -89,9 +75,9 @@ def texts_at(ranges: Sequence[Range], point: Point) -> dict[str, str]:
 
     Args:
         ranges: The ranges.
-        point: A coordinate for each of them.
+        point: The point.
     """
-    return {each.name: each.text(point[each.name]) for each in ranges}
+    return {each.name: each.text(coordinate) for each, coordinate in zip(ranges, point, strict=True)}
 
 
 def random_trials(ranges: Sequence[Range]) -> int:

@@ -22,8 +22,9 @@ def _filters(at: str) -> Rows:
 OPERATIONS: Mapping[str, Rows] = {
     "Search": {
         "Resource": Honored(
-            "training and tuning jobs, endpoints, pipelines, model packages and groups, experiments, trials and trial"
-            " components. Nothing is found of kinds that cannot exist here, e.g. FeatureGroup; others are refused"
+            "training and tuning jobs, endpoints, pipelines and their executions, model packages and groups,"
+            " experiments, trials and trial components. Nothing is found of kinds that cannot exist here, e.g."
+            " FeatureGroup; others are refused"
         ),
         "SearchExpression": Honored(),
         **_filters("SearchExpression.Filters"),

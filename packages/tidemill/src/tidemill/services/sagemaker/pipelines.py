@@ -11,10 +11,17 @@ from tidemill.core.pipelines import PipelineExecution, PipelineResource, StepRun
 from tidemill.errors import ValidationException
 from tidemill.services.sagemaker.listing import arn_of, status_of
 from tidemill.services.times import milliseconds, when
-from tidemill.store.records.base import Query, Summary
+from tidemill.store.records.base import Query, Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["PipelineHandlers", "pipeline_summary"]
+__all__ = [
+    "PipelineHandlers",
+    "execution_description",
+    "execution_summary",
+    "parameters_of",
+    "pipeline_description",
+    "pipeline_summary",
+]
 
 _STEPS_PAGE = 20
 
@@ -57,23 +64,9 @@ class PipelineHandlers:
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._pipelines.record(request["PipelineName"])
-        pipeline = PipelineResource.from_document(record.document)
-        version = self._pipelines.version(pipeline.name, request.get("PipelineVersionId", pipeline.version))
-        return {
-            "PipelineArn": pipeline.arn,
-            "PipelineName": pipeline.name,
-            "PipelineDisplayName": pipeline.display_name or pipeline.name,
-            "PipelineDefinition": version.document["definition"],
-            "PipelineDescription": pipeline.description,
-            "RoleArn": pipeline.role,
-            "PipelineStatus": "Active",
-            "CreationTime": when(pipeline.created_ms),
-            "LastModifiedTime": when(record.modified_ms),
-            "CreatedBy": _user(pipeline.creator),
-            "LastModifiedBy": _user(pipeline.modifier),
-            **({"LastRunTime": when(pipeline.last_run_ms)} if pipeline.last_run_ms else {}),
-            **_parallelism(pipeline.max_parallel),
-        }
+        version = request.get("PipelineVersionId", record.document["version"])
+        definition = self._pipelines.version(record.name, version).document["definition"]
+        return {**pipeline_description(record), "PipelineDefinition": definition}
 
     async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineArn": (await self._pipelines.delete(request["PipelineName"])).arn}
@@ -95,27 +88,7 @@ class PipelineHandlers:
         return {"PipelineExecutionArn": execution.arn}
 
     async def describe_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        record = self._executions.record(request["PipelineExecutionArn"])
-        execution = PipelineExecution.from_document(record.document)
-        optional = {
-            "PipelineExecutionDescription": execution.description,
-            "PipelineExperimentConfig": _experiment(execution),
-            "FailureReason": execution.failure_reason,
-            "SelectiveExecutionConfig": _selection(execution),
-        }
-        return {
-            "PipelineArn": execution.pipeline_arn,
-            "PipelineExecutionArn": execution.arn,
-            "PipelineExecutionDisplayName": _display_name(execution.display_name, execution.created_ms),
-            "PipelineExecutionStatus": str(execution.status),
-            "CreationTime": when(execution.created_ms),
-            "LastModifiedTime": when(record.modified_ms),
-            "CreatedBy": _user(execution.starter),
-            "LastModifiedBy": _user(execution.starter),
-            "PipelineVersionId": execution.version,
-            **_parallelism(execution.max_parallel),
-            **{name: value for name, value in optional.items() if value},
-        }
+        return execution_description(self._executions.record(request["PipelineExecutionArn"]))
 
     async def describe_definition(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         execution = self._executions.get(request["PipelineExecutionArn"])
@@ -125,7 +98,7 @@ class PipelineHandlers:
     async def list_executions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = self._pipelines.get(request["PipelineName"])
         found, token = await self._executions.list(pipeline.name, _query(request))
-        return _page("PipelineExecutionSummaries", [_execution_summary(each) for each in found], token)
+        return _page("PipelineExecutionSummaries", [_listed_execution(each) for each in found], token)
 
     async def list_steps(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if "PipelineExecutionArn" not in request:
@@ -139,11 +112,8 @@ class PipelineHandlers:
         return _page("PipelineExecutionSteps", [_step(run, definition.steps[run.name]) for run in page], token)
 
     async def list_parameters(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        parameters = self._executions.get(request["PipelineExecutionArn"]).parameters
-        page, token = _slice(sorted(parameters.items()), request)
-        return _page(
-            "PipelineParameters", [{"Name": name, "Value": parameter_text(value)} for name, value in page], token
-        )
+        page, token = _slice(parameters_of(self._executions.record(request["PipelineExecutionArn"])), request)
+        return _page("PipelineParameters", page, token)
 
     async def update_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineExecutionArn": (await self._executions.update_described(request)).arn}
@@ -199,9 +169,80 @@ def _selection(execution: PipelineExecution) -> dict[str, Any]:
     return {**source, "SelectedSteps": [{"StepName": name} for name in execution.selected]}
 
 
-def _display_name(given: str, created_ms: int) -> str:
-    """Return the name to show; SageMaker, too, makes one of the time."""
-    return given or f"execution-{created_ms}"
+def pipeline_description(record: Record) -> dict[str, Any]:
+    """Return the description of a pipeline without its definition.
+
+    Args:
+        record: The stored pipeline.
+    """
+    pipeline = PipelineResource.from_document(record.document)
+    return {
+        "PipelineArn": pipeline.arn,
+        "PipelineName": pipeline.name,
+        "PipelineDisplayName": pipeline.display_name or pipeline.name,
+        "PipelineDescription": pipeline.description,
+        "RoleArn": pipeline.role,
+        "PipelineStatus": "Active",
+        "CreationTime": when(pipeline.created_ms),
+        "LastModifiedTime": when(record.modified_ms),
+        "CreatedBy": _user(pipeline.creator),
+        "LastModifiedBy": _user(pipeline.modifier),
+        **({"LastRunTime": when(pipeline.last_run_ms)} if pipeline.last_run_ms else {}),
+        **_parallelism(pipeline.max_parallel),
+    }
+
+
+def execution_description(record: Record) -> dict[str, Any]:
+    """Return the description of an execution.
+
+    Args:
+        record: The stored execution.
+    """
+    execution = PipelineExecution.from_document(record.document)
+    optional = {"PipelineExperimentConfig": _experiment(execution), "SelectiveExecutionConfig": _selection(execution)}
+    return {
+        **execution_summary(record),
+        "PipelineArn": execution.pipeline_arn,
+        "CreatedBy": _user(execution.starter),
+        "LastModifiedBy": _user(execution.starter),
+        "PipelineVersionId": execution.version,
+        **_parallelism(execution.max_parallel),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def execution_summary(execution: Summary) -> dict[str, Any]:
+    """Return what the summary of an execution has of its description.
+
+    Args:
+        execution: The summary.
+    """
+    shown = execution.summary
+    summary = {
+        "PipelineExecutionArn": arn_of(execution),
+        "PipelineExecutionStatus": status_of(execution),
+        "CreationTime": when(execution.created_ms),
+        "LastModifiedTime": when(execution.modified_ms),
+    }
+    if execution.is_damaged:
+        return summary
+    optional = {
+        "PipelineExecutionDescription": shown["description"],
+        # SageMaker, too, makes a name of the time.
+        "PipelineExecutionDisplayName": shown["display_name"] or f"execution-{execution.created_ms}",
+        "FailureReason": shown["failure_reason"],
+    }
+    return summary | {name: value for name, value in optional.items() if value}
+
+
+def parameters_of(record: Record) -> list[dict[str, str]]:
+    """Return the parameters of an execution by name, as lists show them.
+
+    Args:
+        record: The stored execution.
+    """
+    parameters = sorted(record.document["parameters"].items())
+    return [{"Name": name, "Value": parameter_text(value)} for name, value in parameters]
 
 
 def pipeline_summary(pipeline: Summary) -> dict[str, Any]:
@@ -234,21 +275,13 @@ def _version_summary(version: Summary) -> dict[str, Any]:
     return summary | ({"LastExecutionPipelineExecutionArn": last} if last else {})
 
 
-def _execution_summary(execution: Summary) -> dict[str, Any]:
-    shown = execution.summary
-    summary = {
-        "PipelineExecutionArn": arn_of(execution),
-        "StartTime": when(execution.created_ms),
-        "PipelineExecutionStatus": status_of(execution),
-    }
-    if execution.is_damaged:
-        return summary
-    optional = {
-        "PipelineExecutionDescription": shown["description"],
-        "PipelineExecutionDisplayName": _display_name(shown["display_name"], execution.created_ms),
-        "PipelineExecutionFailureReason": shown["failure_reason"],
-    }
-    return summary | {name: value for name, value in optional.items() if value}
+def _listed_execution(execution: Summary) -> dict[str, Any]:
+    """Return what lists show of an execution, which is named otherwise than in descriptions."""
+    shown = execution_summary(execution)
+    shown["StartTime"] = shown.pop("CreationTime")
+    del shown["LastModifiedTime"]
+    reason = shown.pop("FailureReason", "")
+    return shown | ({"PipelineExecutionFailureReason": reason} if reason else {})
 
 
 def _step(run: StepRun, step: Any) -> dict[str, Any]:

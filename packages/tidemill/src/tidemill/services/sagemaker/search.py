@@ -17,11 +17,13 @@ from tidemill.control.resources import (
     MODEL_PACKAGE,
     MODEL_PACKAGE_GROUP,
     PIPELINE,
+    PIPELINE_EXECUTION,
     TRAINING_JOB,
     TRIAL,
     TRIAL_COMPONENT,
     TUNING_JOB,
 )
+from tidemill.control.search.expression import properties_of
 from tidemill.control.search.search import Searched, Wanted, search
 from tidemill.control.tags import Tags
 from tidemill.core.tuning import TuningJob
@@ -122,12 +124,28 @@ _RESOURCES: Mapping[str, _Resource] = {
         kind=PIPELINE,
         member="Pipeline",
         naming="PipelineName",
-        describe=pipelines.pipeline_summary,
+        describe=pipelines.pipeline_description,
         summarize=pipelines.pipeline_summary,
         summarized=frozenset(
             {
                 *(*_DATES, "PipelineName", "PipelineArn", "PipelineDisplayName"),
                 *("PipelineDescription", "RoleArn"),
+            }
+        ),
+    ),
+    "PipelineExecution": _Resource(
+        kind=PIPELINE_EXECUTION,
+        member="PipelineExecution",
+        naming="",
+        describe=lambda each: {
+            **pipelines.execution_description(each),
+            "PipelineParameters": pipelines.parameters_of(each),
+        },
+        summarize=pipelines.execution_summary,
+        summarized=frozenset(
+            {
+                *(*_DATES, "PipelineExecutionArn", "PipelineExecutionStatus", "PipelineExecutionDisplayName"),
+                *("PipelineExecutionDescription", "FailureReason"),
             }
         ),
     ),
@@ -193,7 +211,9 @@ class SearchHandlers:
             token=request.get("NextToken"),
             permits=lambda each: context.permits(f"sagemaker:Describe{resource.member}", each.summary.get("arn", "")),
         )
-        found, token = await search(self._records, self._searched(resource), wanted)
+        named = {*properties_of(wanted.expression), wanted.sort_by}
+        tagged = any(each.casefold().startswith("tags") for each in named)
+        found, token = await search(self._records, self._searched(resource, tagged=tagged), wanted)
         results = [{resource.member: self._shown(resource, record)} for record in found]
         return {"Results": results, **({"NextToken": token} if token else {})}
 
@@ -204,9 +224,9 @@ class SearchHandlers:
         names = sorted(name for name in _resource(request["Resource"]).properties if name.casefold().startswith(hint))
         return {"PropertyNameSuggestions": [{"PropertyName": name} for name in names[:_SUGGESTIONS]]}
 
-    def _searched(self, resource: _Resource) -> Searched:
+    def _searched(self, resource: _Resource, *, tagged: bool) -> Searched:
         def view(record: Record) -> Mapping[str, Any]:
-            shown = self._shown(resource, record)
+            shown = self._shown(resource, record, tagged=tagged)
             return {**shown, **dict(_by_name(shown))}
 
         return Searched(
@@ -218,9 +238,10 @@ class SearchHandlers:
             view=view,
         )
 
-    def _shown(self, resource: _Resource, record: Record) -> dict[str, Any]:
+    def _shown(self, resource: _Resource, record: Record, *, tagged: bool = True) -> dict[str, Any]:
+        """Return the description of a record, by default with its tags, which are another record."""
         shown = dict(resource.describe(record))
-        tags = self._tags.of(record.document["arn"])
+        tags = self._tags.of(record.summary["arn"]) if tagged else {}
         if tags:
             shown["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
         if resource.kind == TRIAL_COMPONENT:

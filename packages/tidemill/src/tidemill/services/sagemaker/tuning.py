@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.training.jobs import Training
 from tidemill.control.tuning.completion import not_improving, trials_allowed
-from tidemill.control.tuning.definition import definitions_of
+from tidemill.control.tuning.definition import Definition, definitions_of
 from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
 from tidemill.errors import ValidationException
@@ -66,7 +66,8 @@ class TuningHandlers:
         order = _order(request)
         begin, size = _begin(request.get("NextToken"), order), request.get("MaxResults", _PAGE)
         found = _sorted(self._current(job), request)
-        reply: dict[str, Any] = {"TrainingJobSummaries": [_trial(job, trial) for trial in found[begin : begin + size]]}
+        page, definitions = found[begin : begin + size], definitions_of(job)
+        reply: dict[str, Any] = {"TrainingJobSummaries": [_trial(job, trial, definitions) for trial in page]}
         return reply | ({"NextToken": f"{order}:{begin + size}"} if begin + size < len(found) else {})
 
     async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -111,8 +112,8 @@ def tuning_description(job: TuningJob, record: Record) -> dict[str, Any]:
         "LastModifiedTime": when(record.modified_ms),
         **({"TrainingJobDefinitions": given} if "TrainingJobDefinitions" in job.request else {}),
         **({"TrainingJobDefinition": given[0]} if "TrainingJobDefinition" in job.request else {}),
-        **({"BestTrainingJob": _trial(job, best)} if best else {}),
-        **({"OverallBestTrainingJob": _trial(job, overall)} if overall and identical else {}),
+        **({"BestTrainingJob": _trial(job, best, definitions)} if best else {}),
+        **({"OverallBestTrainingJob": _trial(job, overall, definitions)} if overall and identical else {}),
         **({"FailureReason": job.failure_reason} if job.failure_reason else {}),
         "TuningJobCompletionDetails": {
             "NumberOfTrainingJobsObjectiveNotImproving": not_improving(job),
@@ -122,9 +123,9 @@ def tuning_description(job: TuningJob, record: Record) -> dict[str, Any]:
     }
 
 
-def _trial(job: TuningJob, trial: TuningTrial) -> dict[str, Any]:
+def _trial(job: TuningJob, trial: TuningTrial, definitions: Sequence[Definition]) -> dict[str, Any]:
     own = any(each.name == trial.name for each in job.trials)
-    definition = definitions_of(job)[trial.definition]
+    definition = definitions[trial.definition]
     shown: dict[str, Any] = {
         "TrainingJobName": trial.name,
         "TrainingJobArn": f"{job.arn.rpartition(':')[0]}:{TRAINING_JOB}/{trial.name}",
