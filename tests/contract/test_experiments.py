@@ -66,6 +66,11 @@ CLIENT = """
     found["sources"] = [each["SourceArn"].rpartition("/")[2] for each in component["Sources"]]
     job = client.describe_trial_component(TrialComponentName="tides-job-aws-training-job")
     found["job"] = [job["Status"]["PrimaryStatus"], job["Parameters"]["epochs"], job["Metrics"][0]["Last"]]
+    series = session.boto_session.client("sagemaker-metrics").batch_get_metrics(MetricQueries=[{
+        "MetricName": "score", "ResourceArn": job["TrialComponentArn"], "MetricStat": "Count", "Period": "OneHour",
+        "XAxisType": "Timestamp",
+    }])["MetricQueryResults"][0]
+    found["series"] = sum(series["MetricValues"])
     results = session.search(
         resource="ExperimentTrialComponent",
         search_expression={"Filters": [{"Name": "Parents.ExperimentName", "Operator": "Equals", "Value": "tides"}]},
@@ -76,7 +81,8 @@ CLIENT = """
     table = ExperimentAnalytics(
         experiment_name="tides", sagemaker_session=session, sort_by="metrics.loss.max", sort_order="Ascending",
     ).dataframe()
-    found["table"] = table[["TrialComponentName", "loss - Count", "score - Last"]].fillna(0).values.tolist()
+    columns = ["TrialComponentName", "loss - Count", "score - Avg", "score - Last"]
+    found["table"] = table[columns].fillna(0).values.tolist()
 
     metrics = ModelMetrics(model_statistics=MetricsSource("application/json", "s3://bucket/evaluation.json"))
     model = Model("SERVING", model_data=estimator.model_data, role="SageMakerRole", sagemaker_session=session)
@@ -112,7 +118,8 @@ SCRIPT = """
 
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run([os.environ["PEERS"], "inside.py"], env=environment, check=True)
-    print("score=0.75")
+    for score in (0.25, 0.5, 0.75):
+        print(f"score={score}")
 
     class Half(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
@@ -164,7 +171,8 @@ def test_runs_and_the_registry(tidemill_service: Service, root: Path, tmp_path: 
         "sources": ["tides-job"],
         "job": ["Completed", {"NumberValue": 2.0}, 0.75],
         "search": ["tides-first", "tides-job-aws-training-job"],
-        "table": [["tides-job-aws-training-job", 0.0, 0.75], ["tides-first", 13.0, 0.0]],
+        "series": 3.0,
+        "table": [["tides-job-aws-training-job", 0.0, 0.5, 0.75], ["tides-first", 13.0, 0.0, 0.0]],
         "prediction": {"predictions": [3.0, 4.0]},
         "package": [2, "Approved"],
         "own": "model-package/tides-alone",

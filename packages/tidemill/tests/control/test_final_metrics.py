@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.control.training.final_metrics import FoundMetrics, find_metrics
+from tidemill.control.training.final_metrics import FoundMetrics, find_metrics, with_statistics
 from tidemill.core.segments import SegmentWriter
 from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
 
@@ -79,6 +79,21 @@ def test_the_service_goes_on_while_an_expression_runs(log: Path) -> None:
         return turns
 
     assert asyncio.run(run()) > 100
+
+
+def test_statistics_cover_every_value_of_every_instance(log: Path, tmp_path: Path) -> None:
+    with SegmentWriter(tmp_path / "other", clock=SetClock()) as writer:
+        writer.write(b"epoch 9 loss: 0.4375")
+    found = find(log, ("loss", r"(?:^|\s)loss: ([0-9.e-]+)"), ("none", "never (.*)"))
+    definitions = [{"Name": "loss", "Regex": r"(?:^|\s)loss: ([0-9.e-]+)"}, {"Name": "none", "Regex": "never (.*)"}]
+    whole = asyncio.run(with_statistics(found, [log, tmp_path / "other"], definitions))
+    (loss,) = whole.metrics
+    statistics = dict(loss.statistics)
+    assert statistics.pop("m2") == pytest.approx(sum((each - 1 / 3) ** 2 for each in (0.5, 0.0625, 0.4375)))
+    assert statistics.pop("mean") == pytest.approx(1 / 3)
+    assert statistics == {"count": 3, "min": 0.0625, "max": 0.5, "last": 0.4375, "at_ms": 2000}
+    endless = [{"Name": "endless", "Regex": "(a+)+$"}]
+    assert asyncio.run(with_statistics(found, [log], endless, wall_s=0.5)) == found
 
 
 def test_metrics_are_kept_with_the_job() -> None:

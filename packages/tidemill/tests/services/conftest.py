@@ -26,12 +26,10 @@ from tidemill._shared.http.exchange import Exchange
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.credentials import Credentials
-from tidemill.control.custom_metrics import CustomMetrics
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
-from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.iam_roles import IamRoles
 from tidemill.control.jobs import job_record
@@ -60,12 +58,11 @@ from tidemill.core.training import TrainingJob
 from tidemill.sdk import Session
 from tidemill.sdk.boto import loopback_session
 from tidemill.server.logs import LogParts
+from tidemill.server.metrics import metric_services
 from tidemill.services.authorization import Authorization
 from tidemill.services.autoscaling import AutoScalingService
-from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
-from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -206,15 +203,11 @@ class Stage:
                     keys=keys,
                 )
             ),
-            "sagemaker-metrics": MetricsService(MetricPoints(self.records, clock=self.clock)),
+            **metric_services(
+                self.records, TrainingMetrics(self.records, logs=self.logs), region=REGION, clock=self.clock
+            ),
             "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
             "logs": self.log_parts.service,
-            "cloudwatch": CloudWatchService(
-                TrainingMetrics(self.records, logs=self.logs),
-                CustomMetrics(self.records, clock=self.clock),
-                region=REGION,
-                clock=self.clock,
-            ),
             "application-autoscaling": AutoScalingService(targets, region=REGION),
             "sts": StsService(credentials.others),
             "kms": KmsService(keys),

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from statistics import pstdev
 from typing import Any
 
 import pytest
@@ -316,7 +317,11 @@ def train(sagemaker: Any, name: str, **config: str) -> None:
     sagemaker.create_training_job(
         TrainingJobName=name,
         RoleArn="arn:aws:iam::000000000000:role/SageMakerRole",
-        AlgorithmSpecification={"TrainingImage": IMAGE, "TrainingInputMode": "File"},
+        AlgorithmSpecification={
+            "TrainingImage": IMAGE,
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+        },
         HyperParameters={
             "sagemaker_program": "train.py",
             "sagemaker_submit_directory": "s3://data/code.tar.gz",
@@ -356,7 +361,8 @@ def test_a_job_with_an_experiment_has_a_component_that_its_end_completes(sagemak
     assert listed(sagemaker, SourceArn=arn.lower()) == ["job-aws-training-job"]
     assert sagemaker.describe_trial_component(TrialComponentName="run")["Sources"] == [{"SourceArn": arn}]
     stage.clock.ms += 60_000
-    found = (FinalMetric("loss", 0.25, stage.clock.ms),)
+    statistics = {"count": 3, "mean": 0.5, "m2": 0.125, "min": 0.25, "max": 0.75, "last": 0.25, "at_ms": stage.clock.ms}
+    found = (FinalMetric("loss", 0.25, stage.clock.ms, statistics), FinalMetric("rate", 0.1, stage.clock.ms))
     asyncio.run(
         stage.training.update(
             "job",
@@ -381,14 +387,61 @@ def test_a_job_with_an_experiment_has_a_component_that_its_end_completes(sagemak
     }
     model = {"Value": "s3://data/out/job/output/model.tar.gz"}
     assert described["OutputArtifacts"] == {"SageMaker.ModelArtifact": model}
-    assert described["Metrics"] == [
-        {"MetricName": "loss", "SourceArn": arn, "TimeStamp": CREATED + timedelta(minutes=1), "Last": 0.25}
-    ]
+    loss, rate = described["Metrics"]
+    assert rate == {"MetricName": "rate", "SourceArn": arn, "TimeStamp": CREATED + timedelta(minutes=1), "Last": 0.1}
+    assert loss.pop("StdDev") == pytest.approx((0.125 / 3) ** 0.5)
+    of_all = {"Max": 0.75, "Min": 0.25, "Count": 3, "Avg": 0.5, "Last": 0.25}
+    assert loss == {**rate, "MetricName": "loss", **of_all}
     sagemaker.delete_training_job(TrainingJobName="job")
     assert listed(sagemaker, SourceArn=arn) == ["job-aws-training-job"]  # it outlives the job
     train(sagemaker, "job", TrialName="deep")
     described = sagemaker.describe_trial_component(TrialComponentName="job-aws-training-job")
     assert described["Status"] == {"PrimaryStatus": "InProgress"} and "Metrics" not in described
+
+
+def test_the_component_of_a_training_has_the_series_of_its_log_and_what_the_script_puts(
+    sagemaker, metrics, stage, trial
+):
+    train(sagemaker, "job", TrialName="deep")
+    name, start_ms = "job-aws-training-job", stage.clock.ms
+    (stream,) = stage.training.get("job").log_streams
+    arn = f"{ARN}:experiment-trial-component/{name}"
+
+    def series(stat: str, period: str = "OneMinute") -> tuple[list[int], list[float]]:
+        (result,) = metrics.batch_get_metrics(MetricQueries=[query(arn, stat, period)])["MetricQueryResults"]
+        return result["XAxisValues"], result["MetricValues"]
+
+    assert series("Count") == ([], [])
+    lines = [(start_ms + number * 30_000, f"step {number} loss={number}") for number in range(4)]
+    stage.write_log("/aws/sagemaker/TrainingJobs", stream, lines)
+    minute = start_ms // 60_000 * 60
+    assert series("Count") == ([minute, minute + 60], [2.0, 2.0])  # while the job runs
+    assert series("Last") == ([minute, minute + 60], [1.0, 3.0])
+    data = [{"MetricName": "loss", "Timestamp": CREATED + timedelta(seconds=1), "Step": 7, "Value": 9.0}]
+    metrics.batch_put_metrics(TrialComponentName=name, MetricData=data)
+    assert series("Max") == ([minute, minute + 60], [9.0, 3.0])
+    assert series("Max", "IterationNumber") == ([7], [9.0])
+    statistics = {"count": 4, "mean": 1.5, "m2": 5.0, "min": 0.0, "max": 3.0, "last": 3.0, "at_ms": lines[-1][0]}
+    asyncio.run(
+        stage.training.update(
+            "job",
+            lambda job: replace(
+                job.enter(SecondaryStatus.COMPLETED, at_ms=lines[-1][0], message="done"),
+                final_metrics=(FinalMetric("loss", 3.0, lines[-1][0], statistics),),
+            ),
+        )
+    )
+    (loss,) = sagemaker.describe_trial_component(TrialComponentName=name)["Metrics"]
+    values = [0.0, 1.0, 2.0, 3.0, 9.0]
+    assert (loss["Count"], loss["Min"], loss["Max"], loss["Last"]) == (5, 0.0, 9.0, 3.0)
+    assert loss["Avg"] == pytest.approx(3.0) and loss["StdDev"] == pytest.approx(pstdev(values))
+    assert series("Count")[1] == [3.0, 2.0]
+    # The component of a new job of that name begins anew.
+    sagemaker.delete_training_job(TrainingJobName="job")
+    assert series("Count")[1] == [1.0]  # what was put; the log is that of the deleted job
+    train(sagemaker, "job", TrialName="deep")
+    metrics.batch_put_metrics(TrialComponentName=name, MetricData=data)
+    assert series("Count", "IterationNumber") == ([7], [1.0])
 
 
 def test_a_job_of_an_experiment_alone_gets_a_trial_and_unknown_names_are_refused(sagemaker, trial, refusal):

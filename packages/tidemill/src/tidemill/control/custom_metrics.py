@@ -1,7 +1,6 @@
 """The metrics that scripts and clients put into CloudWatch, and alarms, which are kept and never evaluated.
 
-A metric is a record with the list of its chunks; a chunk is a record with up to 1,000 points. So a put changes two
-small records, and a read fetches only the chunks of its window.
+A metric is a record with the list of the blocks that have its points (`control.point_blocks`).
 """
 
 import hashlib
@@ -10,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tidemill.control.point_blocks import SeriesPoint, append_points, delete_blocks, points_of, spans_of
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
 _METRIC = "metric"  # named by the digest of namespace, name and dimensions
-_CHUNK = "metric-chunk"  # named by the digest and the number of the chunk
 _ALARM = "alarm"
-_CHUNK_POINTS = 1000
 _KEPT_MS = 455 * 24 * 3600 * 1000
 """Points are kept as long as CloudWatch keeps them: 15 months."""
 
@@ -76,10 +74,10 @@ class CustomMetrics:
         Args:
             puts: Points of any metrics.
         """
-        by_metric: dict[CustomMetric, list[tuple[int, float, str]]] = {}
+        by_metric: dict[CustomMetric, list[SeriesPoint]] = {}
         for each in puts:
             points = by_metric.setdefault(each.metric, [])
-            points += [(each.at_ms, value, each.unit) for value in each.values]
+            points += [SeriesPoint(each.at_ms, value, each.unit) for value in each.values]
         now_ms = self._clock.now_ms()
 
         def work(transaction: Transaction) -> None:
@@ -99,14 +97,12 @@ class CustomMetrics:
             Points in the order in which they were put.
         """
         record = self._records.get(_METRIC, metric.key)
+        if record is None:
+            return
         start_ms = max(start_ms, self._clock.now_ms() - _KEPT_MS)
-        for number, first_ms, last_ms in record.document["chunks"] if record is not None else ():
-            if last_ms < start_ms or first_ms >= end_ms:
-                continue
-            chunk = self._records.get(_CHUNK, _chunk_name(metric, number))
-            for at_ms, value, unit in chunk.document["points"] if chunk is not None else ():
-                if start_ms <= at_ms < end_ms:
-                    yield at_ms, value, unit
+        spans = spans_of(record.document["blocks"])
+        for at_ms, value, unit in points_of(self._records, metric.key, spans, start_ms=start_ms, end_ms=end_ms):
+            yield at_ms, value, str(unit)
 
     async def page(
         self, *, after: str | None, limit: int, since_ms: int | None = None
@@ -178,33 +174,13 @@ class CustomMetrics:
         await self._records.change(work)
 
 
-def _add(
-    transaction: Transaction, metric: CustomMetric, points: Sequence[tuple[int, float, str]], *, now_ms: int
-) -> None:
-    """Add points to the last chunk of a metric, and to new ones; drop chunks whose points are too old."""
+def _add(transaction: Transaction, metric: CustomMetric, points: Sequence[SeriesPoint], *, now_ms: int) -> None:
+    """Add points to a metric, and drop blocks whose points are too old."""
     record = transaction.delete(_METRIC, metric.key)
-    chunks: list[tuple[int, int, int]] = [tuple(each) for each in record.document["chunks"]] if record else []
-    left = list(points)
-    while left:
-        number = chunks[-1][0] if chunks else 0
-        held = _held(transaction, metric, number)
-        if len(held) >= _CHUNK_POINTS:
-            number += 1
-            held.clear()
-        elif chunks:
-            chunks.pop()
-        taken = _CHUNK_POINTS - len(held)
-        held, left = [*held, *left[:taken]], left[taken:]
-        times = [at_ms for at_ms, _, _ in held]
-        chunks.append((number, min(times), max(times)))
-        name = _chunk_name(metric, number)
-        transaction.delete(_CHUNK, name)
-        transaction.insert(
-            Record(kind=_CHUNK, name=name, created_ms=now_ms, modified_ms=now_ms, document={"points": held})
-        )
-    for number, _, _ in [each for each in chunks if each[2] < now_ms - _KEPT_MS]:
-        transaction.delete(_CHUNK, _chunk_name(metric, number))
-    kept = [each for each in chunks if each[2] >= now_ms - _KEPT_MS]
+    spans = spans_of(record.document["blocks"]) if record is not None else []
+    spans = append_points(transaction, metric.key, spans, points, at_ms=now_ms)
+    old = [span for span in spans if span.last_ms < now_ms - _KEPT_MS]
+    delete_blocks(transaction, metric.key, old)
     transaction.insert(
         Record(
             kind=_METRIC,
@@ -212,18 +188,9 @@ def _add(
             created_ms=record.created_ms if record is not None else now_ms,
             modified_ms=now_ms,
             summary=asdict(metric),
-            document={"chunks": kept},
+            document={"blocks": [list(span) for span in spans if span not in old]},
         )
     )
-
-
-def _held(transaction: Transaction, metric: CustomMetric, number: int) -> list[tuple[int, float, str]]:
-    chunk = transaction.get(_CHUNK, _chunk_name(metric, number))
-    return [tuple(each) for each in chunk.document["points"]] if chunk is not None else []
-
-
-def _chunk_name(metric: CustomMetric, number: int) -> str:
-    return f"{metric.key}.{number:09}"
 
 
 def _of_summary(summary: Mapping[str, Any]) -> CustomMetric:

@@ -1,10 +1,10 @@
 """Experiments, their trials, and trial components, which have the parameters, artifacts and metrics of one run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-__all__ = ["MetricPoint", "Parent", "Tracked", "TrialComponent", "with_points"]
+__all__ = ["MetricPoint", "Parent", "Tracked", "TrialComponent", "joined_statistics", "with_points"]
 
 
 class Parent(NamedTuple):
@@ -67,7 +67,9 @@ class TrialComponent:
         sources: ARNs of the jobs that were created within its run.
         parents: The trials that it is associated with.
         metrics: Statistics by the metric's name: ``count``, ``min``, ``max``, ``mean``, ``m2`` (the sum of the squared
-            differences from the mean), ``last`` and ``at_ms``. Of a metric that a job's log has, only the last two.
+            differences from the mean), ``last`` and ``at_ms``. A metric of a log that could not be read whole has only
+            the last two.
+        blocks: The blocks of values that clients have put, by the metric's name: number, first and last time of each.
     """
 
     name: str
@@ -80,6 +82,7 @@ class TrialComponent:
     sources: tuple[str, ...] = ()
     parents: tuple[Parent, ...] = ()
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    blocks: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON-able form for the store."""
@@ -94,6 +97,7 @@ class TrialComponent:
             "sources": list(self.sources),
             "parents": [list(parent) for parent in self.parents],
             "metrics": {name: dict(values) for name, values in self.metrics.items()},
+            "blocks": {name: [list(span) for span in spans] for name, spans in self.blocks.items()},
         }
 
     def to_summary(self) -> dict[str, Any]:
@@ -165,3 +169,28 @@ def with_points(statistics: Mapping[str, float] | None, points: Iterable[MetricP
         if point.at_ms >= found.get("at_ms", 0):
             found |= {"last": value, "at_ms": point.at_ms}
     return found
+
+
+def joined_statistics(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Return the statistics of a metric from those of two sets of points.
+
+    Args:
+        one: As in `TrialComponent.metrics`; empty for no points.
+        other: As ``one``.
+    """
+    latest = max(one, other, key=lambda each: each.get("at_ms", -1))
+    found = [each for each in (one, other) if "count" in each]
+    if len(found) < 2:
+        return {**(found[0] if found else {}), **{name: latest[name] for name in ("last", "at_ms") if name in latest}}
+    first, second = found
+    count = first["count"] + second["count"]
+    apart = second["mean"] - first["mean"]
+    return {
+        "count": count,
+        "mean": first["mean"] + apart * second["count"] / count,
+        "m2": first["m2"] + second["m2"] + apart**2 * first["count"] * second["count"] / count,
+        "min": min(first["min"], second["min"]),
+        "max": max(first["max"], second["max"]),
+        "last": latest["last"],
+        "at_ms": latest["at_ms"],
+    }

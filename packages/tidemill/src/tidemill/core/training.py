@@ -89,11 +89,17 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class FinalMetric:
-    """The last value of a metric in a job's log, and its time in milliseconds since the epoch."""
+    """The last value of a metric in a job's log.
+
+    Attributes:
+        at_ms: Its time in milliseconds since the epoch.
+        statistics: Of all values, as in `TrialComponent.metrics`; empty for a job without an experiment.
+    """
 
     name: str
     value: float
     at_ms: int
+    statistics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

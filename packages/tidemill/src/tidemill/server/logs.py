@@ -14,8 +14,6 @@ from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogStreams
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["LogParts", "open_logs"]
-
 
 def open_logs(start: Startup, stores: Stores) -> LogsService:
     """Return the service of logs, and remove old events until the service ends.

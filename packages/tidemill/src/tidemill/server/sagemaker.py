@@ -7,22 +7,22 @@ from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
-from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.hosting import Hosting
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
+from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
+from tidemill.server.metrics import metric_services
 from tidemill.server.pipelines import open_pipelines
 from tidemill.server.scaling import open_scaling
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.server.tuning import open_tuning
-from tidemill.services.metrics import MetricsService
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sagemaker.resources import SageMakerResources
@@ -53,6 +53,7 @@ async def open_sagemaker(
         records, objects, region=region, clock=clock, wake=drivers.training.wake, capabilities=capabilities
     )
     tags = Tags(records, clock=clock)
+    metrics = TrainingMetrics(records, logs=start.state.logs)
     pipelines, pipeline_driver = open_pipelines(start, stores, drivers)
     resources = SageMakerResources(
         training=training,
@@ -61,7 +62,7 @@ async def open_sagemaker(
         ),
         hosting=hosting,
         transform=TransformJobs(records, objects, region=region, clock=clock, wake=drivers.transforms.wake),
-        tuning=await open_tuning(start, stores, drivers, training, tags, when_ended=pipeline_driver.job_ended),
+        tuning=await open_tuning(start, stores, drivers, training, tags, metrics, when_ended=pipeline_driver.job_ended),
         registry=ModelRegistry(records, region=region, clock=clock),
         experiments=Experiments(records, region=region, clock=clock),
         components=TrialComponents(records, region=region, clock=clock),
@@ -75,7 +76,7 @@ async def open_sagemaker(
     services: Mapping[str, Service] = {
         "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
-        "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock)),
+        **metric_services(records, metrics, region=region, clock=clock),
         "sagemaker-runtime": RuntimeService(
             hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
         ),

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 
 from tidemill import __version__
-from tidemill.control.custom_metrics import CustomMetrics
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.requests import StepRequests
-from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
 from tidemill.server.executors import Executors
@@ -14,7 +12,6 @@ from tidemill.server.logs import open_logs
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.authorization import Authorization
-from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.iam import IamService
 from tidemill.services.instances import InstancesService
 from tidemill.services.kms import KmsService
@@ -42,7 +39,7 @@ async def open_gateway(
         stores: Stores records and objects.
         executors: Run the instances.
         access: Decides about requests.
-        sagemaker: The services that run jobs and endpoints, by botocore's names.
+        sagemaker: The services of jobs, endpoints and metrics, by botocore's names.
         pipelines: Sends the requests of pipelines' steps.
     """
     settings, state = start.settings, start.state
@@ -51,12 +48,6 @@ async def open_gateway(
     services: dict[str, Service] = {
         **sagemaker,
         "logs": open_logs(start, stores),
-        "cloudwatch": CloudWatchService(
-            TrainingMetrics(records, logs=state.logs),
-            CustomMetrics(records, clock=clock),
-            region=settings.region,
-            clock=clock,
-        ),
         "sts": StsService(access.credentials),
         "iam": IamService(UserKeys(records, clock=clock), access.iam_roles, owner=access.owner.access_key_id),
         "kms": KmsService(access.kms),

@@ -21,6 +21,7 @@ async def open_tuning(
     drivers: Drivers,
     training: Training,
     tags: Tags,
+    metrics: TrainingMetrics,
     *,
     when_ended: Callable[[TuningJob], None],
 ) -> TuningJobs:
@@ -32,10 +33,10 @@ async def open_tuning(
         drivers: Run the trainings.
         training: Creates the trainings.
         tags: Adds the tags of the tuning job to its trainings.
+        metrics: The objectives, in the logs of the trainings.
         when_ended: Called with each tuning job that has ended.
     """
     records, clock = stores.records, stores.clock
-    metrics = TrainingMetrics(records, logs=start.state.logs)
     driver = TuningDriver(records, training, metrics, tags=tags, clock=clock)
     start.stack.push_async_callback(driver.close)
     drivers.training.when_ended(driver.training_ended)

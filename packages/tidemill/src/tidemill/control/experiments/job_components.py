@@ -10,8 +10,9 @@ from typing import Any
 
 from tidemill.control.experiments.components import associate, insert_component
 from tidemill.control.experiments.experiments import add_child, existing
+from tidemill.control.experiments.points import delete_points
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, component_record, tracked_record
-from tidemill.core.experiments import Tracked, TrialComponent
+from tidemill.core.experiments import Tracked, TrialComponent, joined_statistics
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
@@ -19,8 +20,6 @@ from tidemill.core.transform import TransformJob
 from tidemill.core.tuning import TuningJob
 from tidemill.errors import ResourceNotFound
 from tidemill.store.records.base import Record, Transaction
-
-__all__ = ["begin_component", "end_component"]
 
 _TEXT_MAX = 2500
 """Longest StringValue of a parameter."""
@@ -72,13 +71,11 @@ def end_component(transaction: Transaction, job: _Job) -> None:
     def change(record: Record) -> Record:
         component = TrialComponent.from_document(record.document)
         found = job.final_metrics if isinstance(job, TrainingJob) else ()
-        metrics = {metric.name: {"last": metric.value, "at_ms": metric.at_ms} for metric in found}
-        return component_record(
-            replace(
-                component.updated(_members(job)),
-                metrics={**component.metrics, **{n: m for n, m in metrics.items() if n not in component.metrics}},
-            )
-        )
+        metrics = dict(component.metrics)
+        for metric in found:
+            logged = {**metric.statistics, "last": metric.value, "at_ms": metric.at_ms}
+            metrics[metric.name] = joined_statistics(metrics.get(metric.name, {}), logged)
+        return component_record(replace(component.updated(_members(job)), metrics=metrics))
 
     transaction.update(TRIAL_COMPONENT, _name(job), change)
 
@@ -90,7 +87,8 @@ def _insert(transaction: Transaction, component: TrialComponent) -> None:
     if earlier is None or earlier.source != component.source:
         insert_component(transaction, component)
         return
-    changed = component_record(replace(earlier, members=component.members, metrics={}))
+    delete_points(transaction, earlier)
+    changed = component_record(replace(earlier, members=component.members, metrics={}, blocks={}))
     transaction.update(TRIAL_COMPONENT, component.name, lambda _: changed)
 
 

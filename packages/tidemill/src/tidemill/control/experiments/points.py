@@ -1,22 +1,15 @@
-"""The metrics of trial components: every value is stored, and the statistics are in the component's own record.
-
-Values are in records of at most 1,000, so that a further value does not rewrite all earlier ones.
-"""
+"""The metrics of trial components that clients put: every value is stored, and the statistics are in the component."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tidemill.control.experiments.experiments import existing, missing
+from tidemill.control.point_blocks import SeriesPoint, append_points, delete_blocks, points_of, spans_of
 from tidemill.control.resources import TRIAL_COMPONENT, component_record
 from tidemill.core.clock import Clock
 from tidemill.core.experiments import MetricPoint, TrialComponent, with_points
-from tidemill.store.records.base import Record, RecordStore, Transaction
-
-__all__ = ["MetricPoints", "delete_points"]
-
-_POINTS = "trial-component-points"
-_BLOCK = 1000
+from tidemill.store.records.base import RecordStore, Transaction
 
 
 class MetricPoints:
@@ -48,32 +41,40 @@ class MetricPoints:
 
         def add(transaction: Transaction) -> None:
             now = TrialComponent.from_document(existing(transaction, TRIAL_COMPONENT, component).document)
-            metrics = dict(now.metrics)
+            metrics, blocks = dict(now.metrics), dict(now.blocks)
             for name, added in by_name.items():
-                _append(transaction, component, name, int(metrics.get(name, {}).get("count", 0)), added, at_ms=at_ms)
+                spans, new = spans_of(blocks.get(name, ())), [SeriesPoint(*point) for point in added]
+                blocks[name] = append_points(transaction, _series(component, name), spans, new, at_ms=at_ms)
                 metrics[name] = with_points(metrics.get(name), added)
-            changed = component_record(replace(now, metrics=metrics))
+            changed = component_record(replace(now, metrics=metrics, blocks=blocks))
             transaction.update(TRIAL_COMPONENT, component, lambda _: changed)
 
         await self._records.change(add, grows=True)
 
-    def of(self, component: str, metric: str) -> Iterator[MetricPoint]:
-        """Yield the values of a metric in the order in which they came; none for a metric that the component lacks.
+    def component(self, name: str) -> TrialComponent:
+        """Return a component.
 
         Args:
-            component: Name of the component.
-            metric: Name of the metric.
+            name: Its name.
 
         Raises:
             ResourceNotFound: There is no such component.
         """
-        record = self._records.get(TRIAL_COMPONENT, component)
+        record = self._records.get(TRIAL_COMPONENT, name)
         if record is None:
-            raise missing(TRIAL_COMPONENT, component)
-        count = int(record.document["metrics"].get(metric, {}).get("count", 0))
-        for key in _keys(component, metric, count):
-            block = self._records.get(_POINTS, key)
-            yield from (MetricPoint(*point) for point in (block.document["points"] if block else ()))
+            raise missing(TRIAL_COMPONENT, name)
+        return TrialComponent.from_document(record.document)
+
+    def of(self, component: TrialComponent, metric: str) -> Iterator[MetricPoint]:
+        """Yield the values of a metric in the order in which they came; none for a metric that nobody has put.
+
+        Args:
+            component: The component.
+            metric: Name of the metric.
+        """
+        spans = spans_of(component.blocks.get(metric, ()))
+        for at_ms, value, step in points_of(self._records, _series(component.name, metric), spans):
+            yield MetricPoint(at_ms, value, step if isinstance(step, int) else None)
 
 
 def delete_points(transaction: Transaction, component: TrialComponent) -> None:
@@ -83,38 +84,10 @@ def delete_points(transaction: Transaction, component: TrialComponent) -> None:
         transaction: The transaction.
         component: The component.
     """
-    for metric, statistics in component.metrics.items():
-        for key in _keys(component.name, metric, int(statistics.get("count", 0))):
-            transaction.delete(_POINTS, key)
+    for metric, spans in component.blocks.items():
+        delete_blocks(transaction, _series(component.name, metric), spans_of(spans))
 
 
-def _append(
-    transaction: Transaction, component: str, metric: str, count: int, added: Sequence[MetricPoint], *, at_ms: int
-) -> None:
-    """Add values behind the ``count`` values that there are."""
-    position = 0
-    while position < len(added):
-        number, used = divmod(count + position, _BLOCK)
-        new = [list(point) for point in added[position : position + _BLOCK - used]]
-        key = _key(component, metric, number)
-        if used:
-            transaction.update(_POINTS, key, lambda block, new=new: _with(block, new))
-        else:
-            transaction.insert(
-                Record(kind=_POINTS, name=key, created_ms=at_ms, modified_ms=at_ms, document={"points": new})
-            )
-        position += len(new)
-
-
-def _with(block: Record, points: Iterable[Sequence[float | int | None]]) -> Record:
-    document: Mapping[str, list[Sequence[float | int | None]]] = block.document
-    return replace(block, document={"points": [*document["points"], *points]})
-
-
-def _keys(component: str, metric: str, count: int) -> list[str]:
-    return [_key(component, metric, number) for number in range(-(-count // _BLOCK))]
-
-
-def _key(component: str, metric: str, number: int) -> str:
+def _series(component: str, metric: str) -> str:
     # Names of components have no slash; names of metrics may have any character.
-    return f"{component}/{number}/{metric}"
+    return f"{component}/{metric}"

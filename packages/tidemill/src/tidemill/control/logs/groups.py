@@ -11,8 +11,6 @@ from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
-__all__ = ["GroupRecords", "owner_of"]
-
 _KIND = "log-group"
 _DAY_MS = 24 * 3600 * 1000
 _PAGE = 500

@@ -10,8 +10,6 @@ from tidemill.errors import AwsError, TidemillError
 from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogReader, LogStreams
 
-__all__ = ["LogRemoval"]
-
 _INTERVAL_S = 3600.0
 _UNUSED_MS = 60 * 24 * 3600 * 1000
 """An empty stream of a client stays so long: programs keep a stream open, and may write into it again."""

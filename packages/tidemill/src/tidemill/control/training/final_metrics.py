@@ -7,11 +7,13 @@ metric.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 from tidemill.control.training.metric_process import CPU_S, search_metrics
+from tidemill.core.experiments import MetricPoint, with_points
 from tidemill.core.training import FinalMetric
 
 _WALL_S = 300.0
@@ -62,6 +64,34 @@ async def find_metrics(
     )
 
 
+async def with_statistics(
+    found: FoundMetrics,
+    directories: Sequence[Path],
+    definitions: Sequence[Mapping[str, str]],
+    *,
+    wall_s: float = _WALL_S,
+) -> FoundMetrics:
+    """Add the statistics of all values to the metrics of a job, from the whole of its log streams.
+
+    Args:
+        found: The metrics.
+        directories: Of the streams of its instances.
+        definitions: ``{"Name": ..., "Regex": ...}`` each.
+        wall_s: Maximum time of the search in seconds; without its end there are no statistics.
+    """
+    expressions = {number: definition["Regex"] for number, definition in enumerate(definitions)}
+    statistics: dict[str, dict[str, float]] = {}
+    try:
+        async with asyncio.timeout(wall_s):
+            async for number, points in _all_points(directories, expressions):
+                name = definitions[number]["Name"]
+                statistics[name] = with_points(statistics.get(name), points)
+    except TimeoutError:
+        return found
+    metrics = (replace(metric, statistics=statistics.get(metric.name, {})) for metric in found.metrics)
+    return replace(found, metrics=tuple(metrics))
+
+
 def latest(found: Sequence[FoundMetrics]) -> FoundMetrics:
     """Merge the metrics of several instances' streams: each metric gets the value that was logged last.
 
@@ -76,3 +106,14 @@ def latest(found: Sequence[FoundMetrics]) -> FoundMetrics:
     named = dict.fromkeys(metric.name for each in found for metric in each.metrics)
     faults = dict.fromkeys(fault for each in found for fault in each.faults)
     return FoundMetrics(tuple(last[name] for name in named), tuple(faults))
+
+
+async def _all_points(
+    directories: Sequence[Path], expressions: Mapping[int, str]
+) -> AsyncGenerator[tuple[int, Iterable[MetricPoint]]]:
+    """Yield the number of an expression and points of it, from the beginning to the end of each stream."""
+    for directory in directories:
+        async with contextlib.aclosing(search_metrics(directory, expressions, order="forward")) as pieces:
+            async for piece in pieces:
+                for number, (times, values) in piece.found.items():
+                    yield number, map(MetricPoint, times, values, repeat(None))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.training.final_metrics import FoundMetrics, find_metrics, latest
+from tidemill.control.training.final_metrics import FoundMetrics, find_metrics, latest, with_statistics
 from tidemill.control.training.plan import instances_of
 from tidemill.core.names import S3Uri
 from tidemill.core.segments import SegmentWriter, create_stream, stream_directory
@@ -71,11 +71,13 @@ class Publisher:
         """Find the last values of the job's metrics in its log streams.
 
         Returns:
-            Metrics of all instances, merged.
+            Metrics of all instances, merged; with the statistics of all values if the job has an experiment, whose
+            trial component shows them.
         """
         definitions = job.request["AlgorithmSpecification"].get("MetricDefinitions", ())
         directories = [stream_directory(self._logs, job.log_group, stream) for stream in job.log_streams]
-        return latest([await find_metrics(directory, definitions) for directory in directories])
+        found = latest([await find_metrics(directory, definitions) for directory in directories])
+        return await with_statistics(found, directories, definitions) if job.request.get("ExperimentConfig") else found
 
     async def _publish_one(self, job: TrainingJob, uri: S3Uri, name: str, artifact: Artifact) -> None:
         stored = self._objects.head_if_sound(uri.bucket, uri.key)

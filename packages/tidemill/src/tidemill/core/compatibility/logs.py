@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
 
-__all__ = ["OPERATIONS"]
-
 _NOT_MASKED = Recorded("nothing in the logs is masked")
 _OWN_STREAM = Honored("in the groups of jobs and endpoints a name without a slash: theirs have one")
 _ONE_OF_GROUPS = Honored("one of logGroupName, logGroupNames and logGroupIdentifiers; at most 50 groups")

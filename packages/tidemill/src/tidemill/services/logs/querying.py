@@ -13,8 +13,6 @@ from tidemill.services.logs.groups import group_named, invalid, not_found
 from tidemill.store.logs.streams import LogStreams
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["LogQuerying", "queried_groups"]
-
 _LIMIT = 10_000
 _PAGE = 1000
 _GROUPS_MAX = 50

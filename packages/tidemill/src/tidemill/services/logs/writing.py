@@ -14,8 +14,6 @@ from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import EVENT_OVERHEAD_BYTES, PAGE_MAX_BYTES, LogStreams
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["LogWriting"]
-
 _HOUR_MS = 3600 * 1000
 _BATCH_SPAN_MS = 24 * _HOUR_MS
 _FUTURE_MS = 2 * _HOUR_MS

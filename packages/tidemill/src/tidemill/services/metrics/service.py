@@ -6,22 +6,30 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from tidemill.control.experiments.points import MetricPoints
+from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.core.experiments import MetricPoint
 from tidemill.errors import ResourceNotFound
 from tidemill.services.times import milliseconds
 from tidemill.wire.exchange import Context, Handler
 
 _PERIODS_S = {"OneMinute": 60, "FiveMinute": 300, "OneHour": 3600}
+_TRAINING_JOB = "SageMakerTrainingJob"
 _BY_STEP = "IterationNumber"
 _MAX_VALUES = 2880
 """Most values in the result of a query; a longer one is Truncated, and its Start can be moved."""
 
 
 class MetricsService:
-    """The operations of SageMaker Metrics."""
+    """The operations of SageMaker Metrics.
 
-    def __init__(self, points: MetricPoints) -> None:
+    Args:
+        points: The metrics that clients put.
+        training: The metrics in the logs of training jobs, which are those of their components, too.
+    """
+
+    def __init__(self, points: MetricPoints, training: TrainingMetrics) -> None:
         self._points = points
+        self._training = training
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -36,9 +44,9 @@ class MetricsService:
         return {}
 
     async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return {"MetricQueryResults": [self._answer(query) for query in request["MetricQueries"]]}
+        return {"MetricQueryResults": [await self._answer(query) for query in request["MetricQueries"]]}
 
-    def _answer(self, query: Mapping[str, Any]) -> dict[str, Any]:
+    async def _answer(self, query: Mapping[str, Any]) -> dict[str, Any]:
         by_step = query["XAxisType"] == _BY_STEP
         if by_step != (query["Period"] == _BY_STEP):
             return _failed(
@@ -46,7 +54,7 @@ class MetricsService:
                 f" IterationNumber, and Timestamp with {', '.join(_PERIODS_S)}"
             )
         try:
-            points = list(self._points.of(query["ResourceArn"].rpartition("/")[2], query["MetricName"]))
+            points = await self._points_of(query["ResourceArn"].rpartition("/")[2], query["MetricName"])
         except ResourceNotFound as error:
             return _failed(error.message)
         buckets = _by_step(points) if by_step else _by_time(points, _PERIODS_S[query["Period"]])
@@ -60,6 +68,20 @@ class MetricsService:
             "XAxisValues": shown,
             "MetricValues": [_statistic(query["MetricStat"], buckets[place]) for place in shown],
         }
+
+    async def _points_of(self, name: str, metric: str) -> list[MetricPoint]:
+        """Return the values of a metric: those that were put, and behind them those in the log of the component's job.
+
+        Raises:
+            ResourceNotFound: There is no such component.
+        """
+        component = self._points.component(name)
+        points = list(self._points.of(component, metric))
+        if component.source.get("SourceType") == _TRAINING_JOB:
+            job = component.source["SourceArn"].rpartition("/")[2]
+            for series in await self._training.points(job, metric):
+                points += [MetricPoint(at_ms, value, None) for at_ms, value in series]
+        return points
 
 
 def _failed(message: str) -> dict[str, Any]:

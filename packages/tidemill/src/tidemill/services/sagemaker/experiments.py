@@ -250,7 +250,7 @@ def component_summary(component: Summary) -> dict[str, Any]:
 
 
 def _metric(name: str, values: Mapping[str, float], component: TrialComponent) -> dict[str, Any]:
-    """Return the statistics of a metric. Of a job's log, only the last value of a metric is kept."""
+    """Return the statistics of a metric; only the last value of one whose log could not be read whole."""
     shown: dict[str, Any] = {
         "MetricName": name,
         "SourceArn": component.source.get("SourceArn", component.arn),

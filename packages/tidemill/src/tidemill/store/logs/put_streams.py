@@ -26,8 +26,6 @@ from tidemill.core.segments import (
 from tidemill.store.logs.segment_file import SegmentFile
 from tidemill.store.logs.streams import LogReader
 
-__all__ = ["PutStreams"]
-
 _SEGMENT_BYTES = 4 * 1024 * 1024
 
 _Stored = tuple[int, bytes]

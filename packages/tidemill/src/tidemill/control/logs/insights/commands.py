@@ -11,8 +11,6 @@ from tidemill.control.logs.insights.functions import Aggregation
 from tidemill.control.logs.insights.scanner import MalformedQuery, QueryScanner
 from tidemill.control.logs.insights.values import EventRow, Expression, Value, is_true, rank, text
 
-__all__ = ["InsightsQuery"]
-
 _COMMANDS = ("display", "fields", "filter", "limit", "parse", "sort", "stats")
 _DEFAULT_COLUMNS = ("@timestamp", "@message")
 _SORT_SLACK = 1000

@@ -18,8 +18,6 @@ from tidemill.control.logs.insights.values import (
     text,
 )
 
-__all__ = ["SLOT", "ExpressionParser", "field_name", "string_value"]
-
 SLOT = "\0"
 """Begins the names under which the results of aggregations are fields of a group."""
 

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from tidemill.control.logs.insights.values import EventRow, Expression, Instant, Value, compared, number, rank, text
 
-__all__ = ["AGGREGATIONS", "FUNCTIONS", "Aggregation", "Arity", "Function"]
-
 Arity = tuple[int, int]
 """Least and largest number of arguments."""
 

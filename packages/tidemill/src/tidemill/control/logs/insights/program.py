@@ -20,8 +20,6 @@ from tidemill.control.logs.insights.values import EventRow, Instant
 from tidemill.core.segments import ingested_of
 from tidemill.store.logs.streams import LogReader
 
-__all__ = ["QueryAnswer", "QueryTask", "main"]
-
 _BATCH_BYTES = 1024 * 1024
 _RESULT_MAX_BYTES = 16 * 1024 * 1024
 

@@ -16,8 +16,6 @@ from tidemill.control.logs.insights.program import QueryAnswer, QueryTask
 from tidemill.core.clock import Clock
 from tidemill.errors import TidemillError
 
-__all__ = ["LogQueries", "LogQuery", "QueryStatus", "SearchedStream"]
-
 _AT_ONCE = 2
 _CPU_S = 300
 _MEMORY_BYTES = 4 * 1024**3

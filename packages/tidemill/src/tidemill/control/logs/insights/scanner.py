@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-__all__ = ["MalformedQuery", "QueryScanner", "QueryToken"]
-
 _SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
 _TOKEN = re.compile(
     r"""(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w))

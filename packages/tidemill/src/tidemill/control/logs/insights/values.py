@@ -6,19 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = [
-    "COMPARISONS",
-    "EventRow",
-    "Expression",
-    "Instant",
-    "Value",
-    "compared",
-    "is_true",
-    "number",
-    "rank",
-    "text",
-]
-
 _SHOWN_WHOLE = 1e15
 """Whole numbers below this are shown without a decimal point."""
 

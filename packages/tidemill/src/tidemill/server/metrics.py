@@ -1,0 +1,29 @@
+"""Open the services of metrics: those of trial components, and CloudWatch's."""
+
+from collections.abc import Mapping
+
+from tidemill.control.custom_metrics import CustomMetrics
+from tidemill.control.experiments.points import MetricPoints
+from tidemill.control.training.metrics import TrainingMetrics
+from tidemill.core.clock import Clock
+from tidemill.services.cloudwatch import CloudWatchService
+from tidemill.services.metrics import MetricsService
+from tidemill.store.records.base import RecordStore
+from tidemill.wire.exchange import Service
+
+
+def metric_services(
+    records: RecordStore, training: TrainingMetrics, *, region: str, clock: Clock
+) -> Mapping[str, Service]:
+    """Return the services by botocore's names.
+
+    Args:
+        records: Stores what clients put.
+        training: The metrics in the logs of training jobs.
+        region: Region in ARNs.
+        clock: Provides the time.
+    """
+    return {
+        "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock), training),
+        "cloudwatch": CloudWatchService(training, CustomMetrics(records, clock=clock), region=region, clock=clock),
+    }
