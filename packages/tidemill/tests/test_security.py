@@ -139,6 +139,21 @@ PROMISES = {
         f"{STACK}/services/authorization/test_needs.py"
         "::test_an_operation_without_a_mapping_is_denied_to_keys_of_jobs_under_every_policy",
     ],
+    "A condition whose value is not known makes no statement allow and every statement deny. A policy is refused when"
+    " it is given if a condition key that the service does not know would lose a Deny or give rights.": [
+        f"{STACK}/core/test_conditions.py::test_what_is_not_known_never_allows_and_never_keeps_from_denying",
+        f"{STACK}/core/test_conditions.py"
+        "::test_a_variable_whose_value_is_not_known_never_allows_and_never_keeps_from_denying",
+        f"{STACK}/core/test_conditions.py"
+        "::test_a_key_that_is_not_known_is_refused_by_name_where_it_would_lose_a_deny_or_give_rights",
+        f"{STACK}/services/authorization/test_conditions.py"
+        "::test_a_policy_with_a_key_that_is_not_known_is_refused_when_it_is_put",
+    ],
+    "A user is subject to its own policy, and to a bucket's Deny that names it, also in sessions of roles that it"
+    " assumes.": [
+        f"{STACK}/services/authorization/test_conditions.py"
+        "::test_a_user_stays_subject_to_its_own_policy_in_every_session",
+    ],
     "With the built-in policy, a job's keys may read every bucket, write and delete in buckets whose names contain"
     " `sagemaker` and below the output, `model_dir` and checkpoint prefixes of the job's request (of a processing job:"
     " its outputs), create such buckets, describe the job, read its log and track runs of experiments, and nothing"

@@ -12,7 +12,12 @@ ROLE = "arn:aws:iam::000000000000:role/service-role/Reader"
 
 def rights(*, model: dict[str, object], policy: dict[str, object] | None = None) -> RoleRights:
     roles = Roles({"Reader": read_policy(policy)} if policy else {})
-    return RoleRights(roles, model=model, name="night", output="s3://results/night/out")
+    return RoleRights(
+        roles,
+        model=model,
+        arn="arn:aws:sagemaker:us-west-2:000000000000:transform-job/night",
+        output="s3://results/night/out",
+    )
 
 
 @pytest.mark.parametrize("model", [{"ExecutionRoleArn": ROLE}, {}])

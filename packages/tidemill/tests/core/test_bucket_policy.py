@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
-from tidemill.core.bucket_policy import ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT, Facts, read_bucket_policy
+from tidemill.core.bucket_policy import read_bucket_policy
+from tidemill.core.condition_keys import ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT
+from tidemill.core.conditions import Lack
 from tidemill.core.policy import Permission, Ruling
 
 ACCOUNT = "000000000000"
 SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/Trainer/digits"
 PUT = Permission("s3:PutObject", "arn:aws:s3:::b/k")
-PLAIN: Facts = {ENCRYPTION: (), ENCRYPTION_KEY: (), SECURE_TRANSPORT: ("false",)}
+Known = dict[str, tuple[str, ...]]
+PLAIN: Known = {ENCRYPTION: (), ENCRYPTION_KEY: (), SECURE_TRANSPORT: ("false",)}
 
 
 def statement(**members: Any) -> dict[str, Any]:
@@ -19,9 +22,11 @@ def statement(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in {**base, **members}.items() if value is not None}
 
 
-def ruling(facts: Facts = PLAIN, *, caller: str = SESSION, **members: Any) -> Ruling:
+def ruling(known: Known = PLAIN, *, caller: str = SESSION, **members: Any) -> Ruling:
     text = json.dumps({"Version": "2012-10-17", "Statement": statement(**members)})
-    return read_bucket_policy(text, bucket="b").rule(PUT, caller=caller, facts=facts)[0]
+    facts = {key.casefold(): values for key, values in known.items()}
+    policy = read_bucket_policy(text, bucket="b")
+    return policy.rule(PUT, caller=caller, facts=lambda key: facts.get(key, Lack.WAIVED))[0]
 
 
 MALFORMED: list[tuple[dict[str, Any], str]] = [
@@ -29,17 +34,19 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"Principal": {"Service": "logging.s3.amazonaws.com"}}, "allowed are AWS"),
     ({"Principal": {"AWS": "arn:aws:iam::111122223333:root"}}, "'arn:aws:iam::111122223333:root'; allowed are '*'"),
     ({"Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:role/*"}}, "without wildcards"),
-    ({"NotPrincipal": "*"}, "NotPrincipal"),
+    ({"NotPrincipal": "*"}, "Principal and NotPrincipal are both there"),
+    ({"Principal": None, "NotPrincipal": "*"}, "about nobody"),
+    ({"Principal": None, "NotPrincipal": {"AWS": SESSION}, "Effect": "Allow"}, "allow it to everyone else"),
     ({"Action": "sagemaker:CreateModel"}, "is none of S3"),
     ({"Action": "s3:PutObjekt"}, "fits no action"),
     ({"Resource": "arn:aws:s3:::other/*"}, "allowed are arn:aws:s3:::b and arn:aws:s3:::b/KEY"),
     ({"Resource": "arn:aws:s3:::b/${job.name}"}, "allowed are arn:aws:s3:::b"),
-    ({"Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}, "IpAddress.*allowed are StringEquals"),
-    ({"Condition": {"StringEquals": {"s3:prefix": "a"}}}, "'s3:prefix'; supported are s3:x-amz-server-side"),
-    ({"Condition": {"StringEquals": {SECURE_TRANSPORT: "true"}}}, "Bool is for aws:SecureTransport"),
-    ({"Condition": {"Bool": {ENCRYPTION: "true"}}}, "Bool is for aws:SecureTransport"),
+    ({"Condition": {"IpAddres": {"aws:SourceIp": "10.0.0.0/8"}}}, "'IpAddres' is no operator.*IpAddress"),
+    ({"Condition": {"StringEquals": {"s3:prefixes": "a"}}}, "'s3:prefixes', whose value.*supported are.*s3:prefix"),
+    ({"Condition": {"Bool": {SECURE_TRANSPORT: "yes"}}}, "'yes'; allowed are 'true' and 'false'"),
     ({"Condition": {"Null": {ENCRYPTION: "yes"}}}, "'yes'; allowed are 'true' and 'false'"),
-    ({"Condition": {"StringEquals": {ENCRYPTION: "${aws:username}"}}}, "texts without variables"),
+    ({"Condition": {"StringEquals": {ENCRYPTION: "${aws:usernames}"}}}, "the unknown variable \\${aws:usernames}"),
+    ({"Condition": {"Bool": {SECURE_TRANSPORT: "${aws:username}"}}}, "allowed are 'true' and 'false'"),
     ({"Condition": {"StringEquals": ENCRYPTION}}, "expected a table"),
 ]
 
@@ -65,7 +72,7 @@ def test_a_text_that_is_no_policy_is_refused(text: str, message: str) -> None:
         read_bucket_policy(text, bucket="b")
 
 
-CONDITIONS: list[tuple[str, str, Any, Facts, bool]] = [
+CONDITIONS: list[tuple[str, str, Any, Known, bool]] = [
     ("Null", ENCRYPTION, "true", {ENCRYPTION: ()}, True),
     ("Null", ENCRYPTION, True, {ENCRYPTION: ("AES256",)}, False),
     ("Null", ENCRYPTION.upper(), "false", {ENCRYPTION: ("AES256",)}, True),
@@ -82,12 +89,12 @@ CONDITIONS: list[tuple[str, str, Any, Facts, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "key", "values", "facts", "fits"), CONDITIONS)
+@pytest.mark.parametrize(("operator", "key", "values", "known", "fits"), CONDITIONS)
 def test_a_condition_compares_as_iam_documents(
-    operator: str, key: str, values: Any, facts: Facts, *, fits: bool
+    operator: str, key: str, values: Any, known: Known, *, fits: bool
 ) -> None:
     expected = Ruling.DENIED if fits else Ruling.UNMENTIONED
-    assert ruling(facts, Condition={operator: {key: values}}) is expected
+    assert ruling(known, Condition={operator: {key: values}}) is expected
 
 
 def test_all_conditions_of_a_statement_must_be_fulfilled() -> None:
@@ -115,3 +122,24 @@ def test_deny_holds_for_the_whole_account_and_allow_only_for_those_it_names(
 ) -> None:
     assert ruling(Principal=principal) is (Ruling.DENIED if denied else Ruling.UNMENTIONED)
     assert ruling(Principal=principal, Effect="Allow") is (Ruling.ALLOWED if allowed else Ruling.UNMENTIONED)
+
+
+def test_deny_for_all_but_some_holds_for_everyone_else() -> None:
+    for other in ({"AWS": SESSION}, {"AWS": [f"arn:aws:iam::{ACCOUNT}:role/TRAINER", f"arn:aws:iam::{ACCOUNT}:root"]}):
+        named = {"Principal": None, "NotPrincipal": other}
+        assert ruling(**named) is Ruling.UNMENTIONED
+        assert ruling(caller=f"arn:aws:iam::{ACCOUNT}:user/ann", **named) is Ruling.DENIED
+    everyone_in_it = {"Principal": None, "NotPrincipal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}}
+    assert ruling(**everyone_in_it) is Ruling.DENIED
+
+
+@pytest.mark.parametrize("named", [f"arn:aws:iam::{ACCOUNT}:role/Trainer", SESSION])
+def test_the_name_of_a_role_is_the_same_in_every_case(named: str) -> None:
+    other_case = SESSION.replace("Trainer", "tRAINER")
+    assert ruling(caller=other_case, Principal={"AWS": named}) is Ruling.DENIED
+
+
+def test_a_resource_may_have_the_name_of_the_user() -> None:
+    of_user = {"Resource": "arn:aws:s3:::b/${aws:username}*"}
+    assert ruling({"aws:username": ("k",)}, **of_user) is Ruling.DENIED
+    assert ruling({"aws:username": ("ann",)}, **of_user) is Ruling.UNMENTIONED

@@ -47,8 +47,13 @@ def test_statements_decide_alone_unless_the_policy_keeps_what_is_published() -> 
         ({"Statement": [], "Version": "2008-10-17"}, "Version is '2008-10-17'; only '2012-10-17'"),
         ({"Statement": [], "KeepPublished": "yes"}, "KeepPublished is 'yes'; allowed are true and false"),
         ({"Statement": [ALLOW, "x"]}, "Statement 2 is 'x'; expected a table"),
-        ({"Statement": {**ALLOW, "Condition": {}}}, "Statement 1 has Condition, which this service does not honor"),
-        ({"Statement": {**ALLOW, "NotAction": "s3:*"}}, "Statement 1 has NotAction"),
+        ({"Statement": {**ALLOW, "Condition": []}}, "Condition is \\[\\]; expected a table from operators"),
+        ({"Statement": {**ALLOW, "NotAction": "s3:*"}}, "Statement 1 has both Action and NotAction"),
+        ({"Statement": {**ALLOW, "NotResource": "*"}}, "Statement 1 has both Resource and NotResource"),
+        (
+            {"Statement": {"Effect": "Allow", "NotAction": "s3:DeletObject", "Resource": "*"}},
+            "NotAction 's3:DeletObject' fits no action",
+        ),
         ({"Statement": {**ALLOW, "Principal": "*"}}, "Statement 1 has Principal"),
         ({"Statement": {"Effect": "Deny"}}, "Statement 1: Action, Resource is missing"),
         ({"Statement": {**ALLOW, "Effect": "allow"}}, "Effect is 'allow'; allowed are Allow, Deny"),
@@ -59,11 +64,15 @@ def test_statements_decide_alone_unless_the_policy_keeps_what_is_published() -> 
         ({"Statement": {**ALLOW, "Effect": "Deny", "Action": "s3:DeletObject"}}, "fits no action .*s3:DeleteObject,"),
         (
             {"Statement": {**ALLOW, "Action": "ecr:*"}},
-            "fits no action .*of cloudwatch, iam, kms, logs, s3, sagemaker, sts",
+            "fits no action .*of application-autoscaling, cloudwatch, iam, kms, logs, s3, sagemaker, sts",
         ),
         ({"Statement": {**ALLOW, "Resource": "bucket"}}, "Resource 'bucket' is not the ARN of a resource"),
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.out}"}}, "unknown placeholder .*job.out.*job.name"),
-        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${aws:username}"}}, "unknown placeholder"),
+        ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${aws:PrincipalTag/team}/*"}}, "unknown placeholder"),
+        (
+            {"Statement": {**ALLOW, "Resource": "arn:aws:iam::${aws:PrincipalAccount}:role/R"}},
+            "only stand in the last part",
+        ),
         ({"Statement": {**ALLOW, "Resource": "arn:aws:s3:::${job.name"}}, "without its closing brace"),
     ],
 )
@@ -89,10 +98,16 @@ def test_roles_are_read_from_the_settings_file(settings_file: Path) -> None:
         Effect = "Allow"
         Action = ["s3:*"]
         Resource = ["*"]
+
+        [roles.Writer.Statement.Condition."ForAllValues:StringEquals"]
+        "aws:TagKeys" = ["team"]
         """
     )
     roles = load_settings().roles
     assert sorted(roles) == ["Reader", "Writer"]
+    put = GET._replace(action="s3:PutObject")
+    assert roles["Writer"].rule(put, {}, {}.get) is Ruling.ALLOWED
+    assert roles["Writer"].rule(put, {}, {"aws:tagkeys": ("other",)}.get) is Ruling.UNMENTIONED
     assert roles["Reader"].rule(GET, {}) is Ruling.ALLOWED
     assert roles["Reader"].rule(GET._replace(action="s3:PutObject"), {}) is Ruling.UNMENTIONED
 

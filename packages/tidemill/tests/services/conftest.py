@@ -216,7 +216,8 @@ class Stage:
                 UserKeys(self.records, clock=self.clock), credentials.iam_roles, owner=USER.access_key_id
             ),
         }
-        authorizer = Authorization(self.roles, rules=rules)
+        tags = Tags(self.records, clock=self.clock)
+        authorizer = Authorization(self.roles, rules=rules, tags_of=tags.of, clock=self.clock)
         perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)
         self.step_requests = StepRequests(perform, credentials, self.roles)
         return Gateway(

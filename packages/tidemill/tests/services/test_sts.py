@@ -85,7 +85,9 @@ def test_the_policy_of_a_session_limits_it_and_a_deny_of_the_role_stays(sts, cli
     assert refusal(clients("s3", both).get_object, Bucket="put-by-session", Key="k")[0] == 403
 
 
-@pytest.mark.parametrize("policy", ["{", "[]", json.dumps({"Statement": {**ALLOW_PUT, "Condition": {}}})])
+@pytest.mark.parametrize(
+    "policy", ["{", "[]", json.dumps({"Statement": {**ALLOW_PUT, "Condition": {"Null": {"aws:Nothing": True}}}})]
+)
 def test_a_policy_that_cannot_be_honored_is_refused(sts, refusal, policy):
     refused = refusal(sts.assume_role, RoleArn=ROLE.format("Team"), RoleSessionName="put", Policy=policy)
     assert refused[:2] == (400, "MalformedPolicyDocument")

@@ -226,13 +226,14 @@ class AsyncQueue:
 
     def _rights(self, invocation: AsyncInvocation) -> RoleRights:
         try:
-            serving = self._current(invocation).serving
+            endpoint = self._current(invocation)
         except AwsError as error:
             raise _InvocationFailed(error.message) from error
+        serving = endpoint.serving
         return RoleRights(
             self._roles,
             model=serving.variants[0].model if serving else {},
-            name=invocation.endpoint,
+            arn=endpoint.arn,
             output=invocation.output.rpartition("/")[0],
         )
 

@@ -200,7 +200,7 @@ class Credentials:
     def _of_user(self, key: UserKey) -> Credential:
         user = self._user_keys.user(key.user)
         policy = user.policy if user is not None else None
-        limits = () if policy is None else (PolicyLimit(policy, f"the user {key.user!r}"),)
+        limits = () if policy is None else (PolicyLimit(policy, f"the user {key.user!r}", user_arn(key.user)),)
         return Credential(
             key.access_key_id, key.secret_access_key, arn=user_arn(key.user), unrestricted=True, limits=limits
         )
@@ -225,6 +225,7 @@ class Credentials:
             session_token=session["session_token"],
             expires_ms=min(session["expires_ms"], caller.expires_ms or session["expires_ms"]),
             arn=session["arn"] or caller.arn,
+            origin=caller.origin or caller.arn,
             limits=tuple(limits),
         )
 

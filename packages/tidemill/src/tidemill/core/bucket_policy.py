@@ -5,31 +5,18 @@ Everything that is accepted is honored; a member, principal, operator or key tha
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tidemill.core.conditions import Facts
 from tidemill.core.names import ACCOUNT_ID, role_name
-from tidemill.core.policy import Permission, PolicyEffect, Ruling, Sign, Statement, Token, compile_glob
+from tidemill.core.policy import Permission, PolicyEffect, Ruling, Statement
 from tidemill.core.policy_document import ACTIONS, VERSION, read_statement, read_table, read_texts
-
-ENCRYPTION = "s3:x-amz-server-side-encryption"
-ENCRYPTION_KEY = "s3:x-amz-server-side-encryption-aws-kms-key-id"
-SECURE_TRANSPORT = "aws:SecureTransport"
-
-Facts = Mapping[str, tuple[str, ...]]
-"""What is known of a request, by condition key: the forms of its value, e.g. id and ARN of a KMS key; none if absent.
-
-Statements with a condition on a key that is missing here do not apply.
-"""
 
 _MAX_BYTES = 20 * 1024
 _VERSIONS = (VERSION, "2008-10-17")
 _MEMBERS = ("Version", "Id", "Statement")
-_STATEMENT_MEMBERS = ("Sid", "Effect", "Principal", "Action", "Resource", "Condition")
-_KEYS = {key.casefold(): key for key in (ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT)}
-_OPERATORS = ("StringEquals", "StringNotEquals", "StringLike", "Null", "Bool")
-_FLAGS = ("true", "false")
+_OF_CALLERS = ("Principal", "NotPrincipal")
+_STATEMENT_MEMBERS = ("Sid", "Effect", *_OF_CALLERS, "Action", "NotAction", "Resource", "NotResource", "Condition")
 _ROLE, _ROOT = f"arn:aws:iam::{ACCOUNT_ID}:role/", f"arn:aws:iam::{ACCOUNT_ID}:root"
 _CALLERS = (f"arn:aws:iam::{ACCOUNT_ID}:user/", f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/")
 
@@ -40,13 +27,15 @@ class Principals:
 
     Attributes:
         everyone: ``*``, or the account, to which all callers belong.
-        roles: Names of roles.
-        arns: ARNs of users and of sessions of roles.
+        roles: Names of roles, in lower case, since case does not matter.
+        arns: ARNs of users and of sessions of roles, as `_canonical` returns them.
+        others: Whether the statement is about all callers that are not named (NotPrincipal).
     """
 
     everyone: bool
     roles: frozenset[str]
     arns: frozenset[str]
+    others: bool = False
 
     def name(self, caller: str) -> bool:
         """Return whether they name a caller, given by ARN, or its role.
@@ -54,48 +43,31 @@ class Principals:
         Args:
             caller: ARN of the caller; for an assumed role, with the session.
         """
-        return caller in self.arns or caller.removeprefix(_CALLERS[1]).rpartition("/")[0] in self.roles
+        known = _canonical(caller)
+        return known in self.arns or known.removeprefix(_CALLERS[1]).rpartition("/")[0] in self.roles
 
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One operator on one key; several values are alternatives."""
-
-    operator: str
-    key: str
-    values: tuple[str, ...]
-
-    def fits(self, facts: Facts) -> bool:
-        """Return whether a request fulfils the condition.
+    def about(self, caller: str, *, denies: bool) -> bool:
+        """Return whether a statement is about a caller. As in IAM, Allow for the whole account adds no rights.
 
         Args:
-            facts: What is known of the request, by condition key.
+            caller: ARN of the caller.
+            denies: Whether the statement denies.
         """
-        if self.key not in facts:
-            return False
-        found = facts[self.key]
-        match self.operator:
-            case "Null":
-                return str(not found).lower() in self.values
-            case "StringLike":
-                return any(_glob(value).fullmatch(form) for value in self.values for form in found)
-            case "StringNotEquals":
-                return not set(found) & set(self.values)
-            case _:
-                return bool(set(found) & set(self.values))
+        if self.others:
+            return not self.name(caller)
+        return self.name(caller) or (denies and self.everyone)
 
 
 @dataclass(frozen=True, slots=True)
 class BucketStatement:
-    """A statement about some callers under some conditions."""
+    """A statement about some callers."""
 
     name: str
     statement: Statement
     principals: Principals
-    conditions: tuple[Condition, ...]
 
     def fits(self, permission: Permission, caller: str, facts: Facts) -> bool:
-        """Return whether the statement applies. As in IAM, Allow for the whole account adds no rights.
+        """Return whether the statement applies.
 
         Args:
             permission: Action and resource.
@@ -103,11 +75,7 @@ class BucketStatement:
             facts: What is known of the request.
         """
         denies = self.statement.effect is PolicyEffect.DENY
-        return (
-            (self.principals.name(caller) or (denies and self.principals.everyone))
-            and self.statement.fits(permission, {})
-            and all(condition.fits(facts) for condition in self.conditions)
-        )
+        return self.principals.about(caller, denies=denies) and self.statement.fits(permission, {}, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,74 +136,54 @@ def read_bucket_policy(text: str, *, bucket: str) -> BucketPolicy:
 
 def _statement(document: object, at: str, bucket: str) -> BucketStatement:
     members = read_table(document, at, _STATEMENT_MEMBERS)
-    if "Principal" not in members:
-        raise ValueError(f"{at}: Principal is missing; e.g. '*' for everyone")
-    own = {name: value for name, value in members.items() if name not in ("Principal", "Condition")}
+    given = [name for name in _OF_CALLERS if name in members]
+    if len(given) != 1:
+        why = "is missing; e.g. '*' for everyone" if not given else "and NotPrincipal are both there; give one of them"
+        raise ValueError(f"{at}: Principal {why}")
+    own = {name: value for name, value in members.items() if name not in _OF_CALLERS}
     statement = read_statement(own, at)
     for action in statement.actions:
-        if not any(action.fits(each) for each in ACTIONS if each.startswith("s3:")):
+        if not statement.other_actions and not any(action.fits(each) for each in ACTIONS if each.startswith("s3:")):
             raise ValueError(f"{at}: Action {action.text!r} is none of S3; a bucket's policy is about actions of s3")
     arn = f"arn:aws:s3:::{bucket}"
     for resource in statement.resources:
-        if resource.placeholders or (resource.text != arn and not resource.text.startswith(f"{arn}/")):
+        of_jobs = any(":" not in each.name for each in resource.placeholders)
+        if of_jobs or (resource.text != arn and not resource.text.startswith(f"{arn}/")):
             raise ValueError(
-                f"{at}: Resource is {resource.text!r}; allowed are {arn} and {arn}/KEY, with * and ? in KEY"
+                f"{at}: Resource is {resource.text!r}; allowed are {arn} and {arn}/KEY, with * and ? and variables such"
+                " as ${aws:username} in KEY"
             )
     sid = members.get("Sid")
-    return BucketStatement(
-        name=f"{at} ({sid})" if sid else at,
-        statement=statement,
-        principals=_principals(members["Principal"], at),
-        conditions=_conditions(members.get("Condition", {}), at),
-    )
+    principals = _principals(members[given[0]], f"{at}: {given[0]}", others=given[0] == "NotPrincipal")
+    if principals.others and statement.effect is PolicyEffect.ALLOW:
+        raise ValueError(f"{at}: NotPrincipal with Allow would allow it to everyone else; use Principal, or Deny")
+    return BucketStatement(name=f"{at} ({sid})" if sid else at, statement=statement, principals=principals)
 
 
-def _principals(document: object, at: str) -> Principals:
+def _principals(document: object, at: str, *, others: bool) -> Principals:
     if document == "*":
         document = {"AWS": "*"}
-    texts = read_texts(read_table(document, f"{at}: Principal", ("AWS",)).get("AWS"), f"{at}: Principal.AWS")
+    texts = read_texts(read_table(document, at, ("AWS",)).get("AWS"), f"{at}.AWS")
     for text in texts:
         known = text in ("*", ACCOUNT_ID, _ROOT) or text.startswith((_ROLE, *_CALLERS))
         if not known or (text != "*" and re.search(r"[*?]|\$\{", text)):
             raise ValueError(
-                f"{at}: Principal.AWS has {text!r}; allowed are '*', the account {ACCOUNT_ID}, {_ROOT}, and without"
+                f"{at}.AWS has {text!r}; allowed are '*', the account {ACCOUNT_ID}, {_ROOT}, and without"
                 f" wildcards {_ROLE}NAME, {_CALLERS[0]}NAME and {_CALLERS[1]}ROLE/SESSION"
             )
+    if others and "*" in texts:
+        raise ValueError(f"{at} is '*', so the statement would be about nobody; name those that it is not about")
     return Principals(
         everyone=bool({"*", ACCOUNT_ID, _ROOT} & set(texts)),
-        roles=frozenset(role_name(text) for text in texts if text.startswith(_ROLE)),
-        arns=frozenset(text for text in texts if text == "*" or text.startswith(_CALLERS)),
+        roles=frozenset(role_name(text).casefold() for text in texts if text.startswith(_ROLE)),
+        arns=frozenset(_canonical(text) for text in texts if text == "*" or text.startswith(_CALLERS)),
+        others=others,
     )
 
 
-def _conditions(document: object, at: str) -> tuple[Condition, ...]:
-    found = []
-    for operator, keys in read_table(document, f"{at}: Condition", _OPERATORS).items():
-        what = f"{at}: Condition.{operator}"
-        if not isinstance(keys, dict):
-            raise ValueError(f"{what} is {keys!r}; expected a table from keys to values")
-        for name, values in keys.items():
-            found.append(_condition(operator, str(name), values, what))
-    return tuple(found)
-
-
-def _condition(operator: str, name: str, values: object, what: str) -> Condition:
-    key = _KEYS.get(name.casefold())
-    if key is None:
-        raise ValueError(f"{what} has the key {name!r}; supported are {', '.join(_KEYS.values())}")
-    is_flag = operator in ("Null", "Bool")
-    if (key == SECURE_TRANSPORT) is not (operator == "Bool") and operator != "Null":
-        raise ValueError(f"{what} has the key {name!r}; Bool is for {SECURE_TRANSPORT}, and only Bool and Null are")
-    given: Sequence[Any] = values if isinstance(values, list) else [values]
-    texts = [str(each).lower() if is_flag and isinstance(each, bool) else each for each in given]
-    read = read_texts(texts, f"{what}.{name}")
-    wrong = [text for text in read if "${" in text or (is_flag and text not in _FLAGS)]
-    if wrong:
-        allowed = "'true' and 'false'" if is_flag else "texts without variables"
-        raise ValueError(f"{what}.{name} has {wrong[0]!r}; allowed are {allowed}")
-    return Condition(operator, key, read)
-
-
-def _glob(text: str) -> re.Pattern[str]:
-    tokens: list[Token] = [Sign(piece) if piece in ("*", "?") else piece for piece in re.split(r"([*?])", text)]
-    return re.compile(compile_glob(tokens), re.DOTALL)
+def _canonical(arn: str) -> str:
+    """Return the ARN of a session with the name of its role in lower case; other ARNs unchanged."""
+    if not arn.startswith(_CALLERS[1]):
+        return arn
+    role, slash, session = arn.removeprefix(_CALLERS[1]).rpartition("/")
+    return f"{_CALLERS[1]}{role.casefold()}{slash}{session}"

@@ -1,5 +1,7 @@
 """Names: the account, ARNs, S3 URIs."""
 
+import base64
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -108,10 +110,11 @@ def default_bucket(region: str = DEFAULT_REGION) -> str:
 
 
 def unique_id(prefix: str, name: str) -> str:
-    """Return the unique id of a role or user, which contains only letters and digits and depends only on the name.
+    """Return the unique id of a role or user: 21 letters and digits, which depend only on the name.
 
     Args:
-        prefix: ``AROA`` for a role, ``AIDA`` for a user.
+        prefix: ``AROA`` for a role, whose name is the same in every case; ``AIDA`` for a user.
         name: Name of the role or user.
     """
-    return prefix + re.sub("[^0-9A-Z]", "", name.upper())[:12].ljust(12, "0") + "TIDE"
+    digest = hashlib.sha256(f"{prefix}/{name.casefold() if prefix == 'AROA' else name}".encode()).digest()
+    return prefix + base64.b32encode(digest).decode()[:17]

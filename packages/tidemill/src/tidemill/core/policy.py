@@ -1,22 +1,33 @@
 """IAM policies: statements that allow or deny actions on resources, and their evaluation.
 
-A Deny statement overrides every Allow statement. Permissions that no statement matches are denied. Conditions,
-principals, NotAction and NotResource are not supported. The wildcards ``*`` and ``?`` are compiled to regular
-expressions that do not backtrack.
+A Deny statement overrides every Allow statement. Permissions that no statement matches are denied.
 
     Policy((Statement(Effect.ALLOW, (ActionPattern("s3:Get*"),), (ResourcePattern.parse("arn:aws:s3:::data/*"),)),))
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-ARN_PARTS = 6
-_TOKEN = re.compile(r"\$\{([^}]*)\}|[*?]")
-_LITERALS = ("*", "?", "$")
+from tidemill.core.conditions import Condition, Facts, UnknownValue, undetermined, variable
+from tidemill.core.globs import (
+    ARN_PARTS,
+    Placeholder,
+    Resolve,
+    Sign,
+    Token,
+    arn_regex,
+    compile_glob,
+    placeholders_of,
+    resolved,
+    split_arn,
+)
+
+_NAMED = re.compile(r"\$\{(?![*?$]\})")
+"""The beginning of a placeholder; one in a head of an ARN may be cut by the split at colons."""
 
 
 class Permission(NamedTuple):
@@ -45,19 +56,6 @@ class Ruling(StrEnum):
     """No statement matches, so the permission is denied by default."""
 
 
-class Sign(Enum):
-    """A wildcard."""
-
-    ANY = "*"
-    """Any text, including the empty text."""
-    ONE = "?"
-    """Any one character."""
-
-
-Token = str | Sign
-"""Literal text or a wildcard."""
-
-
 @dataclass(frozen=True, slots=True)
 class ActionPattern:
     """``service:Name`` with wildcards, or ``*`` alone. Case does not matter, as in IAM."""
@@ -74,13 +72,6 @@ class ActionPattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Placeholder:
-    """``${job.NAME}`` in a resource; its value is compared literally."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class ResourcePattern:
     """An ARN with wildcards and placeholders, or ``*`` alone. Case matters.
 
@@ -89,8 +80,8 @@ class ResourcePattern:
     """
 
     text: str
-    placeholders: tuple[str, ...]
-    """Names of the placeholders in the pattern, e.g. ``job.output``."""
+    placeholders: tuple[Placeholder, ...]
+    """The placeholders in the pattern, e.g. ``job.output`` and ``aws:username``."""
 
     @classmethod
     def parse(cls, text: str) -> "ResourcePattern":
@@ -99,48 +90,78 @@ class ResourcePattern:
         Raises:
             ValueError: It is neither ``*`` nor an ARN of six parts, or a placeholder is not in the last part.
         """
-        *heads, last = _parts(text)
+        *heads, last = split_arn(text)
         if text != "*" and (heads[:1] != ["arn"] or len(heads) != ARN_PARTS - 1):
             raise ValueError(
                 f"{text!r} is not the ARN of a resource; expected '*' or arn:aws:SERVICE:REGION:ACCOUNT:RESOURCE, e.g."
                 " 'arn:aws:s3:::bucket/prefix/*'"
             )
-        if any(isinstance(token, Placeholder) for part in heads for token in _tokens(part)):
+        if any(_NAMED.search(part) for part in heads):
             raise ValueError(f"{text!r}: placeholders can only stand in the last part of an ARN")
-        names = {token.name for token in _tokens(last) if isinstance(token, Placeholder)}
-        return cls(text, tuple(sorted(names)))
+        return cls(text, placeholders_of(last))
 
-    def fits(self, resource: str, values: Mapping[str, str]) -> bool:
-        """Return whether the pattern matches a resource. It matches nothing unless each placeholder has a value.
+    def fits(self, resource: str, resolve: Resolve) -> bool | None:
+        """Return whether the pattern matches a resource; None if a placeholder has no value.
 
         Args:
             resource: ARN of the resource.
-            values: Values of the placeholders, by name.
+            resolve: Returns the values of placeholders.
         """
-        given = tuple((name, values[name]) for name in self.placeholders if name in values)
-        if len(given) < len(self.placeholders):
-            return False
-        return _resource_regex(self.text, given).fullmatch(resource) is not None
+        values = resolved(self.placeholders, resolve)
+        return None if values is None else arn_regex(self.text, values).fullmatch(resource) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Allows or denies every listed action on every listed resource."""
+    """Allows or denies actions on resources, if all conditions are fulfilled.
+
+    Attributes:
+        effect: Allow or Deny.
+        actions: Patterns of actions; several are alternatives.
+        resources: Patterns of resources; several are alternatives.
+        conditions: All of them must be fulfilled.
+        other_actions: Whether it is about all actions that ``actions`` do not match (NotAction).
+        other_resources: Whether it is about all resources that ``resources`` do not match (NotResource).
+    """
 
     effect: PolicyEffect
     actions: tuple[ActionPattern, ...]
     resources: tuple[ResourcePattern, ...]
+    conditions: tuple[Condition, ...] = ()
+    other_actions: bool = False
+    other_resources: bool = False
 
-    def fits(self, permission: Permission, values: Mapping[str, str]) -> bool:
-        """Return whether the statement matches the permission.
+    def fits(self, permission: Permission, values: Mapping[str, str], facts: Facts = undetermined) -> bool:
+        """Return whether the statement applies to a permission.
 
         Args:
             permission: Action and resource.
-            values: Values of the placeholders, by name.
+            values: Values of the placeholders of jobs, by name.
+            facts: What is known of the request. Default: nothing, so that no condition lets a statement allow, and
+                none keeps a statement from denying.
         """
-        return any(action.fits(permission.action) for action in self.actions) and any(
-            resource.fits(permission.resource, values) for resource in self.resources
+        if any(action.fits(permission.action) for action in self.actions) is self.other_actions:
+            return False
+
+        def resolve(name: str) -> str | None:
+            return variable(facts, name) if ":" in name else values.get(name)
+
+        denies = self.effect is PolicyEffect.DENY
+        return self._about(permission.resource, resolve, denies=denies) and all(
+            condition.fits(facts, resolve, denies=denies) for condition in self.conditions
         )
+
+    def _about(self, resource: str, resolve: Resolve, *, denies: bool) -> bool:
+        """Return whether it is about a resource. What is not known never allows, and never keeps from denying."""
+        fits: list[bool | None] = []
+        for pattern in self.resources:
+            try:
+                fits.append(pattern.fits(resource, resolve))
+            except UnknownValue:
+                fits.append(denies is not self.other_resources)
+        if not self.other_resources:
+            return True in fits
+        return True not in fits and (denies or None not in fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,59 +172,18 @@ class IamPolicy:
     keeps_published: bool = False
     """Whether the role may not replace or delete what other jobs published, regardless of the statements."""
 
-    def rule(self, permission: Permission, values: Mapping[str, str]) -> Ruling:
+    def rule(self, permission: Permission, values: Mapping[str, str], facts: Facts = undetermined) -> Ruling:
         """Evaluate the policy.
 
         Args:
             permission: The action and the resource.
             values: Text for each placeholder, e.g. ``{"job.name": "digits"}``.
+            facts: What is known of the request, as for `Statement.fits`.
         """
-        effects = {statement.effect for statement in self.statements if statement.fits(permission, values)}
+        effects = {statement.effect for statement in self.statements if statement.fits(permission, values, facts)}
         if PolicyEffect.DENY in effects:
             return Ruling.DENIED
         return Ruling.ALLOWED if effects else Ruling.UNMENTIONED
-
-
-def compile_glob(tokens: Sequence[Token], *, character: str = ".") -> str:
-    """Return a regular expression for ``re.fullmatch`` with ``re.DOTALL``.
-
-    Each literal between two ``*`` is matched at its first occurrence only (an atomic group). A later occurrence never
-    matches more, and without backtracking the time is bounded by pattern length times text length.
-
-    Args:
-        tokens: The pattern.
-        character: Regular expression for one character that a wildcard matches, e.g. ``[^:]`` inside a part of an ARN.
-    """
-    stretches: list[str] = [""]
-    for token in tokens:
-        if token is Sign.ANY:
-            stretches.append("")
-        else:
-            stretches[-1] += character if token is Sign.ONE else re.escape(token)
-    first, *middle = stretches
-    if not middle:
-        return first
-    *between, last = middle
-    return first + "".join(f"(?>{character}*?{stretch})" for stretch in between) + f"{character}*{last}"
-
-
-def _parts(text: str) -> list[str]:
-    return text.split(":", ARN_PARTS - 1)
-
-
-def _tokens(text: str) -> tuple[Token | Placeholder, ...]:
-    found: list[Token | Placeholder] = []
-    position = 0
-    for match in _TOKEN.finditer(text):
-        found.append(text[position : match.start()])
-        name = match[1]
-        if name is None:
-            found.append(Sign(match[0]))
-        else:
-            found.append(name if name in _LITERALS else Placeholder(name))
-        position = match.end()
-    found.append(text[position:])
-    return tuple(token for token in found if token != "")
 
 
 @lru_cache(maxsize=8192)
@@ -211,14 +191,3 @@ def _action_fits(pattern: str, action: str) -> bool:
     pieces = re.split(r"([*?])", pattern.casefold())
     tokens: list[Token] = [Sign(piece) if piece in ("*", "?") else piece for piece in pieces]
     return re.fullmatch(compile_glob(tokens), action.casefold()) is not None
-
-
-@lru_cache(maxsize=4096)
-def _resource_regex(pattern: str, values: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    known = dict(values)
-    *heads, last = [
-        [known[token.name] if isinstance(token, Placeholder) else token for token in _tokens(part)]
-        for part in _parts(pattern)
-    ]
-    text = "".join(compile_glob(part, character="[^:]") + ":" for part in heads) + compile_glob(last)
-    return re.compile(text, re.DOTALL)

@@ -1,7 +1,7 @@
 """Reads IAM policy documents from the settings (TOML or JSON).
 
-Everything that is accepted is honored. Members that have no effect here, such as ``Condition``, are errors. So are
-actions that no request needs: a Deny statement with a misspelled action would deny nothing.
+Everything that is accepted is honored. Members that have no effect here are errors. So are actions that no request
+needs, and conditions on keys that are not known: a Deny statement with them would deny nothing.
 """
 
 import re
@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.core.compatibility.nothing import EMPTY_LISTS
+from tidemill.core.condition_keys import check_key, is_known
+from tidemill.core.conditions import Condition
+from tidemill.core.globs import placeholders_of
 from tidemill.core.job_scope import PLACEHOLDERS
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 
@@ -17,7 +20,7 @@ __all__ = ["ACTIONS", "VERSION", "read_policy", "read_statement", "read_table", 
 VERSION = "2012-10-17"
 _ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
 _MEMBERS = ("Version", "Statement", "KeepPublished")
-_STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "Resource")
+_STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition")
 
 _S3 = (
     *("AbortMultipartUpload", "CreateBucket", "DeleteBucket", "DeleteBucketPolicy", "DeleteObject"),
@@ -86,6 +89,10 @@ _KMS = (
     *("ListAliases", "ListKeys", "PutKeyPolicy", "ScheduleKeyDeletion"),
 )
 _STS = ("AssumeRole", "GetCallerIdentity")
+_VARIABLES = (
+    f"there are {', '.join(f'${{{name}}}' for name in sorted(PLACEHOLDERS))}, and condition keys such as"
+    " ${aws:username}"
+)
 
 ACTIONS = frozenset(
     f"{service}:{name}"
@@ -109,8 +116,9 @@ def read_policy(document: object) -> IamPolicy:
 
     Args:
         document: A table with ``Statement``, a table or a list of tables, and optionally ``Version``. Statements have
-            ``Effect``, ``Action``, ``Resource`` and optionally ``Sid``. ``Action`` and ``Resource`` are strings or
-            lists of strings. ``KeepPublished``, optional, is not a member of IAM's; see `IamPolicy.keeps_published`.
+            ``Effect``, ``Action`` or ``NotAction``, ``Resource`` or ``NotResource``, and optionally ``Condition`` and
+            ``Sid``. Actions and resources are strings or lists of strings. ``KeepPublished``, optional, is not a member
+            of IAM's; see `IamPolicy.keeps_published`.
 
     Raises:
         ValueError: Names the statement, the member, the value received and the allowed values.
@@ -136,54 +144,114 @@ def read_statement(document: object, at: str) -> Statement:
     """Read one statement.
 
     Args:
-        document: A table with Effect, Action, Resource and optionally Sid.
+        document: A table with Effect, Action or NotAction, Resource or NotResource, and optionally Condition and Sid.
         at: Its place, for errors.
 
     Raises:
         ValueError: As for `read_policy`.
     """
     members = read_table(document, at, _STATEMENT_MEMBERS)
-    missing = [name for name in ("Effect", "Action", "Resource") if name not in members]
+    missing = ["Effect"] if "Effect" not in members else []
+    missing += [name for name in ("Action", "Resource") if not {name, f"Not{name}"} & members.keys()]
     if missing:
         raise ValueError(f"{at}: {', '.join(missing)} is missing; a statement has Effect, Action and Resource")
+    for name in ("Action", "Resource"):
+        if {name, f"Not{name}"} <= members.keys():
+            raise ValueError(f"{at} has both {name} and Not{name}; give one of the two")
     if members["Effect"] not in list(PolicyEffect):
         raise ValueError(f"{at}: Effect is {members['Effect']!r}; allowed are {', '.join(PolicyEffect)}")
+    effect, action = PolicyEffect(members["Effect"]), "Action" if "Action" in members else "NotAction"
+    resource = "Resource" if "Resource" in members else "NotResource"
     return Statement(
-        effect=PolicyEffect(members["Effect"]),
-        actions=tuple(_action(text, at) for text in read_texts(members["Action"], f"{at}: Action")),
-        resources=tuple(_resource(text, at) for text in read_texts(members["Resource"], f"{at}: Resource")),
+        effect=effect,
+        actions=tuple(_action(text, f"{at}: {action}") for text in read_texts(members[action], f"{at}: {action}")),
+        resources=tuple(
+            _resource(text, f"{at}: {resource}") for text in read_texts(members[resource], f"{at}: {resource}")
+        ),
+        conditions=_conditions(members.get("Condition", {}), at, denies=effect is PolicyEffect.DENY),
+        other_actions=action == "NotAction",
+        other_resources=resource == "NotResource",
     )
 
 
 def _action(text: str, at: str) -> ActionPattern:
     if not _ACTION.fullmatch(text):
-        raise ValueError(f"{at}: Action {text!r} is malformed; expected SERVICE:NAME, e.g. 's3:GetObject' or 's3:Get*'")
+        raise ValueError(f"{at} {text!r} is malformed; expected SERVICE:NAME, e.g. 's3:GetObject' or 's3:Get*'")
     pattern = ActionPattern(text)
     if not any(pattern.fits(action) for action in ACTIONS):
         service = text.partition(":")[0].lower()
         known = sorted(action for action in ACTIONS if action.startswith(f"{service}:"))
+        if not known and at.endswith(": NotAction"):
+            return pattern  # what does not exist here needs no exception
         services = sorted({action.partition(":")[0] for action in ACTIONS})
         allowed = ", ".join(known) if known else f"actions of {', '.join(services)}"
         raise ValueError(
-            f"{at}: Action {text!r} fits no action that this service has, so it would have no effect; there are"
-            f" {allowed}"
+            f"{at} {text!r} fits no action that this service has, so it would have no effect; there are {allowed}"
         )
     return pattern
+
+
+def _conditions(document: object, at: str, *, denies: bool) -> tuple[Condition, ...]:
+    if not isinstance(document, dict):
+        raise ValueError(f"{at}: Condition is {document!r}; expected a table from operators to keys and values")
+    found = []
+    for operator, keys in document.items():
+        what = f"{at}: Condition.{operator}"
+        if not isinstance(keys, dict):
+            raise ValueError(f"{what} is {keys!r}; expected a table from keys to values")
+        for key, values in keys.items():
+            try:
+                texts = _values(values)
+                _check_placeholders(texts)
+                condition = Condition.read(operator, key, texts)
+            except ValueError as error:
+                raise ValueError(f"{what}.{key} has {error}") from error
+            try:
+                check_key(condition, denies=denies)
+            except ValueError as error:
+                raise ValueError(f"{what} has {error}") from error
+            found.append(condition)
+    return tuple(found)
+
+
+def _values(document: object) -> tuple[str, ...]:
+    """Return the values of a condition as texts: numbers and Booleans may be written as such, and texts be empty."""
+    texts = []
+    for value in document if isinstance(document, list) else [document]:
+        if isinstance(value, bool):
+            texts.append(str(value).lower())
+        elif isinstance(value, str | int | float):
+            texts.append(str(value))
+        else:
+            raise ValueError(f"{value!r}; expected texts, numbers, true or false")
+    if not texts:
+        raise ValueError("no value; expected at least one")
+    return tuple(texts)
+
+
+def _check_placeholders(texts: tuple[str, ...]) -> None:
+    for text in texts:
+        if text.count("${") != len(re.findall(r"\$\{[^}]*\}", text)):
+            raise ValueError(f"{text!r}, a placeholder without its closing brace")
+        unknown = [each.name for each in placeholders_of(text) if not _is_variable(each.name)]
+        if unknown:
+            raise ValueError(f"{text!r} with the unknown variable ${{{unknown[0]}}}; {_VARIABLES}")
+
+
+def _is_variable(name: str) -> bool:
+    return name in PLACEHOLDERS or (":" in name and is_known(name))
 
 
 def _resource(text: str, at: str) -> ResourcePattern:
     try:
         pattern = ResourcePattern.parse(text)
     except ValueError as error:
-        raise ValueError(f"{at}: Resource {error}") from error
-    unknown = sorted(set(pattern.placeholders) - PLACEHOLDERS)
+        raise ValueError(f"{at} {error}") from error
+    unknown = [each.name for each in pattern.placeholders if not _is_variable(each.name)]
     if unknown:
-        raise ValueError(
-            f"{at}: Resource {text!r} has the unknown placeholder ${{{unknown[0]}}}; there are"
-            f" {', '.join(f'${{{name}}}' for name in sorted(PLACEHOLDERS))}"
-        )
+        raise ValueError(f"{at} {text!r} has the unknown placeholder ${{{unknown[0]}}}; {_VARIABLES}")
     if text.count("${") != len(re.findall(r"\$\{[^}]*\}", text)):
-        raise ValueError(f"{at}: Resource {text!r} has a placeholder without its closing brace")
+        raise ValueError(f"{at} {text!r} has a placeholder without its closing brace")
     return pattern
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
+from tidemill.core.conditions import Facts, undetermined
 from tidemill.core.job_scope import OWN_PREFIXES, JobScope
 from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEffect, ResourcePattern, Ruling, Statement
 
@@ -103,19 +104,20 @@ class Roles:
         """
         return self.named(role) is not None
 
-    def rule(self, role: str, permission: Permission, scope: JobScope | None) -> Ruling:
+    def rule(self, role: str, permission: Permission, scope: JobScope | None, facts: Facts = undetermined) -> Ruling:
         """Evaluate the policy of a role for a job.
 
         Args:
             role: Name of the role.
             permission: The action and the resource.
             scope: The job; None leaves the placeholders of jobs without a value.
+            facts: What is known of the request, as for `IamPolicy.rule`.
         """
         bucket, _, key = permission.resource.removeprefix(_OBJECTS).partition("/")
         values = scope.at(bucket, key).values if scope else {}
         if permission.resource.startswith(_OBJECTS) and _SAGEMAKER in bucket:
             values["sagemaker.bucket"] = bucket
-        return self.policy_of(role).rule(permission, values)
+        return self.policy_of(role).rule(permission, values, facts)
 
 
 def check_role_names(policies: Mapping[str, IamPolicy]) -> dict[str, IamPolicy]:

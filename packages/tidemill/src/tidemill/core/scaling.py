@@ -13,21 +13,6 @@ from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID
 
-__all__ = [
-    "ACTIVITIES_KEPT",
-    "CONCURRENCY",
-    "INSTANCES",
-    "INVOCATIONS",
-    "Minute",
-    "ScalableTarget",
-    "ScalingActivity",
-    "ScalingPolicy",
-    "policy_arn",
-    "target_arn",
-    "target_name",
-    "wanted_instances",
-]
-
 INSTANCES = "sagemaker:variant:DesiredInstanceCount"
 CONCURRENCY = "sagemaker:variant:DesiredProvisionedConcurrency"
 INVOCATIONS = "SageMakerVariantInvocationsPerInstance"

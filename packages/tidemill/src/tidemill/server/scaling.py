@@ -8,8 +8,6 @@ from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.autoscaling import AutoScalingService
 
-__all__ = ["open_scaling"]
-
 
 def open_scaling(start: Startup, stores: Stores, drivers: Drivers, hosting: Hosting) -> AutoScalingService:
     """Return the service; the autoscaler runs until the service ends.

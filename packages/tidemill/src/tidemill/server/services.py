@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from tidemill import __version__
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.requests import StepRequests
+from tidemill.control.tags import Tags
 from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
 from tidemill.server.executors import Executors
@@ -64,7 +65,15 @@ async def open_gateway(
         services["tidemill-instances"] = InstancesService(executors.agents)
     if objects.contents.new is objects.contents.disk:
         await start.stack.enter_async_context(handed_files.listening(state.files_socket))
-    authorizer = Authorization(access.roles, access.denials, rules=access.rules)
+    authorizer = Authorization(
+        access.roles,
+        access.denials,
+        rules=access.rules,
+        tags_of=Tags(records, clock=clock).of,
+        clock=clock,
+        # A standby of a service with this database forwards the connections of its clients.
+        sees_clients=settings.database_url is None,
+    )
     refuses_encryption = settings.encryption == "refuse"
     perform = Performer(services, authorizer, region=settings.region, refuses_encryption=refuses_encryption)
     await pipelines.start(StepRequests(perform, access.credentials, access.roles))

@@ -65,6 +65,10 @@ class Context:
     """Request headers, names in lower case."""
     scheme: str = "http"
     """``http`` or ``https``, as the client reached the service."""
+    address: str = ""
+    """IP address of the client; empty if it is not known."""
+    internal: bool = False
+    """Whether the service itself performs the operation, e.g. for a step of a pipeline."""
     presigned: bool = False
     """Whether the request has a signature that its key's owner gave to somebody else: a presigned URL or form."""
     writer: Writer | None = None

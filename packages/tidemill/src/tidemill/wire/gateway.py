@@ -372,6 +372,7 @@ class Gateway:
             region=self._region,
             headers=request.headers,
             scheme=request.scheme,
+            address=request.address,
             presigned=claim.presigned,
         )
         return await self._authorizer.handle(handler, members, context, claim.credential)

@@ -70,6 +70,7 @@ class Performer:
             caller=Caller(credential.access_key_id, credential.arn),
             region=self._region,
             headers={},
+            internal=True,
         )
         answer = await self._authorizer.handle(handler, found, context, credential)
         return answer.members if isinstance(answer, Reply) else answer

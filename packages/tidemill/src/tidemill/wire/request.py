@@ -22,13 +22,22 @@ class Request:
         headers: Names in lower case; values of a repeated header are joined by commas, which is also how they are
             signed.
         scheme: ``http`` or ``https``.
+        address: IP address of the client; empty if it is not known.
     """
 
     def __init__(
-        self, method: str, raw_path: str, query_string: str = "", *, headers: dict[str, str], scheme: str = "http"
+        self,
+        method: str,
+        raw_path: str,
+        query_string: str = "",
+        *,
+        headers: dict[str, str],
+        scheme: str = "http",
+        address: str = "",
     ) -> None:
         self.method = method
         self.scheme = scheme
+        self.address = address
         self.raw_path = raw_path
         self.query_string = query_string
         self.headers = headers
@@ -53,6 +62,7 @@ class Request:
             (url.query or b"").decode("latin-1"),
             headers=headers,
             scheme="https" if exchange.transport.get_extra_info("sslcontext") else "http",
+            address=_address_of(exchange.transport.get_extra_info("peername")),
         )
 
     @cached_property
@@ -221,3 +231,8 @@ def _is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _address_of(peer: object) -> str:
+    """Return the IP address in the name of a socket's peer; empty for a local socket, which has none."""
+    return str(peer[0]) if isinstance(peer, tuple) and peer else ""

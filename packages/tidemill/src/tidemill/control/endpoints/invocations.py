@@ -11,8 +11,6 @@ from tidemill.core.clock import Clock
 from tidemill.core.hosting import Variant
 from tidemill.core.scaling import Minute
 
-__all__ = ["Invocations"]
-
 _KEPT = 15
 _MINUTE_S = 60
 _Key = tuple[str, str]

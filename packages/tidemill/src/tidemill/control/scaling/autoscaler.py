@@ -23,8 +23,6 @@ from tidemill.core.scaling import INSTANCES, Minute, ScalableTarget, ScalingActi
 from tidemill.errors import AwsError, ServiceUnavailable, ValidationException
 from tidemill.store.records.base import Transaction
 
-__all__ = ["Autoscaler"]
-
 _log = structlog.get_logger("tidemill.autoscaler")
 _LOOK_S = 10.0
 _RETRY_MS = 300_000

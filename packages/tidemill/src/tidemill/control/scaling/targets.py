@@ -15,8 +15,6 @@ from tidemill.core.scaling import CONCURRENCY, INSTANCES, ScalableTarget, Scalin
 from tidemill.errors import AwsError, ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
-__all__ = ["SCALABLE_TARGET", "ScalableTargets", "target_record"]
-
 SCALABLE_TARGET = "scalable-target"
 """Kind of the records; each is named by `tidemill.core.scaling.target_name`."""
 _RESOURCE = re.compile(r"endpoint/([A-Za-z0-9-]+)/variant/([A-Za-z0-9-]+)")

@@ -76,7 +76,7 @@ class TransformRuns:
                     inputs=inputs,
                     servers=servers,
                     assembly=Assembly.of_job(job),
-                    rights=RoleRights(self._roles, model=job.model, name=job.name, output=output),
+                    rights=RoleRights(self._roles, model=job.model, arn=job.arn, output=output),
                     objects=self._objects,
                     remotes=self._remotes,
                     log=log,

@@ -8,7 +8,7 @@ __all__ = ["IAM_OPERATIONS", "STS_OPERATIONS"]
 
 _NO_DEVICE = Refused("users have no device for a second factor; leave it out")
 _TOKEN_SIZE = Recorded("session tokens have one size, of 128 characters")
-_NO_CONDITIONS = Recorded("policies have no conditions that could read it")
+_NO_CONDITIONS = Recorded("no condition can read it: the key `aws:PrincipalTag` and its like are refused")
 _DURATION = Honored("the keys end earlier if the caller's key does")
 
 STS_OPERATIONS: Mapping[str, Rows] = {
@@ -23,13 +23,13 @@ STS_OPERATIONS: Mapping[str, Rows] = {
         "RoleArn": Honored(
             "any role; the policy that it was given limits the keys, which have no right that the caller lacks"
         ),
-        "RoleSessionName": Honored(),
-        "Policy": Honored("as in the settings: without conditions"),
+        "RoleSessionName": Honored("also the condition key `sts:RoleSessionName`"),
+        "Policy": Honored("as in the settings"),
         "PolicyArns": Refused("there are no managed policies; send the statements as Policy"),
         "DurationSeconds": _DURATION,
         "Tags": _NO_CONDITIONS,
         "TransitiveTagKeys": _NO_CONDITIONS,
-        "ExternalId": _NO_CONDITIONS,
+        "ExternalId": Honored("the condition key `sts:ExternalId`"),
         "SourceIdentity": _NO_CONDITIONS,
         "SerialNumber": _NO_DEVICE,
         "TokenCode": _NO_DEVICE,
@@ -61,7 +61,7 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
         "Description": Honored(),
         "MaxSessionDuration": Recorded("sessions last as long as AssumeRole asks for"),
         "PermissionsBoundary": Refused("there are no managed policies; give the role statements with PutRolePolicy"),
-        "Tags": Recorded("policies have no conditions that could read them"),
+        "Tags": _NO_CONDITIONS,
     },
     "DeleteRole": {"RoleName": Honored("a role with policies is refused; its name stays usable")},
     "AttachRolePolicy": {
@@ -76,7 +76,7 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
     "PutRolePolicy": {
         "RoleName": Honored("the setting `roles` wins over it"),
         "PolicyName": Honored(),
-        "PolicyDocument": Honored("as in the settings: without conditions. Replaces the built-in policy"),
+        "PolicyDocument": Honored("as in the settings. Replaces the built-in policy"),
     },
     "GetRolePolicy": {"RoleName": Honored(), "PolicyName": Honored()},
     "DeleteRolePolicy": {"RoleName": Honored(), "PolicyName": Honored()},
@@ -99,9 +99,7 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
     "PutUserPolicy": {
         "UserName": Honored(),
         "PolicyName": Honored(),
-        "PolicyDocument": Honored(
-            "as in the settings: without conditions. With a policy, a user may do only what it allows"
-        ),
+        "PolicyDocument": Honored("as in the settings. With a policy, a user may do only what it allows"),
     },
     "GetUserPolicy": {"UserName": Honored(), "PolicyName": Honored()},
     "DeleteUserPolicy": {

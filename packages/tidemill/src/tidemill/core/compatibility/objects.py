@@ -130,10 +130,9 @@ OPERATIONS: Mapping[str, Rows] = {
     },
     "PutBucketPolicy": {
         "Policy": Honored(
-            "`Principal`: everyone, this account, its roles, users and sessions. `Condition`: StringEquals,"
-            " StringNotEquals, StringLike and Null on `s3:x-amz-server-side-encryption` and"
-            " `s3:x-amz-server-side-encryption-aws-kms-key-id`, Bool and Null on `aws:SecureTransport`. Anything else"
-            " is MalformedPolicy. Deny holds for every caller; Allow adds rights to the named roles and sessions, and"
+            "`Principal`, and with Deny `NotPrincipal`: everyone, this account, its roles, users and sessions."
+            " `Condition`: the operators and keys of `how-to/limit-what-a-job-may-do.md`. Anything else is"
+            " MalformedPolicy. Deny holds for every caller; Allow adds rights to the named roles and sessions, and"
             " for everyone it is refused as a public policy. Conditions on encryption are checked when a multipart"
             " upload begins. What the service reads and stores for jobs is not subject to policies"
         ),

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 from tidemill.core.scaling import CONCURRENCY, INSTANCES
 
-__all__ = ["OPERATIONS"]
-
 _ELSEWHERE = Honored("other namespaces have nothing: their lists are empty")
 _LISTED: Rows = {
     "ServiceNamespace": _ELSEWHERE,

@@ -11,7 +11,7 @@ Whether an object was published by another job is known only inside the handler'
 `JobWriter`. All denials are noted, so that the job's log and FailureReason can name them.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,11 +20,15 @@ import structlog
 
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.denials import Denials
-from tidemill.core.bucket_policy import ENCRYPTION, ENCRYPTION_KEY, SECURE_TRANSPORT, BucketPolicy, Facts
+from tidemill.core.bucket_policy import BucketPolicy
+from tidemill.core.clock import Clock, SystemClock
+from tidemill.core.conditions import Lack
+from tidemill.core.facts import Sender
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
+from tidemill.services.authorization.facts import RequestFacts
 from tidemill.services.authorization.needs import needs_of
 from tidemill.services.authorization.publications import JobWriter
 from tidemill.services.authorization.rule import Members
@@ -52,7 +56,6 @@ _ELSEWHERE = ("AccessDenied", 403)
 _OF_OWNER = ("DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy")
 """Operations that no policy of a bucket denies to its owner, who could not mend it otherwise."""
 _OWNER_MEMBERS = ("ExpectedBucketOwner", "ExpectedSourceBucketOwner")
-_OF_UPLOAD = ("CompleteMultipartUpload", "UploadPart", "UploadPartCopy")
 _BUCKETS = "arn:aws:s3:::"
 
 
@@ -62,13 +65,13 @@ class _BucketPolicies:
 
     Attributes:
         policies: By bucket.
-        caller: ARN of the caller.
+        callers: ARN of the caller; behind it, of who opened its session. A Deny for either holds.
         facts: What is known of the request.
     """
 
     policies: Mapping[str, BucketPolicy]
-    caller: str
-    facts: Facts
+    callers: tuple[str, ...]
+    facts: RequestFacts
 
     def rule(self, permission: Permission) -> tuple[Ruling, str]:
         """Return the ruling of the policy of the permission's bucket, and the name of the statement that decides.
@@ -82,7 +85,10 @@ class _BucketPolicies:
         policy = self.policies.get(permission.resource.removeprefix(_BUCKETS).partition("/")[0])
         if policy is None:
             return Ruling.UNMENTIONED, ""
-        return policy.rule(permission, caller=self.caller, facts=self.facts)
+        rulings = [
+            policy.rule(permission, caller=arn, facts=self.facts.on(permission, arn=arn)) for arn in self.callers
+        ]
+        return next((each for each in rulings if each[0] is Ruling.DENIED), rulings[0])
 
 
 class Authorization:
@@ -92,12 +98,27 @@ class Authorization:
         roles: The policies.
         denials: Gets what was denied. Default: denials are only logged.
         rules: The policies of buckets. Default: there are none.
+        tags_of: Returns the tags of a resource of SageMaker by its ARN. Default: conditions on them allow nothing.
+        clock: Provides the time for conditions.
+        sees_clients: Whether requests come from their clients and not from a relay, so that their addresses count.
     """
 
-    def __init__(self, roles: Roles, denials: Denials | None = None, *, rules: BucketRules | None = None) -> None:
+    def __init__(
+        self,
+        roles: Roles,
+        denials: Denials | None = None,
+        *,
+        rules: BucketRules | None = None,
+        tags_of: Callable[[str], Mapping[str, str]] | None = None,
+        clock: Clock | None = None,
+        sees_clients: bool = True,
+    ) -> None:
         self._roles = roles
         self._denials = denials
         self._rules = rules
+        self._tags_of = tags_of
+        self._clock = clock or SystemClock()
+        self._sees_clients = sees_clients
 
     def handle(
         self, handler: Handler, request: dict[str, Any], context: Context, credential: Credential
@@ -119,10 +140,28 @@ class Authorization:
         if context.service == "s3":
             _check_owners(request)
         owns = credential.unrestricted and context.operation in _OF_OWNER
-        policies = None if owns or self._rules is None else _bucket_policies(self._rules, request, context)
-        if credential.unrestricted and policies is None and not credential.limits:
+        rules = None if owns else self._rules
+        found: Mapping[str, BucketPolicy] = _bucket_policies(rules, request, context) if rules is not None else {}
+        if credential.unrestricted and not found and not credential.limits:
             return handler(request, context)
+        facts = self._facts(request, context)
+        callers = (context.caller.arn, credential.origin) if credential.origin else (context.caller.arn,)
+        policies = _BucketPolicies(found, callers, facts)
         return self._restricted(handler, request, context, credential, policies)
+
+    def _facts(self, request: Members, context: Context) -> RequestFacts:
+        known = self._sees_clients and context.address
+        sender = Sender(
+            arn=context.caller.arn,
+            now_ms=self._clock.now_ms(),
+            region=context.region,
+            secure=context.internal or context.scheme == "https",
+            address=None if context.internal else (context.address,) if known else Lack.UNDETERMINED,
+            internal=context.internal,
+            agent=context.headers.get("user-agent", ""),
+            referer=context.headers.get("referer", ""),
+        )
+        return RequestFacts(request, context, sender, self._tags_of, self._rules)
 
     async def _restricted(
         self,
@@ -130,10 +169,10 @@ class Authorization:
         request: dict[str, Any],
         context: Context,
         credential: Credential,
-        policies: _BucketPolicies | None,
+        policies: _BucketPolicies,
     ) -> Mapping[str, Any] | Reply:
         denied: list[Permission] = []
-        context = replace(context, permits=partial(self._permits, credential))
+        context = replace(context, permits=partial(self._permits, credential, policies.facts))
         if credential.scope is not None:
             keeps = self._roles.policy_of(credential.role).keeps_published
             writer = JobWriter(credential.arn, credential.role, credential.scope, keeps, denied)
@@ -150,7 +189,7 @@ class Authorization:
         request: dict[str, Any],
         context: Context,
         credential: Credential,
-        policies: _BucketPolicies | None,
+        policies: _BucketPolicies,
         denied: list[Permission],
     ) -> Mapping[str, Any] | Reply:
         if context.operation == "PutObject" and is_extracted(context):
@@ -171,24 +210,26 @@ class Authorization:
         if refusal is not None:
             raise refusal
         answer = await handler(request, context)
-        return visible(answer, context, lambda permission: _exceeded(credential, permission) is None)
+        return visible(answer, context, lambda permission: _exceeded(credential, permission, policies.facts) is None)
 
-    def _permits(self, credential: Credential, action: str, arn: str) -> bool:
+    def _permits(self, credential: Credential, facts: RequestFacts, action: str, arn: str) -> bool:
         permission = Permission(action, arn)
-        if _exceeded(credential, permission) is not None:
+        if _exceeded(credential, permission, facts) is not None:
             return False
         if credential.unrestricted:
             return True
-        return credential.scope is not None and (
-            self._roles.rule(credential.role, permission, credential.scope) is Ruling.ALLOWED
-        )
+        return credential.scope is not None and self._of_role(credential, permission, facts) is Ruling.ALLOWED
+
+    def _of_role(self, credential: Credential, permission: Permission, facts: RequestFacts) -> Ruling:
+        known = facts.on(permission, arn=credential.origin)
+        return self._roles.rule(credential.role, permission, credential.scope, known)
 
     def _refusal(
         self,
         needs: tuple[Permission, ...] | None,
         context: Context,
         credential: Credential,
-        policies: _BucketPolicies | None,
+        policies: _BucketPolicies,
         denied: list[Permission],
     ) -> AwsError | None:
         """Return the error for the first missing permission, and add it to ``denied``; None if all are allowed."""
@@ -198,17 +239,17 @@ class Authorization:
         if needs and credential.scope is None and not credential.unrestricted:
             return _denial_of_keys(context, credential, needs[0])
         for permission in needs:
-            of_bucket, statement = policies.rule(permission) if policies else (Ruling.UNMENTIONED, "")
+            of_bucket, statement = policies.rule(permission)
             if of_bucket is Ruling.DENIED:
                 denied.append(permission)
                 return _denial_by_bucket(context, credential, permission, statement)
-            limit = _exceeded(credential, permission, of_bucket)
+            limit = _exceeded(credential, permission, policies.facts, of_bucket)
             if limit is not None:
                 denied.append(permission)
                 return _denial_by_limit(context, credential, permission, limit)
             if credential.unrestricted:
                 continue
-            ruling = self._roles.rule(credential.role, permission, credential.scope)
+            ruling = self._of_role(credential, permission, policies.facts)
             if ruling is Ruling.DENIED or Ruling.ALLOWED not in (ruling, of_bucket):
                 denied.append(permission)
                 return _denial(context, credential, permission, ruling)
@@ -228,42 +269,31 @@ class Authorization:
 
 
 def _exceeded(
-    credential: Credential, permission: Permission, of_bucket: Ruling = Ruling.UNMENTIONED
+    credential: Credential, permission: Permission, facts: RequestFacts, of_bucket: Ruling = Ruling.UNMENTIONED
 ) -> PolicyLimit | None:
     """Return the first of a key's limits that does not allow a permission, or None.
 
     A bucket's policy may allow what they do not mention, but not what they deny.
     """
     for limit in credential.limits:
-        ruling = limit.policy.rule(permission, {})
+        ruling = limit.policy.rule(permission, {}, facts.on(permission, arn=limit.arn))
         if ruling is Ruling.DENIED or Ruling.ALLOWED not in (ruling, of_bucket):
             return limit
     return None
 
 
-def _bucket_policies(rules: BucketRules, request: Members, context: Context) -> _BucketPolicies | None:
-    """Return the policies of the buckets that a request names, or None if these have none.
+def _bucket_policies(rules: BucketRules, request: Members, context: Context) -> Mapping[str, BucketPolicy]:
+    """Return the policies of the buckets that a request names, by bucket.
 
     Raises:
         InvalidArgument: The source of a copy is malformed.
     """
     if context.service != "s3" or "Bucket" not in request:
-        return None
+        return {}
     names = [request["Bucket"]]
     if request.get("CopySource"):
         names.append(source_name(request["CopySource"])[0])
-    found = {name: policy for name in names if (policy := rules.policy_of(name)) is not None}
-    return _BucketPolicies(found, context.caller.arn, _facts(rules, request, context)) if found else None
-
-
-def _facts(rules: BucketRules, request: Members, context: Context) -> Facts:
-    facts: dict[str, tuple[str, ...]] = {SECURE_TRANSPORT: (str(context.scheme == "https").lower(),)}
-    if context.operation in _OF_UPLOAD:
-        return facts  # the encryption of an upload was checked when it began
-    algorithm, key = request.get("ServerSideEncryption"), request.get("SSEKMSKeyId")
-    facts[ENCRYPTION] = (algorithm,) if algorithm else ()
-    facts[ENCRYPTION_KEY] = (key, rules.key_arn(key)) if key else ()
-    return facts
+    return {name: policy for name in names if (policy := rules.policy_of(name)) is not None}
 
 
 def _check_owners(request: Mapping[str, Any]) -> None:

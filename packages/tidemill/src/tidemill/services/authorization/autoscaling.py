@@ -10,8 +10,6 @@ from tidemill.core.policy import Permission
 from tidemill.core.scaling import target_arn
 from tidemill.services.authorization.rule import Members, Rule
 
-__all__ = ["AUTO_SCALING"]
-
 
 def _on_target(operation: str) -> Rule:
     def rule(request: Members, region: str) -> tuple[Permission, ...]:

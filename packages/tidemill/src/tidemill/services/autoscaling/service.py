@@ -14,8 +14,6 @@ from tidemill.errors import AwsError
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["AutoScalingService"]
-
 _NAMESPACE = "sagemaker"
 _PAGE = 50
 _ROLE = (

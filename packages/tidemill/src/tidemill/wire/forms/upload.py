@@ -148,7 +148,9 @@ def _put_request(request: Request, fields: Mapping[str, str], *, bucket: str, ke
     if "tagging" in fields:
         headers["x-amz-tagging"] = _tagging(request, fields["tagging"], bucket=bucket, key=key)
     latin = {name: value.encode("utf-8").decode("latin-1") for name, value in headers.items()}  # as in any request
-    return Request("PUT", f"/{quote(bucket)}/{quote(key)}", headers=latin, scheme=request.scheme)
+    return Request(
+        "PUT", f"/{quote(bucket)}/{quote(key)}", headers=latin, scheme=request.scheme, address=request.address
+    )
 
 
 def _tagging(request: Request, text: str, *, bucket: str, key: str) -> str:

@@ -16,6 +16,8 @@ class PolicyLimit:
     policy: IamPolicy
     whose: str
     """For messages, e.g. ``the user 'ann'``."""
+    arn: str = ""
+    """ARN of the user for whom its conditions are evaluated; empty for that of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Credential:
     """Wall time after which a temporary key is refused."""
     arn: str = ""
     """ARN of the user or role of the key."""
+    origin: str = ""
+    """ARN of the user or job that opened the session of the key; empty for a key without a session."""
     unrestricted: bool = False
     """Whether the key may do everything that ``limits`` allow, as the owner's pair."""
     role: str = ""

@@ -1,0 +1,299 @@
+"""Conditions of policies for real requests: what each key's value is, and what a user with a policy may do."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tidemill.core.clock import SystemClock
+from tidemill.core.conditions import Fact, Lack
+from tidemill.core.facts import Sender
+from tidemill.core.policy import Permission
+from tidemill.services.authorization.facts import RequestFacts
+from tidemill.services.authorization.needs import needs_of
+from tidemill.wire.exchange import Caller, Context
+from tidemill.wire.signing.credentials import Credential
+
+SAGEMAKER = "arn:aws:sagemaker:us-west-2:000000000000:"
+ROLE = "arn:aws:iam::000000000000:role/R"
+TRAINING = {
+    "TrainingJobName": "j",
+    "RoleArn": ROLE,
+    "HyperParameters": {"InstanceType": "ml.fake", "Subnets": "x"},
+    "ResourceConfig": {"InstanceType": "ml.m5.large", "VolumeKmsKeyId": "k"},
+    "OutputDataConfig": {"KmsKeyId": "arn:aws:kms:us-west-2:000000000000:key/o"},
+    "VpcConfig": {"Subnets": ["s1", "s2"], "SecurityGroupIds": ["g"]},
+    "Tags": [{"Key": "Team", "Value": "vision"}, {"Key": "stage", "Value": "dev"}],
+    "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+    "EnableNetworkIsolation": True,
+}
+GROUPS = {
+    "TrainingJobName": "j",
+    "ResourceConfig": {"InstanceGroups": [{"InstanceType": "ml.m5.large"}, {"InstanceType": "ml.c5.large"}]},
+    "StoppingCondition": {},
+}
+TUNING = {
+    "HyperParameterTuningJobName": "t",
+    "HyperParameterTuningJobConfig": {"ResourceLimits": {"MaxRuntimeInSeconds": 5}},
+    "TrainingJobDefinitions": [
+        {"ResourceConfig": {"InstanceType": "a"}, "StoppingCondition": {"MaxRuntimeInSeconds": 60}},
+        {"HyperParameterTuningResourceConfig": {"InstanceType": "b"}, "EnableNetworkIsolation": True},
+    ],
+}
+PROCESSING = {"ProcessingJobName": "p", "ProcessingResources": {"ClusterConfig": {"InstanceType": "ml.m5.large"}}}
+CONFIG = {
+    "EndpointConfigName": "c",
+    "KmsKeyId": "k",
+    "ProductionVariants": [
+        {"VariantName": "v", "ModelName": "m", "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 5}}
+    ],
+}
+TRANSFORM = {"TransformJobName": "t", "ModelName": "m"}
+LIST = {"Bucket": "b", "Prefix": "home/", "MaxKeys": 10}
+
+FACTS: list[tuple[str, str, dict[str, Any], str, Fact]] = [
+    ("sagemaker", "CreateTrainingJob", TRAINING, "sagemaker:InstanceTypes", ("ml.m5.large",)),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "sagemaker:InstanceTypes", ("ml.m5.large", "ml.c5.large")),
+    ("sagemaker", "CreateHyperParameterTuningJob", TUNING, "sagemaker:InstanceTypes", ("a", "b")),
+    ("sagemaker", "CreateProcessingJob", PROCESSING, "sagemaker:InstanceTypes", ("ml.m5.large",)),
+    ("sagemaker", "DescribeTrainingJob", {"TrainingJobName": "j"}, "sagemaker:InstanceTypes", None),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "sagemaker:VpcSubnets", ("s1", "s2")),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "sagemaker:VpcSecurityGroupIds", ("g",)),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "sagemaker:VpcSubnets", None),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "sagemaker:NetworkIsolation", ("true",)),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "sagemaker:NetworkIsolation", ("false",)),
+    ("sagemaker", "CreateProcessingJob", PROCESSING, "sagemaker:NetworkIsolation", ("false",)),
+    ("sagemaker", "CreateHyperParameterTuningJob", TUNING, "sagemaker:NetworkIsolation", ("false", "true")),
+    ("sagemaker", "CreateTransformJob", TRANSFORM, "sagemaker:NetworkIsolation", None),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "sagemaker:InterContainerTrafficEncryption", ("false",)),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "sagemaker:MaxRuntimeInSeconds", ("60",)),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "sagemaker:MaxRuntimeInSeconds", Lack.UNDETERMINED),
+    ("sagemaker", "CreateHyperParameterTuningJob", TUNING, "sagemaker:MaxRuntimeInSeconds", Lack.UNDETERMINED),
+    ("sagemaker", "CreateProcessingJob", PROCESSING, "sagemaker:MaxRuntimeInSeconds", Lack.UNDETERMINED),
+    ("sagemaker", "CreateEndpointConfig", CONFIG, "sagemaker:ModelArn", (f"{SAGEMAKER}model/m",)),
+    ("sagemaker", "CreateModel", {"ModelName": "m"}, "sagemaker:ModelArn", None),
+    ("sagemaker", "CreateEndpointConfig", CONFIG, "sagemaker:ServerlessMaxConcurrency", ("5",)),
+    ("sagemaker", "CreateEndpointConfig", CONFIG, "sagemaker:ServerlessMemorySize", ("1024",)),
+    ("sagemaker-runtime", "InvokeEndpoint", {"EndpointName": "e", "TargetModel": "a"}, "sagemaker:TargetModel", ("a",)),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "sagemaker:VolumeKmsKey", Lack.UNDETERMINED),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "sagemaker:OutputKmsKey", None),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "aws:RequestTag/team", ("vision",)),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "aws:RequestTag/Other", None),
+    ("sagemaker", "CreateTrainingJob", TRAINING, "aws:TagKeys", ("Team", "stage")),
+    ("sagemaker", "DeleteTags", {"ResourceArn": f"{SAGEMAKER}model/m", "TagKeys": ["a"]}, "aws:TagKeys", ("a",)),
+    ("sagemaker", "CreateTrainingJob", GROUPS, "aws:TagKeys", None),
+    ("sagemaker", "DescribeModel", {"ModelName": "tagged"}, "aws:ResourceTag/team", ("vision",)),
+    ("sagemaker", "DescribeModel", {"ModelName": "tagged"}, "sagemaker:ResourceTag/TEAM", ("vision",)),
+    ("sagemaker", "DescribeModel", {"ModelName": "other"}, "aws:ResourceTag/team", None),
+    ("sagemaker", "DescribeModel", {"ModelName": "twice"}, "aws:ResourceTag/team", Lack.UNDETERMINED),
+    (
+        "sagemaker",
+        "ListTags",
+        {"ResourceArn": f"{SAGEMAKER}model/tagged".replace("us-west-2", "eu-west-1")},
+        "aws:ResourceTag/team",
+        ("vision",),
+    ),
+    ("kms", "DescribeKey", {"KeyId": "k"}, "aws:ResourceTag/team", Lack.UNDETERMINED),
+    ("s3", "GetObject", {"Bucket": "b", "Key": "k"}, "aws:ResourceTag/team", None),
+    ("s3", "ListObjectsV2", LIST, "s3:prefix", ("home/",)),
+    ("s3", "ListObjectsV2", {"Bucket": "b"}, "s3:prefix", None),
+    ("s3", "ListObjectsV2", {"Bucket": "b", "Prefix": ""}, "s3:prefix", ("",)),
+    ("s3", "ListObjectsV2", LIST, "s3:max-keys", ("10",)),
+    ("s3", "PutObject", {"Bucket": "b", "Key": "k", "Tagging": "a=b&c="}, "aws:RequestTag/c", ("",)),
+    ("s3", "PutObject", {"Bucket": "b", "Key": "k", "ServerSideEncryption": "aws:kms"},
+     "s3:x-amz-server-side-encryption", ("aws:kms",)),
+    ("s3", "PutObject", {"Bucket": "b", "Key": "k"}, "s3:x-amz-server-side-encryption", None),
+    ("s3", "UploadPart", {"Bucket": "b", "Key": "k"}, "s3:x-amz-server-side-encryption", Lack.WAIVED),
+    ("sagemaker", "DescribeModel", {"ModelName": "m"}, "s3:prefix", None),
+    ("sts", "AssumeRole", {"RoleArn": ROLE, "RoleSessionName": "n"}, "sts:RoleSessionName", ("n",)),
+    ("cloudwatch", "PutMetricData", {"Namespace": "Team/A"}, "cloudwatch:namespace", ("Team/A",)),
+    ("sagemaker", "DescribeModel", {"ModelName": "m"}, "aws:SourceIp", ("127.0.0.1",)),
+    ("sagemaker", "DescribeModel", {"ModelName": "m"}, "aws:username", ("ann",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("service", "operation", "members", "key", "expected"), FACTS)
+def test_a_key_has_the_value_that_the_request_gives_it(
+    service: str, operation: str, members: dict[str, Any], key: str, expected: Fact
+) -> None:
+    tags = {
+        f"{SAGEMAKER}model/tagged": {"Team": "vision"},
+        f"{SAGEMAKER}model/twice": {"Team": "vision", "team": "audio"},
+    }
+    caller = Caller("AKIA", "arn:aws:iam::000000000000:user/ann")
+    context = Context(
+        request_id="r", service=service, operation=operation, caller=caller, region="us-west-2", headers={}
+    )
+    sender = Sender(arn=caller.arn, now_ms=0, region="us-west-2", address=("127.0.0.1",))
+    facts = RequestFacts(members, context, sender, lambda arn: tags.get(arn, {}), None)
+    permission = (needs_of(members, context) or ())[0]
+    assert facts.on(permission)(key.casefold()) == expected
+
+
+def test_a_role_is_passed_to_sagemaker_and_to_nothing_else() -> None:
+    context = Context(
+        request_id="r",
+        service="sagemaker",
+        operation="CreateTrainingJob",
+        caller=Caller("k", "arn"),
+        region="r",
+        headers={},
+    )
+    facts = RequestFacts(TRAINING, context, Sender(arn="arn", now_ms=0, region="r"), None, None)
+    assert facts.on(Permission("iam:PassRole", ROLE))("iam:passedtoservice") == ("sagemaker.amazonaws.com",)
+    assert facts.on(Permission("sagemaker:CreateTrainingJob", "a"))("iam:passedtoservice") is None
+
+
+@pytest.fixture
+def user(iam: Any, clients: Callable[..., Any]) -> Callable[..., Callable[[str], Any]]:
+    """Return a function that gives ann a policy and returns a function that returns her clients."""
+
+    def give(*statements: dict[str, Any], keys: int = 1) -> Callable[[str], Any]:
+        document = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+        iam.put_user_policy(UserName="ann", PolicyName="p", PolicyDocument=document)
+        if not keys:
+            return clients
+        key = iam.create_access_key(UserName="ann")["AccessKey"]
+        pair = Credential(key["AccessKeyId"], key["SecretAccessKey"])
+        return lambda service: clients(service, pair)
+
+    iam.create_user(UserName="ann")
+    return give
+
+
+def allow(action: str | list[str], **members: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": action, "Resource": "*", **members}
+
+
+def denied(call: Callable[..., Any], **members: Any) -> bool:
+    try:
+        call(**members)
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in ("AccessDenied", "AccessDeniedException"):
+            raise
+        return True
+    return False
+
+
+def test_a_user_lists_and_reads_only_below_its_own_name(user, clients, stage) -> None:
+    owner = clients("s3")
+    for key in ("home/ann/a", "home/bob/b"):
+        owner.put_object(Bucket="data", Key=key, Body=b"x")
+    own = {"StringLike": {"s3:prefix": ["", "home/", "home/${aws:username}/*"]}}
+    s3 = user(
+        allow("s3:ListBucket", Condition=own),
+        {"Effect": "Allow", "Action": "s3:*Object", "Resource": "arn:aws:s3:::data/home/${aws:username}/*"},
+        {"Effect": "Deny", "NotAction": "s3:*", "Resource": "*"},
+    )("s3")
+    assert not denied(s3.list_objects_v2, Bucket="data", Prefix="home/ann/")
+    assert not denied(s3.list_objects_v2, Bucket="data", Prefix="", Delimiter="/")
+    assert denied(s3.list_objects_v2, Bucket="data", Prefix="home/bob/")
+    assert denied(s3.list_objects_v2, Bucket="data")
+    assert not denied(s3.get_object, Bucket="data", Key="home/ann/a")
+    assert denied(s3.get_object, Bucket="data", Key="home/bob/b")
+    for key in ("home/ann/a", "home/bob/b"):
+        owner.delete_object(Bucket="data", Key=key)
+
+
+def test_tags_decide_what_a_user_creates_and_sees(user, clients, stage) -> None:
+    owner, container = (
+        clients("sagemaker"),
+        {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/m.tar.gz"},
+    )
+    for name, team in (("ours", "vision"), ("theirs", "audio")):
+        tags = [{"Key": "Team", "Value": team}]
+        owner.create_model(ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer=container, Tags=tags)
+    sagemaker = user(
+        allow(
+            ["sagemaker:CreateModel", "sagemaker:AddTags"],
+            Condition={"StringEquals": {"aws:RequestTag/Team": "vision"}},
+        ),
+        allow("iam:PassRole", Condition={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}),
+        allow("sagemaker:DescribeModel", Condition={"StringEquals": {"aws:ResourceTag/Team": "vision"}}),
+        allow("sagemaker:ListModels"),
+    )("sagemaker")
+    new: dict[str, Any] = {"ModelName": "new", "ExecutionRoleArn": ROLE, "PrimaryContainer": container}
+    assert denied(sagemaker.create_model, **new)
+    assert denied(sagemaker.create_model, **new, Tags=[{"Key": "Team", "Value": "audio"}])
+    assert not denied(sagemaker.create_model, **new, Tags=[{"Key": "Team", "Value": "vision"}])
+    assert not denied(sagemaker.describe_model, ModelName="ours")
+    assert denied(sagemaker.describe_model, ModelName="theirs")
+    assert {each["ModelName"] for each in sagemaker.list_models()["Models"]} == {"ours", "new"}
+
+
+def test_the_address_and_the_transport_of_a_request_decide(user, stage) -> None:
+    here = allow("sagemaker:ListModels", Condition={"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}})
+    elsewhere = {**allow("*"), "Effect": "Deny", "Condition": {"NotIpAddress": {"aws:SourceIp": ["10.0.0.0/8"]}}}
+    insecure = {**allow("*"), "Effect": "Deny", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+    sagemaker = user(here)("sagemaker")
+    assert not denied(sagemaker.list_models)
+    for statement in (elsewhere, insecure):
+        user(here, statement, keys=0)
+        assert denied(sagemaker.list_models)
+
+
+def test_a_right_ends_at_its_time(user, stage) -> None:
+    until = {"DateLessThan": {"aws:CurrentTime": "2023-11-14T22:14:00Z"}}
+    sagemaker = user(allow("sagemaker:ListModels", Condition=until))("sagemaker")
+    assert not denied(sagemaker.list_models)
+    stage.clock.ms += 60_000
+    assert denied(sagemaker.list_models)
+
+
+def test_a_condition_of_a_session_and_of_a_role_hold_too(iam, sts, clients, stage) -> None:
+    statement = allow("sagemaker:ListModels", Condition={"ArnLike": {"aws:PrincipalArn": "arn:aws:iam::*:role/Team"}})
+    stage.clock.ms = SystemClock().now_ms()  # the gateway compares with it when the session ends
+    iam.create_role(RoleName="Team", AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName="Team", PolicyName="p", PolicyDocument=json.dumps({"Statement": statement}))
+
+    def assumed(role: str, **members: Any) -> Any:
+        keys = sts.assume_role(RoleArn=f"arn:aws:iam::000000000000:role/{role}", RoleSessionName="session", **members)
+        found = keys["Credentials"]
+        pair = Credential(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
+        return clients("sagemaker", pair)
+
+    assert not denied(assumed("team").list_models)
+    limit = {"Statement": allow("*", Condition={"StringEquals": {"aws:PrincipalType": "User"}})}
+    assert denied(assumed("Team", Policy=json.dumps(limit)).list_models)
+
+
+def test_a_user_stays_subject_to_its_own_policy_in_every_session(user, clients, stage) -> None:
+    stage.clock.ms = SystemClock().now_ms()
+    of_ann = {"StringEquals": {"aws:username": "ann"}}
+    mine = user(
+        allow("*"),
+        {**allow("sagemaker:ListModels"), "Effect": "Deny", "Condition": of_ann},
+        {**allow("s3:DeleteObject"), "Effect": "Deny", "Resource": "arn:aws:s3:::data/${aws:username}/*"},
+    )
+    clients("s3").put_bucket_policy(
+        Bucket="data",
+        Policy=json.dumps(
+            {
+                "Statement": {
+                    "Effect": "Deny",
+                    "Principal": {"AWS": "arn:aws:iam::000000000000:user/ann"},
+                    "Action": "s3:GetObject",
+                    "Resource": "arn:aws:s3:::data/*",
+                }
+            }
+        ),
+    )
+    keys = mine("sts").assume_role(RoleArn=ROLE, RoleSessionName="session")["Credentials"]
+    pair = Credential(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"])
+    assert denied(clients("sagemaker", pair).list_models)
+    assert denied(clients("s3", pair).delete_object, Bucket="data", Key="ann/k")
+    assert not denied(clients("s3", pair).delete_object, Bucket="data", Key="bob/k")
+    assert denied(clients("s3", pair).get_object, Bucket="data", Key="k")
+    clients("s3").delete_bucket_policy(Bucket="data")
+
+
+def test_a_policy_with_a_key_that_is_not_known_is_refused_when_it_is_put(iam, refusal, stage) -> None:
+    statement = {**allow("*"), "Effect": "Deny", "Condition": {"StringNotEquals": {"aws:PrincipalTag/team": "a"}}}
+    iam.create_user(UserName="ann")
+    status, code, message = refusal(
+        iam.put_user_policy, UserName="ann", PolicyName="p", PolicyDocument=json.dumps({"Statement": statement})
+    )
+    assert (status, code) == (400, "MalformedPolicyDocument")
+    assert "aws:principaltag/team" in message
