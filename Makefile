@@ -145,7 +145,7 @@ matrix-versions: .venv/ready jobs-environment ## jobs on every TensorFlow versio
 	@command -v npm >/dev/null || { echo "npm is missing: apt install npm" >&2; exit 1; }
 	mkdir -p $(@D) && cp $^ $(@D) && npm ci --prefix $(@D) --silent --no-audit --no-fund
 	@touch $@
-matrix-clients: $(SDKS) .venvs/sdk-js/ready jobs-environment ## AWS's SDKs: Python, versions 1 (needs Python 3.7) and 3; JavaScript (four minutes)
+matrix-clients: $(SDKS) .venvs/sdk-js/ready jobs-environment ## AWS's SDKs: Python, versions 1 (needs Python 3.7), 2 (remote functions) and 3; JavaScript (ten minutes)
 	$(BIN)/python $(PYTEST) tests/clients
 matrix-toolkit: .venvs/toolkit/ready $(TF_ENV)/ready ## what a script finds here and under SageMaker's own training toolkit (two minutes)
 	$(BIN)/python $(PYTEST) tests/toolkit

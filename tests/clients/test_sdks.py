@@ -1,4 +1,4 @@
-"""AWS's SDKs that no other test runs, unmodified: versions 1 and 3 of that for Python, and that for JavaScript."""
+"""AWS's SDKs, unmodified: versions 1 and 3 of that for Python, that for JavaScript, and what takes version 2 long."""
 
 from collections.abc import Callable
 
@@ -45,6 +45,39 @@ def test_remote_functions_return_results_and_raise_exceptions(run_sdk: RunSdk, e
         "RETURNED {'rows': [2, 4], 'team': 'tides', 'module': True, 'job': 'where'}",
         "MAPPED 2.0 True",
         "RAISED -4 has no root",
+    ]
+
+
+@pytest.mark.parametrize(("environment", "script"), [("peers", "v2_steps.py"), ("sdk-v3", "v3_steps.py")])
+def test_functions_are_steps_of_a_pipeline(run_sdk: RunSdk, environment: str, script: str) -> None:
+    assert run_sdk(environment, script) == [
+        "EXECUTED Succeeded [('Double', 'Succeeded'), ('Report', 'Succeeded')]",
+        "RESULT found 10",
+    ]
+
+
+def test_version_3_deploys_registers_and_transforms(run_sdk: RunSdk) -> None:
+    assert run_sdk("sdk-v3", "v3_deploy.py") == [
+        "BUILT Model InService [0.5, 2.5]",
+        "CREATED All [0.5, 2.5]",
+        "REGISTERED [1]",
+        'SCORED Completed {"predictions":[[0.5]]}{"predictions":[[2.5]]}',
+    ]
+
+
+def test_version_3_tracks_runs_of_an_experiment(run_sdk: RunSdk) -> None:
+    assert run_sdk("sdk-v3", "v3_experiment.py") == [
+        "RUNS ['first', 'second']",
+        "TRIALS 1 True True",
+        "FIRST ['checked', 'kind', 'rows'] [('loss', 3, 0.3333333333333333)]",
+    ]
+
+
+def test_version_2_deploys_a_job_whose_image_it_does_not_know(run_sdk: RunSdk) -> None:
+    assert run_sdk("peers", "v2_attach.py") == [
+        "ATTACHED 2.21.0 py311",
+        "REFUSED Unsupported tensorflow version: 2",
+        "PREDICTED {'predictions': [0.5, 2.5]}",
     ]
 
 

@@ -173,6 +173,7 @@ def test_images_of_other_frameworks_are_refused_with_what_exists():
         ("mine:1.0", "2.21.0", None),
         ("mine:37.2", "2.21.0", None),
         ("mine:2.15.0-py310", "2.15.1", "3.10"),
+        ("sagemaker-base-python-310:1.0", "2.20.0", "3.10"),
         ("mine:tf-2.15", "2.15.1", None),
         ("mine:latest-py38", "2.6.5", "3.8"),
         ("tensorflow/tensorflow:nightly", "2.21.0", None),

@@ -22,6 +22,10 @@ REGISTRY = "000000000000.dkr.ecr.us-west-2.amazonaws.com"
             Image("sagemaker-tensorflow-scriptmode", "1.12", "gpu", "py3"),
         ),
         ("sagemaker-tensorflow:1.10.0-gpu-py2", Image("sagemaker-tensorflow", "1.10.0", "gpu", "py2")),
+        (
+            "236514542706.dkr.ecr.us-west-2.amazonaws.com/sagemaker-base-python-310:1.0",
+            Image("sagemaker-base-python-310", None, "cpu", "py310", is_of_aws=False),
+        ),
         ("tidemill/tensorflow:2.21", Image("tensorflow", "2.21", "cpu", None, is_of_aws=False)),
         ("localhost:5000/tensorflow-training", Image("tensorflow-training", None, "cpu", None)),
         ("localhost:5000/tensorflow-training:latest", Image("tensorflow-training", None, "cpu", None)),

@@ -96,7 +96,7 @@ def test_a_version_is_described_as_it_was_created_and_updated(sagemaker, stage, 
     arn = version(sagemaker, **members)
     described = {
         **members,
-        "ModelPackageName": "digits",
+        "ModelPackageName": "digits/1",
         "ModelPackageGroupName": "digits",
         "ModelPackageVersion": 1,
         "ModelPackageArn": arn,
@@ -160,6 +160,9 @@ def test_packages_are_listed_by_group_type_and_approval(sagemaker, stage, group)
         "ModelPackageStatus": "Completed",
         "ModelApprovalStatus": "PendingManualApproval",
     }
+    described = sagemaker.describe_model_package(ModelPackageName=other["ModelPackageArn"])
+    same = sagemaker.describe_model_package(ModelPackageName=described["ModelPackageName"])
+    assert same["ModelPackageArn"] == other["ModelPackageArn"]
     (own,) = listed()["ModelPackageSummaryList"]
     assert own["ModelPackageName"] == "digits" and "ModelApprovalStatus" not in own
 

@@ -20,6 +20,8 @@ LEGACY_REPOSITORY = "sagemaker-tensorflow"
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _VERSION_OF_OWN = re.compile(r"(?:tf|tensorflow)?([0-9]+\.[0-9]+(?:\.[0-9]+)*)")
 _PYTHON = re.compile(r"py[0-9]+")
+_BASE_PYTHON = re.compile(r"sagemaker-base-python-([0-9]+)")
+"""Image of a remote function whose client names none: its name has the client's Python, its tag another version."""
 _WORDS = re.compile(r"[-_.]")
 _OF_AWS = re.compile(
     r"(sagemaker-)?tensorflow-(training|inference|scriptmode|serving)(-eia)?|sagemaker-tensorflow(-eia)?"
@@ -97,6 +99,9 @@ is_of_aws=True, other='')
     words = tag.split("-")
     python = next((word for word in words if _PYTHON.fullmatch(word)), None)
     device = "gpu" if "gpu" in words else "cpu"
+    base = _BASE_PYTHON.fullmatch(name)
+    if base:
+        return Image(name, None, device, f"py{base[1]}", is_of_aws=False)
     if "tensorflow" in name:
         version = words[0] if _VERSION.fullmatch(words[0]) else None
         return Image(name, version, device, python, is_of_aws=_OF_AWS.fullmatch(name) is not None)

@@ -136,7 +136,7 @@ def _identity(package: RegisteredModel) -> dict[str, Any]:
         "ModelApprovalStatus": package.approval,
     }
     return {
-        "ModelPackageName": package.group or package.key,
+        "ModelPackageName": package.key,  # of a version GROUP/VERSION: SDK v3 sends it back
         "ModelPackageArn": package.arn,
         "CreationTime": when(package.created_ms),
         "ModelPackageStatus": _COMPLETED,
