@@ -32,7 +32,7 @@ ACCOUNT = "000000000000"
 
 # Evaluates expressions, and prints the value of each, or the code, the status and the message of its error.
 SCRIPT = """
-    import io, json, os, urllib.error, urllib.request
+    import io, json, os, time, urllib.error, urllib.request
     from pathlib import Path
     import boto3
     from boto3.s3.transfer import TransferConfig
@@ -109,6 +109,10 @@ ALLOWED = {
     "read its tags": "sagemaker.list_tags(ResourceArn=arn)['Tags']",
     "read its log": "logs.get_log_events(logGroupName=group, logStreamName=logs.describe_log_streams("
     "logGroupName=group, logStreamNamePrefix=f'{name}/')['logStreams'][0]['logStreamName'])['nextForwardToken']",
+    "write a log of its own": "logs.create_log_group(logGroupName=f'/team/{name}') and logs.create_log_stream("
+    "logGroupName=f'/team/{name}', logStreamName='run') and logs.put_log_events(logGroupName=f'/team/{name}', "
+    "logStreamName='run', logEvents=[{'timestamp': int(time.time() * 1000), 'message': 'of a job'}])"
+    "['nextSequenceToken']",
     "get its keys as a container": "container_keys()",
     "ask who it is": "sts.get_caller_identity()['Arn']",
     "presign a read": "fetch(presign('get_object', {'Bucket': data, 'Key': 'train/a.csv'}))",
@@ -138,11 +142,16 @@ DENIED_BY_JSON = {
     "list endpoints": "sagemaker.list_endpoints()",
     "delete an endpoint": "sagemaker.delete_endpoint(EndpointName='of-another')",
     "read another job's log": "logs.get_log_events(logGroupName=group, logStreamName=stream)",
+    "read the log that it wrote": "logs.filter_log_events(logGroupName=f'/team/{name}')",
+    "delete another job's log": "logs.delete_log_stream(logGroupName=group, logStreamName=stream)",
     "find another job's streams": "logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f'{victim}/')",
     "find all streams": "logs.describe_log_streams(logGroupName=group)",
     "find streams by a part of its name": "logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=name)",
 }
 OTHERS = {
+    "forge another job's log": "logs.create_log_stream(logGroupName=group, logStreamName=f'{victim}/algo-2')",
+    "write into another job's log": "logs.put_log_events(logGroupName=group, logStreamName=stream, "
+    "logEvents=[{'timestamp': int(time.time() * 1000), 'message': 'forged'}])",
     "invoke an endpoint": "runtime.invoke_endpoint(EndpointName='of-another', Body=b'')",
     "ask for a role": "iam.get_role(RoleName='SageMakerRole')",
     "presign a forgery": "fetch(presign('put_object', {'Bucket': bucket, 'Key': model}), b'x')",
@@ -204,6 +213,10 @@ def test_a_job_does_its_own_work_and_nothing_to_others(jobs: Any, victim: str, d
     assert {key: found[key] for key in DENIED_BY_S3 if found[key][:2] != ["AccessDenied", 403]} == {}
     assert {key: found[key] for key in DENIED_BY_JSON if found[key][:2] != ["AccessDeniedException", 400]} == {}
     assert found["invoke an endpoint"][:2] == ["AccessDeniedException", 403]
+    for key in ("forge another job's log", "write into another job's log"):
+        assert found[key][:2] == ["InvalidParameterException", 400]
+    (event,) = jobs.logs_client.filter_log_events(logGroupName=f"/team/{name}")["events"]
+    assert event["message"] == "of a job"
     assert found["ask for a role"][:2] == ["AccessDenied", 403]
     assert found["presign a forgery"] == found["presign it in the new way"] == ["ok", [403, "AccessDenied"]]
     [error] = found["delete its own and another's"][1]

@@ -9,11 +9,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from durability import Recording, Trace
 
 from tidemill.core.handed_files import media_type
+from tidemill.core.segments import stream_directory
 from tidemill.sdk.handed_file import handed_over
 from tidemill.testing import Service
 
@@ -132,15 +134,17 @@ def test_another_order_would_be_found(trace: Trace, what: str) -> None:
     assert losses(Trace([*others[: begin + 1], *moved, *others[begin + 1 :]]), "small put") != []
 
 
+OF_CLIENTS = f"/{stream_directory(Path(), 'clients', 'run')}/"
 PROGRAM = """
 import asyncio, hashlib, os, sys
 from pathlib import Path
 from tidemill.core.clock import SystemClock
-from tidemill.core.segments import SegmentWriter, create_stream
+from tidemill.core.segments import SegmentWriter, create_stream, put_line
 from tidemill.core.instances import StreamName
 from tidemill.server.state import StateDirectory
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.sink import SegmentSink
 from tidemill.store.objects.store import ObjectStore
 
@@ -174,6 +178,12 @@ for number in range(5):
 acknowledge("full segments")
 writer.close()
 acknowledge("closed segment")
+streams = PutStreams(state.logs, clock=SystemClock())
+streams.create("clients", "run")
+streams.append("clients", "run", [(5, put_line("event", at_ms=5, ingested_ms=6))])
+acknowledge("put events")
+streams.append("clients", "run", [(4, put_line("late", at_ms=4, ingested_ms=7))])
+acknowledge("late events")
 """
 
 
@@ -207,6 +217,8 @@ def test_a_published_file_is_durable_before_the_only_other_copy_of_it_is_removed
         ("stream", "/stream.json"),
         ("delivered lines", ".log"),
         ("closed segment", "/rotated/"),
+        ("put events", OF_CLIENTS),
+        ("late events", OF_CLIENTS),
     ],
 )
 def test_logs_are_durable_when_that_is_promised(program: Trace, what: str, part: str) -> None:

@@ -2,7 +2,7 @@
 
 They are segments as those of jobs, but written by the service. Clients may put an event that is earlier than others of
 its stream: its segment is then replaced by one that has the event at its place, so segments are smaller than those of
-jobs.
+jobs. The last segment is split if it would become too large.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.files import read_json, sync_directory, write_durably
 from tidemill.core.segments import (
@@ -75,10 +76,11 @@ class PutStreams:
         with self._lock:
             if not (read_json(directory / STREAM_FILE) or {}).get("of_client"):
                 return False
+            _complete_split(directory)
             last_ms = LogReader(directory).last_event_ms() or 0
             late = sum(at_ms < last_ms for at_ms, _ in lines)
             if late:
-                _insert(directory, lines[:late])
+                _insert(directory, lines[:late], segment_bytes=self._segment_bytes)
             if lines[late:]:
                 with SegmentWriter(directory, segment_bytes=self._segment_bytes) as writer:
                     writer.write_stored(b"".join(line for _, line in lines[late:]))
@@ -147,26 +149,39 @@ def _last_ms(path: Path) -> int:
         return next((time for _, line in file.lines_before(file.end) if (time := time_of(line)) is not None), 0)
 
 
-def _insert(directory: Path, late: Sequence[_Stored]) -> None:
+def _insert(directory: Path, late: Sequence[_Stored], *, segment_bytes: int) -> None:
     """Insert lines at their places among those that are stored."""
     numbers = segments_of(directory)
-    for number, following in zip(numbers, [*numbers[1:], None], strict=True):
-        until_ms = None if following is None else _first_ms(segment_path(directory, following))
-        own = [each for each in late if until_ms is None or each[0] < until_ms]
+    for number in numbers:
+        path, following = segment_path(directory, number), segment_path(directory, number + 1)
+        is_full = path.stat().st_size > segment_bytes
+        if number == numbers[-1]:
+            own = late
+        else:
+            # What is between two segments goes to the second one if the first one is full.
+            until_ms = _last_ms(path) if is_full else _first_ms(following)
+            own = [each for each in late if each[0] < until_ms]
         if own:
             late = late[len(own) :]
-            _merge(segment_path(directory, number), own)
+            _merge(path, own, split=following if is_full and number == numbers[-1] else None)
             # Searches look again at a stream whose last segment has changed.
             os.utime(segment_path(directory, numbers[-1]))
 
 
-def _first_ms(path: Path) -> int | None:
+def _first_ms(path: Path) -> int:
+    """Return the time of a segment's first line; 0 without one."""
     with SegmentFile(path) as file:
-        return next((time_of(line) for _, line in file.lines(0)), None)
+        return next((time for _, line in file.lines(0) if (time := time_of(line)) is not None), 0)
 
 
-def _merge(path: Path, added: Sequence[_Stored]) -> None:
-    """Replace a segment by one that also has ``added``, each line behind those of its time."""
+def _merge(path: Path, added: Sequence[_Stored], *, split: Path | None) -> None:
+    """Replace a segment by one that also has ``added``, each line behind those of its time.
+
+    Args:
+        path: The segment.
+        added: Sorted by time.
+        split: The segment to which ``added`` and all later lines go, if any line is earlier. Default: none.
+    """
     with SegmentFile(path) as file:
         begin = file.find(added[0][0] + 1)
         head, tail = file.read(0, begin), file.read(begin, file.end)
@@ -176,4 +191,30 @@ def _merge(path: Path, added: Sequence[_Stored]) -> None:
         latest_ms = max(latest_ms, time_of(line) or 0)
         present.append((latest_ms, line + b"\n"))
     merged = sorted([*present, *added], key=lambda each: each[0])  # stable: what was stored first comes first
-    write_durably(path, head + b"".join(line for _, line in merged))
+    data = b"".join(line for _, line in merged)
+    if split is None or not head:
+        write_durably(path, head + data)
+    else:
+        write_durably(split, data)
+        faults.point("put_streams.split")
+        _truncate(path, begin)
+
+
+def _complete_split(directory: Path) -> None:
+    """Remove from the last segment but one what a killed service has copied to the last one.
+
+    All of that is later than the first line of the copy, which was added then.
+    """
+    numbers = segments_of(directory)[-2:]
+    if len(numbers) == 2:
+        path, first_ms = segment_path(directory, numbers[0]), _first_ms(segment_path(directory, numbers[1]))
+        if 0 < first_ms < _last_ms(path):
+            with SegmentFile(path) as file:
+                begin = file.find(first_ms + 1)
+            _truncate(path, begin)
+
+
+def _truncate(path: Path, size_bytes: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size_bytes)
+        os.fsync(file.fileno())

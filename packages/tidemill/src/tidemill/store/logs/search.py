@@ -215,9 +215,10 @@ def _cursor(name: str, directory: Path, wanted: Search, resume: _Resume | None, 
         return None
     if resume is not None and name == resume.stream and wanted.start_ms <= resume.time_ms:
         reader = LogReader(directory)
-        if not reader.is_position(resume.position):
+        place = reader.place_of(resume.position)
+        if place is None:
             raise _bad_token(wanted.token)
-        return _begun(_Cursor(name, reader, resume.position, time_ms=resume.time_ms))
+        return _begun(_Cursor(name, reader, place, time_ms=resume.time_ms))
     from_ms = wanted.start_ms
     if resume is not None:
         # Events of the token's millisecond in streams with smaller names were on earlier pages.

@@ -165,7 +165,7 @@ class LogReader:
         direction = "f" if start_from_head else "b"
         place = None
         if token is not None:
-            direction, place = self._parse(token, numbers)
+            direction, place = self._parse(token)
         if direction == "f":
             page = self._forward(numbers, place, start_time_ms, end_time_ms, limit)
         else:
@@ -201,13 +201,32 @@ class LogReader:
         """
         return self._find(segments_of(self._directory) or [1], time_ms)
 
-    def is_position(self, place: LogPosition) -> bool:
-        """Return whether a line begins, or will begin, at ``place``.
+    def place_of(self, place: LogPosition) -> LogPosition | None:
+        """Return where a reader continues that was at ``place``; None if no line began there, or will begin.
+
+        Events of a client's stream move if another one is put before them, and old segments are removed. So there a
+        reader continues at the next line, and may see events again.
 
         Args:
             place: Any position, also one that a client sent.
         """
-        return place.segment in segments_of(self._directory) and self._begins_line(place)
+        numbers = segments_of(self._directory) or [1]
+        if place == LogPosition(numbers[0], 0):
+            return place
+        if place.segment in numbers:
+            with SegmentFile(segment_path(self._directory, place.segment)) as file:
+                if file.begins_line(place.offset):
+                    return place
+                if not self._is_of_client():
+                    return None
+                if place.offset < file.end:
+                    return LogPosition(place.segment, file.line_begin(place.offset, before=file.end))
+        following = next((number for number in numbers if number > place.segment), None)
+        return LogPosition(following, 0) if following is not None and self._is_of_client() else None
+
+    def _is_of_client(self) -> bool:
+        about = _about(self._directory)
+        return about is not None and bool(about.get("of_client"))
 
     def first_event_ms(self) -> int | None:
         """Time of the first event."""
@@ -244,20 +263,15 @@ class LogReader:
         """Size of the stream on disk."""
         return sum(segment_path(self._directory, number).stat().st_size for number in segments_of(self._directory))
 
-    def _parse(self, token: str, numbers: list[int]) -> tuple[str, LogPosition]:
+    def _parse(self, token: str) -> tuple[str, LogPosition]:
         match = _TOKEN.fullmatch(token)
-        if match is not None:
-            place = LogPosition(int(match[2]), int(match[3]))
-            if place == LogPosition(numbers[0], 0) or (place.segment in numbers and self._begins_line(place)):
-                return match[1], place
+        place = self.place_of(LogPosition(int(match[2]), int(match[3]))) if match is not None else None
+        if match is not None and place is not None:
+            return match[1], place
         raise ValueError(
             f"{token[:64]!r} is not a token of this log stream; pass nextForwardToken or nextBackwardToken of an"
             " earlier page unchanged, or none"
         )
-
-    def _begins_line(self, place: LogPosition) -> bool:
-        with SegmentFile(segment_path(self._directory, place.segment)) as file:
-            return file.begins_line(place.offset)
 
     def _forward(
         self, numbers: list[int], place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int
