@@ -1,11 +1,12 @@
-"""Writes the generated part of `docs/compatibility.md`: the effect of every member, hyperparameter and argument.
+"""Writes the generated parts of `docs/compatibility.md`: clients, and the effect of every member and argument.
 
     python docs/write_compatibility.py
 
-The rows are those of `tidemill.core.compatibility`, which also decide on requests. `make compatibility` runs this
-script, and a test fails if the page is older than the table.
+The rows are those of `tidemill.core.compatibility`, which also decide on requests; those of the clients are in
+`docs/clients.toml`. `make compatibility` runs this script, and a test fails if the page is older than the tables.
 """
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -25,11 +26,16 @@ from tidemill.core.compatibility import (
     row_of,
 )
 
-__all__ = ["PAGE", "generated", "main", "replaced"]
+__all__ = ["CLIENTS", "PAGE", "clients", "generated", "main", "pinned", "replaced"]
 
 PAGE = Path(__file__).with_name("compatibility.md")
 BEGIN = "<!-- generated from tidemill.core.compatibility by `make compatibility`; do not edit by hand -->\n"
 END = "<!-- end of the generated part -->\n"
+CLIENTS = Path(__file__).with_name("clients.toml")
+CLIENTS_BEGIN = "<!-- generated from docs/clients.toml by `make compatibility`; do not edit by hand -->\n"
+CLIENTS_END = "<!-- end of the clients -->\n"
+ONLY_IN_THE_MATRIX = "tests/clients/"
+"""Folder of the tests that no ordinary run includes."""
 
 _LEGEND = """\
 ## Every member
@@ -68,22 +74,58 @@ def generated() -> str:
     return "\n".join((_LEGEND, *_services(), *_hyperparameters(), *_arguments()))
 
 
-def replaced(page: str) -> str:
-    """Return the page with its generated part replaced.
+def clients() -> str:
+    """Return the table of clients and of what each was tested with."""
+    tested = tomllib.loads(CLIENTS.read_text())
+    keys = [client["key"] for client in tested["client"]]
+    names = [" ".join((client["name"], pinned(client))).strip() for client in tested["client"]]
+    rows = [[flow["name"], *(_shown(flow.get(key, "-")) for key in keys)] for flow in tested["flow"]]
+    lines = (["", *names], ["---"] * (len(names) + 1), *rows)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def pinned(client: Mapping[str, str]) -> str:
+    """Return the version of a client in the tests, as its lock has it; empty for tidemill's own.
 
     Raises:
-        ValueError: The page has no marks that enclose one.
+        LookupError: The lock has no such package.
     """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the line {BEGIN!r} or {END!r}")
-    return f"{before}{BEGIN}{generated()}\n{END}{after}"
+    if "pin" not in client:
+        return ""
+    file, _, before = client["pin"].partition(": ")
+    for line in (PAGE.parent.parent / file).read_text().splitlines():
+        _, found, version = line.partition(before)
+        if found:
+            return ".".join(version.split(".")[:2])
+    raise LookupError(f"{file} has no {before!r}")
+
+
+def replaced(page: str) -> str:
+    """Return the page with its generated parts replaced.
+
+    Raises:
+        ValueError: The page lacks a mark that encloses one.
+    """
+    return _between(BEGIN, f"{generated()}\n", END, _between(CLIENTS_BEGIN, clients(), CLIENTS_END, page))
 
 
 def main() -> None:
     """Write the page."""
     PAGE.write_text(replaced(PAGE.read_text()))
+
+
+def _between(begin: str, text: str, end: str, page: str) -> str:
+    before, has_begin, rest = page.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not has_begin or not has_end:
+        raise ValueError(f"the page lacks the line {begin!r} or {end!r}")
+    return f"{before}{begin}{text}{end}{after}"
+
+
+def _shown(cell: str) -> str:
+    if "::" not in cell:
+        return cell
+    return "matrix" if cell.startswith(ONLY_IN_THE_MATRIX) else "yes"
 
 
 def _services() -> Iterator[str]:

@@ -55,6 +55,7 @@ def test_an_image_uri_selects_version_device_and_python(uri: str, expected: Imag
         ("520713654638.dkr.ecr.us-west-2.amazonaws.com/sagemaker-chainer:5.0.0-cpu-py3", "Chainer"),
         ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3", "scikit-learn"),
         ("246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1", "XGBoost"),
+        ("153931337802.dkr.ecr.us-west-2.amazonaws.com/sagemaker-spark-processing:3.3-cpu-py39-v1", "Spark"),
         ("a/huggingface-pytorch-training:2.0.0-transformers4.28.1-gpu-py310", "PyTorch"),
         ("174872318107.dkr.ecr.us-west-2.amazonaws.com/kmeans:1", "SageMaker's built-in algorithm kmeans"),
         ("kmeans:1", ""),

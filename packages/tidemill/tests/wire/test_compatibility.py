@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -179,6 +180,23 @@ def test_the_page_is_that_of_the_table() -> None:
     writer = page_writer()
     page = writer.PAGE.read_text()
     assert page == writer.replaced(page), "docs/compatibility.md is stale; run `make compatibility`"
+
+
+def test_each_client_has_a_test_that_exists_for_what_the_page_says_and_its_version_is_in_the_readme() -> None:
+    writer = page_writer()
+    tested = tomllib.loads(writer.CLIENTS.read_text())
+    named = [cell for flow in tested["flow"] for cell in flow.values() if "::" in cell]
+    missing = [cell for cell in named if not _has_test(cell)]
+    assert len(named) > 50 and not missing
+    readme = (REPOSITORY / "README.md").read_text()
+    (row,) = [line for line in readme.splitlines() if line.startswith("| AWS clients:")]
+    sdks = {client["key"]: writer.pinned(client) for client in tested["client"]}
+    assert all(sdks[key] in row for key in ("v1", "v2", "v3", "js")), (row, sdks)
+
+
+def _has_test(cell: str) -> bool:
+    file, _, function = cell.partition("::")
+    return f"\ndef {function}(" in (REPOSITORY / file).read_text()
 
 
 def test_a_page_without_marks_is_not_written_over() -> None:
