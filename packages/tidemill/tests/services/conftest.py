@@ -102,8 +102,8 @@ class Keys:
 
     def __init__(self, records: RecordStore, clock: Clock) -> None:
         self.iam_roles = IamRoles(records, clock=clock)
-        roles = Roles({"Reader": READER}, stored=self.iam_roles.policy_of)
-        self.others = Credentials(USER, records, clock=clock, roles=roles)
+        self.roles = Roles({"Reader": READER}, stored=self.iam_roles.policy_of)
+        self.others = Credentials(USER, records, clock=clock, roles=self.roles)
 
     def lookup(self, access_key_id: str) -> Credential | None:
         return RESTRICTED if access_key_id == RESTRICTED.access_key_id else self.others.lookup(access_key_id)
@@ -213,7 +213,10 @@ class Stage:
             "kms": KmsService(keys),
             "s3": S3Service(self._objects, keys, rules, region=REGION, records_encryption=encrypts),
             "iam": IamService(
-                UserKeys(self.records, clock=self.clock), credentials.iam_roles, owner=USER.access_key_id
+                UserKeys(self.records, clock=self.clock),
+                credentials.iam_roles,
+                credentials.roles,
+                owner=USER.access_key_id,
             ),
         }
         tags = Tags(self.records, clock=self.clock)

@@ -35,8 +35,18 @@ _ABSENT = (
 _TAGS = ("aws:RequestTag/", "aws:ResourceTag/", "sagemaker:ResourceTag/")
 """Beginnings of keys whose rest is the key of a tag."""
 
-_NAMES = {name.casefold() for name in (*_KNOWN, *_ABSENT)}
+_NAMES = {name.casefold(): name for name in (*_KNOWN, *_ABSENT)}
 _PREFIXES = tuple(prefix.casefold() for prefix in _TAGS)
+
+
+def canonical(key: str) -> str:
+    """Return a condition key as IAM spells it; unchanged if it is not known.
+
+    Args:
+        key: The key in lower case.
+    """
+    prefix = next((each for each in _TAGS if key.startswith(each.casefold())), "")
+    return f"{prefix}{key[len(prefix) :]}" if prefix else _NAMES.get(key, key)
 
 
 def is_known(key: str) -> bool:

@@ -83,6 +83,7 @@ _IAM = (
     *("GetUserPolicy", "ListAccessKeys", "ListUserPolicies", "ListUsers", "PassRole", "PutUserPolicy"),
     *("AttachRolePolicy", "CreateRole", "DeleteRole", "DeleteRolePolicy", "DetachRolePolicy", "GetRolePolicy"),
     *("ListAttachedRolePolicies", "ListRolePolicies", "ListRoles", "PutRolePolicy"),
+    *("SimulateCustomPolicy", "SimulatePrincipalPolicy"),
 )
 _KMS = (
     *("CancelKeyDeletion", "CreateAlias", "CreateKey", "DescribeKey", "DisableKey", "EnableKey", "GetKeyPolicy"),

@@ -94,7 +94,15 @@ class Roles:
         Args:
             role: Name of the role; case does not matter.
         """
-        return self._policies.get(role.casefold()) or self._stored(role)
+        return self.of_settings(role) or self._stored(role)
+
+    def of_settings(self, role: str) -> IamPolicy | None:
+        """Return the policy that the settings gave a role, or None.
+
+        Args:
+            role: Name of the role; case does not matter.
+        """
+        return self._policies.get(role.casefold())
 
     def has(self, role: str) -> bool:
         """Return whether a role was given a policy.
@@ -113,11 +121,20 @@ class Roles:
             scope: The job; None leaves the placeholders of jobs without a value.
             facts: What is known of the request, as for `IamPolicy.rule`.
         """
+        return self.policy_of(role).rule(permission, self.placeholders(permission, scope), facts)
+
+    def placeholders(self, permission: Permission, scope: JobScope | None) -> dict[str, str]:
+        """Return the values of the placeholders of jobs for a permission.
+
+        Args:
+            permission: The action and the resource.
+            scope: The job; None leaves its placeholders without a value.
+        """
         bucket, _, key = permission.resource.removeprefix(_OBJECTS).partition("/")
         values = scope.at(bucket, key).values if scope else {}
         if permission.resource.startswith(_OBJECTS) and _SAGEMAKER in bucket:
             values["sagemaker.bucket"] = bucket
-        return self.policy_of(role).rule(permission, values, facts)
+        return values
 
 
 def check_role_names(policies: Mapping[str, IamPolicy]) -> dict[str, IamPolicy]:

@@ -50,7 +50,9 @@ async def open_gateway(
         **sagemaker,
         "logs": open_logs(start, stores),
         "sts": StsService(access.credentials),
-        "iam": IamService(UserKeys(records, clock=clock), access.iam_roles, owner=access.owner.access_key_id),
+        "iam": IamService(
+            UserKeys(records, clock=clock), access.iam_roles, access.roles, owner=access.owner.access_key_id
+        ),
         "kms": KmsService(access.kms),
         "s3": S3Service(
             objects,

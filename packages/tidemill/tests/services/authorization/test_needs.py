@@ -85,6 +85,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         [("kms:CreateAlias", f"{KMS}alias/a"), ("kms:CreateAlias", f"{KMS}key/k")],
     ),
     ("kms", "CreateKey", {}, [("kms:CreateKey", "*")]),
+    ("iam", "SimulateCustomPolicy", {}, [("iam:SimulateCustomPolicy", "*")]),
+    ("iam", "SimulatePrincipalPolicy", {"PolicySourceArn": ROLE}, [("iam:SimulatePrincipalPolicy", ROLE)]),
     (
         "application-autoscaling",
         "RegisterScalableTarget",

@@ -47,7 +47,37 @@ _LISTED: Rows = {
     "MaxItems": Recorded("all policies of a role come in one reply"),
 }
 
+_NO_ACCOUNTS = Recorded("all resources belong to one account")
+_SIMULATED: Rows = {
+    "PolicyInputList": Honored("as in the settings"),
+    "PermissionsBoundaryPolicyInputList": Honored(),
+    "ActionNames": Honored("also of services that do not exist here"),
+    "ResourceArns": Honored("one result for each pair of action and resource; `*` by default"),
+    "ResourcePolicy": Refused("policies of buckets are not simulated; leave it out"),
+    "ResourceOwner": _NO_ACCOUNTS,
+    "CallerArn": Honored("whose values the condition keys about the caller have"),
+    "ContextEntries": Honored(),
+    "ContextEntries[].ContextKeyName": Honored(),
+    "ContextEntries[].ContextKeyValues": Honored(),
+    "ContextEntries[].ContextKeyType": Recorded("the operator of a condition decides how values are compared"),
+    "ResourceHandlingOption": Recorded("it is for instances of EC2"),
+    "MaxItems": Honored(),
+    "Marker": Honored(),
+}
+
 IAM_OPERATIONS: Mapping[str, Rows] = {
+    "SimulatePrincipalPolicy": {
+        **_SIMULATED,
+        "PolicySourceArn": Honored(
+            "a user; or a role by any name. A role without a policy has the built-in one, and may do every action of"
+            " services that do not exist here"
+        ),
+        "PolicyExclusionList": Refused("all policies of the user or role are simulated; leave it out"),
+    },
+    "SimulateCustomPolicy": {
+        **_SIMULATED,
+        "OrderedOrganizationPolicyInputList": Refused("there are no organizations; leave it out"),
+    },
     "GetRole": {"RoleName": Honored("any name is a role, created or not")},
     "ListRoles": {
         "PathPrefix": Refused("roles have no path; leave it out", harmless=("/",)),

@@ -57,6 +57,10 @@ IAM: Mapping[str, Rule] = {
             *("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy", "ListRolePolicies"),
         )
     },
+    "SimulateCustomPolicy": lambda request, region: (Permission("iam:SimulateCustomPolicy", "*"),),
+    "SimulatePrincipalPolicy": lambda request, region: (
+        Permission("iam:SimulatePrincipalPolicy", request["PolicySourceArn"]),
+    ),
     # Only the owner of the service may call these, even if a policy allows more.
     **{
         name: _on_user(name)

@@ -2,7 +2,7 @@
 
 import json
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +30,10 @@ class RoleHandlers:
 
     Args:
         roles: The roles that were created.
-        require_owner: Raises AccessDenied for other callers than the owner of the service.
     """
 
-    def __init__(self, roles: IamRoles, require_owner: Callable[[Context], None]) -> None:
+    def __init__(self, roles: IamRoles) -> None:
         self._roles = roles
-        self._require_owner = require_owner
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -69,7 +67,6 @@ class RoleHandlers:
         return {"Roles": shown, "IsTruncated": marker is not None, **({"Marker": marker} if marker else {})}
 
     async def create_role(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         trust = request["AssumeRolePolicyDocument"]
         if not isinstance(_parsed(trust, "AssumeRolePolicyDocument"), dict):
             raise _malformed("AssumeRolePolicyDocument", "it is no object")
@@ -82,13 +79,11 @@ class RoleHandlers:
         return {"Role": _shown(await self._roles.create(role))}
 
     async def delete_role(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         await self._roles.delete(request["RoleName"])
         return {}
 
     async def attach_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Keep the ARN of a policy that AWS manages. There are no other managed policies here."""
-        self._require_owner(context)
         arn = request["PolicyArn"]
         if not arn.startswith(_OF_AWS):
             raise AwsError(
@@ -102,7 +97,6 @@ class RoleHandlers:
         return {}
 
     async def detach_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         arn = request["PolicyArn"]
 
         def without(role: IamRole) -> IamRole:
@@ -121,7 +115,6 @@ class RoleHandlers:
 
     async def put_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Add or replace an inline policy, which limits the keys of the role unless the settings name the role."""
-        self._require_owner(context)
         name, text = request["PolicyName"], request["PolicyDocument"]
         checked_policy(name, text)
         await self._roles.change(
@@ -135,7 +128,6 @@ class RoleHandlers:
         return {"RoleName": role.name, "PolicyName": name, "PolicyDocument": quoted(_policy(role, name))}
 
     async def delete_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         name = request["PolicyName"]
 
         def without(role: IamRole) -> IamRole:

@@ -4,20 +4,31 @@ Any well-formed name is a role that SageMaker may assume, created or not: AWS's 
 name to its ARN.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any
 
 from tidemill.control.iam_roles import IamRoles
 from tidemill.control.user_keys import User, UserKey, UserKeys, user_arn
 from tidemill.core.names import unique_id
+from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
 from tidemill.services.iam.roles import RoleHandlers, checked_policy, quoted
+from tidemill.services.iam.simulation import SimulationHandlers
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context, Handler, Reply
 
 __all__ = ["IamService"]
 
 _PAGE = 100
+_OF_OWNER = frozenset(
+    (
+        *("AttachRolePolicy", "CreateAccessKey", "CreateRole", "CreateUser", "DeleteAccessKey", "DeleteRole"),
+        *("DeleteRolePolicy", "DeleteUser", "DeleteUserPolicy", "DetachRolePolicy", "GetUserPolicy", "ListAccessKeys"),
+        *("ListUserPolicies", "ListUsers", "PutRolePolicy", "PutUserPolicy"),
+    )
+)
+"""Operations that are for the owner alone, whatever a policy allows. So is GetUser of another user."""
 
 
 class IamService:
@@ -26,18 +37,21 @@ class IamService:
     Args:
         keys: The keys of users.
         roles: The roles that were created.
+        policies: The policies of all roles.
         owner: Access key id of the owner, who may manage them.
     """
 
-    def __init__(self, keys: UserKeys, roles: IamRoles, *, owner: str) -> None:
+    def __init__(self, keys: UserKeys, roles: IamRoles, policies: Roles, *, owner: str) -> None:
         self._keys = keys
-        self._roles = RoleHandlers(roles, self._require_owner)
+        self._roles = RoleHandlers(roles)
+        self._simulation = SimulationHandlers(keys, roles, policies, of_owner=_OF_OWNER)
         self._owner = owner
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {
+        handlers: dict[str, Handler] = {
             **self._roles.handlers,
+            **self._simulation.handlers,
             "CreateAccessKey": self.create_access_key,
             "ListAccessKeys": self.list_access_keys,
             "DeleteAccessKey": self.delete_access_key,
@@ -50,24 +64,30 @@ class IamService:
             "DeleteUserPolicy": self.delete_user_policy,
             "ListUserPolicies": self.list_user_policies,
         }
+        return {
+            name: partial(self._for_owner, handler) if name in _OF_OWNER else handler
+            for name, handler in handlers.items()
+        }
+
+    def _for_owner(
+        self, handler: Handler, request: dict[str, Any], context: Context
+    ) -> Awaitable[Mapping[str, Any] | Reply]:
+        self._require_owner(context)
+        return handler(request, context)
 
     async def create_access_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         key = await self._keys.create(_user(request))
         return {"AccessKey": {**_metadata(key), "SecretAccessKey": key.secret_access_key}}
 
     async def list_access_keys(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         keys = self._keys.keys_of(_user(request))
         return {"AccessKeyMetadata": [_metadata(key) for key in keys], "IsTruncated": False}
 
     async def delete_access_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         await self._keys.delete(request["AccessKeyId"], user=_user(request))
         return {}
 
     async def list_users(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         try:
             names, marker = await self._keys.users(after=request.get("Marker"), limit=request.get("MaxItems", _PAGE))
         except ValueError as error:
@@ -76,7 +96,6 @@ class IamService:
         return {"Users": users, "IsTruncated": marker is not None, **({"Marker": marker} if marker else {})}
 
     async def create_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         return {"User": _shown(await self._keys.create_user(_user(request)))}
 
     async def get_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -86,25 +105,21 @@ class IamService:
         return {"User": _shown(self._existing(request.get("UserName") or own or _user(request)))}
 
     async def delete_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         await self._keys.delete_user(_user(request))
         return {}
 
     async def put_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         name, text = request["PolicyName"], request["PolicyDocument"]
         checked_policy(name, text)
         await self._keys.change_policies(_user(request), lambda held: {**held, name: text})
         return {}
 
     async def get_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         user, name = self._existing(_user(request)), request["PolicyName"]
         text = quoted(_policy(user.policies, name, user.name))
         return {"UserName": user.name, "PolicyName": name, "PolicyDocument": text}
 
     async def delete_user_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         user, name = _user(request), request["PolicyName"]
 
         def without(held: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +130,6 @@ class IamService:
         return {}
 
     async def list_user_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._require_owner(context)
         return {"PolicyNames": sorted(self._existing(_user(request)).policies), "IsTruncated": False}
 
     def _existing(self, name: str) -> User:
