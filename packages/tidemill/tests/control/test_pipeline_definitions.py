@@ -62,6 +62,8 @@ BOTH_WAYS = (step("A", DependsOn=["B"]), step("B", Arguments={"X": {"Get": "Step
         (text(step(DependsOn=["A"])), "A needs A"),
         (text(step(CacheConfig={"Enabled": True, "ExpireAfter": "soon"})), "a duration of ISO 8601, e.g. P30D"),
         (text(step(kind="Model", CacheConfig={"Enabled": True})), "CacheConfig is for steps that run a job"),
+        (text(step(RetryPolicies=5)), "steps.1.member.retryPolicies' is not allowed: a list is expected"),
+        (text(step(kind="Processing", PropertyFiles=5)), "propertyFiles' is not allowed: a list is expected"),
         (text(step(PropertyFiles=[{}])), "only Processing steps have PropertyFiles"),
         (text(step(RetryPolicies=[{"ExceptionType": ["Bad"], "MaxAttempts": 1}])), "ExceptionType is a list of"),
         (text(step(RetryPolicies=[{"ExceptionType": ["Step.THROTTLING"]}])), "has MaxAttempts or ExpireAfterMin"),
@@ -224,9 +226,7 @@ def test_a_number_and_a_word_cannot_be_ordered():
     [("P30D", 2592000), ("p1w", 604800), ("PT12H", 43200), ("T12H", 43200), ("P4DT12H", 388800), ("P1Y2M", 36720000)],
 )
 def test_durations_of_iso_8601_and_those_of_the_sdk_are_read(duration, seconds):
-    caching = parse_caching({"Enabled": True, "ExpireAfter": duration}, allowed=True)
-    assert caching is not None
-    assert caching.expires_s == seconds
+    assert parse_caching({"Enabled": True, "ExpireAfter": duration}, allowed=True) == seconds
 
 
 def test_retries_wait_longer_each_time_and_end():

@@ -1,5 +1,6 @@
 """The search for hyperparameters: scales, grids, seeds, and whether a model finds better values than chance."""
 
+import asyncio
 import math
 import subprocess
 import sys
@@ -14,11 +15,11 @@ import pytest
 from tidemill.control.tuning.model import suggest
 from tidemill.control.tuning.ranges import Categories, Range, ranges_of
 from tidemill.control.tuning.search import (
+    ModelProcess,
     grid_point,
     grid_points,
     model_task,
     random_point,
-    random_trials,
     texts_at,
 )
 from tidemill.core.training import TrainingStatus
@@ -102,18 +103,41 @@ def test_random_points_repeat_with_their_seed_and_do_not_repeat_values() -> None
 
 def test_the_model_learns_only_from_trials_in_its_ranges_that_did_not_fail() -> None:
     found = ranges(Continuous=[numbers("x", 0, 1)])
-    trials = [
-        trial(0, {"x": "0.25"}, 2.0),
+    ignored = [
         trial(1, {"x": "3"}, 1.0),
         trial(2, {"y": "0.5"}, 1.0),
-        trial(3, {"x": "0.5"}, None),
         TuningTrial(
             name="t-4", definition=0, hyperparameters={"x": "0"}, created_ms=0, status=TrainingStatus.FAILED, value=9.0
         ),
     ]
-    task = model_task(found, trials, maximizes=True, seed=1, startup=1)
-    assert task["points"] == [[0.25], [0.5]] and task["values"] == [-2.0, None]
+    running = trial(3, {"x": "0.5"}, None)
+    ended = [trial(5 + number, {"x": f"0.{number}"}, 2.0 * number) for number in range(5)]
+    assert model_task(found, [*ended[:4], running, *ignored], maximizes=True, seed=1) is None, "too few"
+    task = model_task(found, [*ended, running, *ignored], maximizes=True, seed=1)
+    assert task is not None
+    assert task["points"] == [[0.0], [0.1], [0.2], [0.3], [0.4], [0.5]]
+    assert task["values"] == [0, -2, -4, -6, -8, None]
     assert suggest(task) == suggest(task), "the program keeps nothing between tasks"
+
+
+def test_a_killed_model_process_is_replaced_and_one_that_cannot_answer_is_an_error() -> None:
+    task = {"choices": [0], "points": [], "values": [], "seed": 1}
+
+    async def search() -> None:
+        model = ModelProcess()
+        first = await model.suggest(task)
+        assert model._process is not None
+        asking = asyncio.create_task(model.suggest(task))
+        while not model._turn.locked():
+            await asyncio.sleep(0)
+        model._process.kill()
+        assert await asking == first
+        with pytest.raises(RuntimeError, match="2 processes ended without an answer"):
+            await model.suggest({**task, "choices": None})
+        assert await model.suggest(task) == first
+        await model.close()
+
+    asyncio.run(search())
 
 
 def test_the_service_does_not_import_what_only_the_model_needs() -> None:
@@ -232,11 +256,8 @@ def best_of(space: tuple[Range, ...], objective: Objective, *, seed: int, budget
     """Return the best value of a search, whose suggestions are those of the driver."""
     trials: list[TuningTrial] = []
     for number in range(budget):
-        task = model_task(space, trials, maximizes=False, seed=seed * 1000 + number, startup=random_trials(space))
-        if models and len(trials) >= random_trials(space):
-            point = suggest(task)
-        else:
-            point = [*random_point(space, Random(f"{seed} {number}"))]
+        task = model_task(space, trials, maximizes=False, seed=seed * 1000 + number) if models else None
+        point = suggest(task) if task else [*random_point(space, Random(f"{seed} {number}"))]
         texts = texts_at(space, point)
         trials.append(trial(number, texts, objective(texts)))
     return min(each.value for each in trials if each.value is not None)

@@ -194,7 +194,7 @@ def test_a_resource_has_at_most_fifty_tags(sagemaker, create, refusal):
         ("arn:aws:sagemaker:us-west-2:000000000000:model/none", "Could not find model"),
         ("arn:aws:sagemaker:us-west-2:000000000000:endpoint-config/none", "Could not find endpoint configuration"),
         ("arn:aws:sagemaker:us-west-2:000000000000:endpoint/none", "Could not find endpoint"),
-        ("arn:aws:sagemaker:us-west-2:000000000000:notebook-instance/n", "kinds with tags are endpoint"),
+        ("arn:aws:sagemaker:us-west-2:000000000000:notebook-instance/n", "kinds with tags are artifact"),
     ],
 )
 def test_tags_of_a_missing_resource_are_refused(sagemaker, refusal, arn, message):

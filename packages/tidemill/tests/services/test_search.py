@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.resources import TRIAL, tracked_record
+from tidemill.control.resources import TRIAL, record_of
+from tidemill.control.search.expression import sort_key
 from tidemill.core.experiments import Tracked
 from tidemill.core.training import FinalMetric, SecondaryStatus
 from tidemill.store.records.base import Transaction
@@ -347,6 +349,13 @@ def test_suggestions_are_names_of_properties(sagemaker):
     assert names == ["TrialComponentArn", "TrialComponentName"]
 
 
+def test_what_is_no_number_is_sorted_before_texts_and_those_before_numbers_and_times():
+    values = [math.nan, None, "b", "nan", True, 2, "10", CREATED]
+    keys = [sort_key(each) for each in values]
+    assert keys == sorted(keys)
+    assert [kind for kind, _ in keys] == [0, 0, 1, 1, 2, 2, 2, 2]
+
+
 def test_a_search_walks_blocks_of_records(sagemaker, stage):
     sagemaker.create_experiment(ExperimentName="tides")
 
@@ -359,7 +368,7 @@ def test_a_search_walks_blocks_of_records(sagemaker, stage):
                 created_ms=stage.clock.ms + number,
                 created_by="",
             )
-            transaction.insert(tracked_record(TRIAL, trial))
+            transaction.insert(record_of(TRIAL, trial))
 
     asyncio.run(stage.records.change(insert))
     ascending = [f"t{number}" for number in range(300)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tidemill.control.experiments.job_components import begin_component, end_component
-from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
+from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of, record_of
 from tidemill.control.search.pages import walk
 from tidemill.control.tags import delete_tags, insert_tags
 from tidemill.core import faults
@@ -70,7 +70,7 @@ def job_record(job: TrainingJob) -> Record:
     Args:
         job: The job.
     """
-    return _record(TRAINING_JOB, job)
+    return record_of(TRAINING_JOB, job, status=str(job.status))
 
 
 def transform_record(job: TransformJob) -> Record:
@@ -79,23 +79,7 @@ def transform_record(job: TransformJob) -> Record:
     Args:
         job: The job.
     """
-    return _record(TRANSFORM_JOB, job)
-
-
-def _tuning_record(job: TuningJob) -> Record:
-    return _record(TUNING_JOB, job)
-
-
-def _record(kind: str, job: TrainingJob | TransformJob | TuningJob) -> Record:
-    return Record(
-        kind=kind,
-        name=job.name,
-        status=str(job.status),
-        created_ms=job.created_ms,
-        modified_ms=job.created_ms,
-        summary=job.to_summary(),
-        document=job.to_document(),
-    )
+    return record_of(TRANSFORM_JOB, job, status=str(job.status))
 
 
 TRAINING = JobKind(
@@ -110,7 +94,7 @@ PROCESSING: JobKind[ProcessingJob] = JobKind(
     title="processing job",
     missing="Could not find requested job with name: {name}",
     read=ProcessingJob.from_document,
-    write=lambda job: _record(PROCESSING_JOB, job),
+    write=lambda job: record_of(PROCESSING_JOB, job, status=str(job.status)),
 )
 TRANSFORM = JobKind(
     kind=TRANSFORM_JOB,
@@ -124,7 +108,7 @@ TUNING = JobKind(
     title="hyperparameter tuning job",
     missing="Requested resource not found: there is no hyperparameter tuning job {name!r}",
     read=TuningJob.from_document,
-    write=_tuning_record,
+    write=lambda job: record_of(TUNING_JOB, job, status=str(job.status)),
     error=ResourceNotFound,
 )
 

@@ -1,12 +1,12 @@
 """Convert resources to records, and list their summaries by pages."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from tidemill.core.async_invocation import AsyncInvocation
-from tidemill.core.experiments import Tracked, TrialComponent
+from tidemill.core.experiments import TrialComponent
 from tidemill.core.hosting import Endpoint, Resource
-from tidemill.core.registry import PackageGroup, RegisteredModel
+from tidemill.core.registry import RegisteredModel
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
@@ -34,6 +34,47 @@ STEP_RESULT = "pipeline-step-result"
 """Kind of a step that succeeded and may be reused; its record is named by the pipeline's id and the arguments."""
 ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""
+
+
+class Stored(Protocol):
+    """A resource that lists show by its summary."""
+
+    @property
+    def name(self) -> str:
+        """Name of its record, unless that is given otherwise."""
+        ...
+
+    @property
+    def created_ms(self) -> int:
+        """Time of its creation, in milliseconds since the epoch."""
+        ...
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON-able form for the store."""
+        ...
+
+    def to_summary(self) -> dict[str, Any]:
+        """Return the values that lists show."""
+        ...
+
+
+def record_of(kind: str, resource: Stored, *, name: str = "", status: str = "") -> Record:
+    """Return a resource as a record.
+
+    Args:
+        kind: Kind of the record.
+        name: Name of the record. Default: that of the resource.
+        status: By which lists filter. Default: none.
+    """
+    return Record(
+        kind=kind,
+        name=name or resource.name,
+        status=status,
+        created_ms=resource.created_ms,
+        modified_ms=resource.created_ms,
+        summary=resource.to_summary(),
+        document=resource.to_document(),
+    )
 
 
 async def page_of(records: RecordStore, kind: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
@@ -92,35 +133,13 @@ def resource_record(kind: str, resource: Resource) -> Record:
     return replace(record, summary={"arn": resource.arn})
 
 
-def group_record(group: PackageGroup) -> Record:
-    """Return a group of model packages as a record.
-
-    Args:
-        group: The group.
-    """
-    record = _record(MODEL_PACKAGE_GROUP, group.name, "", group.created_ms, group.to_document())
-    return replace(record, summary=group.to_summary())
-
-
 def package_record(package: RegisteredModel) -> Record:
     """Return a model package as a record. Its status is its approval, by which lists filter.
 
     Args:
         package: The package.
     """
-    record = _record(MODEL_PACKAGE, package.key, package.approval, package.created_ms, package.to_document())
-    return replace(record, summary=package.to_summary())
-
-
-def tracked_record(kind: str, tracked: Tracked) -> Record:
-    """Return an experiment or a trial as a record.
-
-    Args:
-        kind: `EXPERIMENT` or `TRIAL`.
-        tracked: The experiment or trial.
-    """
-    record = _record(kind, tracked.name, "", tracked.created_ms, tracked.to_document())
-    return replace(record, summary=tracked.to_summary())
+    return record_of(MODEL_PACKAGE, package, status=package.approval)
 
 
 def component_record(component: TrialComponent) -> Record:
@@ -130,8 +149,7 @@ def component_record(component: TrialComponent) -> Record:
         component: The component.
     """
     status = component.members.get("Status", {}).get("PrimaryStatus", "")
-    record = _record(TRIAL_COMPONENT, component.name, status, component.created_ms, component.to_document())
-    return replace(record, summary=component.to_summary())
+    return record_of(TRIAL_COMPONENT, component, status=status)
 
 
 def _record(kind: str, name: str, status: str, created_ms: int, document: dict[str, Any]) -> Record:

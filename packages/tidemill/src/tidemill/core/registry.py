@@ -62,6 +62,11 @@ class RegisteredModel:
     token: str = ""
 
     @property
+    def name(self) -> str:
+        """Name of its record."""
+        return self.key
+
+    @property
     def group(self) -> str:
         """Name of its group; empty for an unversioned package."""
         return self.key.partition("/")[0] if self.version is not None else ""

@@ -1,41 +1,24 @@
 """Trial components: create, look up, list, update, delete, and associate with trials."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.experiments.experiments import add_child, existing, missing, refuse_taken
+from tidemill.control.experiments.experiments import add_child
 from tidemill.control.experiments.lineage import associations_of, delete_association
 from tidemill.control.experiments.points import delete_points
+from tidemill.control.named_resources import GivenTags, NamedResources, existing, missing
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, component_record
 from tidemill.control.search.pages import filtered_page
-from tidemill.control.tags import check_tags, delete_tags, insert_tags
-from tidemill.core.clock import Clock
 from tidemill.core.experiments import Parent, TrialComponent
-from tidemill.core.names import sagemaker_arn
 from tidemill.errors import ValidationException
-from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
-
-__all__ = ["TrialComponents", "associate", "insert_component"]
+from tidemill.store.records.base import Query, Record, Summary, Transaction
 
 
-class TrialComponents:
-    """The trial components of the account.
+class TrialComponents(NamedResources):
+    """The trial components of the account. Arguments are those of `NamedResources`."""
 
-    Args:
-        records: Stores them.
-        region: Region in ARNs.
-        clock: Provides the current time.
-    """
-
-    def __init__(self, records: RecordStore, *, region: str, clock: Clock) -> None:
-        self._records = records
-        self._region = region
-        self._clock = clock
-
-    async def create(
-        self, request: Mapping[str, Any], *, caller: str, tags: Sequence[Mapping[str, str]] = ()
-    ) -> TrialComponent:
+    async def create(self, request: Mapping[str, Any], *, caller: str, tags: GivenTags = ()) -> TrialComponent:
         """Create a component without trials.
 
         Args:
@@ -46,21 +29,16 @@ class TrialComponents:
         Raises:
             ValidationException: The name is taken.
         """
-        checked_tags = check_tags(tags)
         name = request["TrialComponentName"]
         component = TrialComponent(
             name=name,
-            arn=sagemaker_arn(TRIAL_COMPONENT, name, region=self._region),
+            arn=self._arn(TRIAL_COMPONENT, name),
             members={member: value for member, value in request.items() if member != "TrialComponentName"},
             created_ms=self._clock.now_ms(),
             created_by=caller,
         )
 
-        def insert(transaction: Transaction) -> None:
-            insert_component(transaction, component)
-            insert_tags(transaction, component.arn, checked_tags, at_ms=component.created_ms)
-
-        await self._records.change(insert, grows=True)
+        await self._insert(component_record(component), tags)
         return component
 
     async def update(self, request: Mapping[str, Any], *, caller: str) -> TrialComponent:
@@ -90,24 +68,20 @@ class TrialComponents:
             ResourceNotFound: There is no such component.
             ValidationException: It is associated with a trial.
         """
-        arn = sagemaker_arn(TRIAL_COMPONENT, name, region=self._region)
-        associations = await associations_of(self._records, arn)
+        associations = await associations_of(self._records, self._arn(TRIAL_COMPONENT, name))
 
-        def delete(transaction: Transaction) -> str:
-            component = TrialComponent.from_document(existing(transaction, TRIAL_COMPONENT, name).document)
+        def check(transaction: Transaction, record: Record) -> None:
+            component = TrialComponent.from_document(record.document)
             if component.parents:
                 raise ValidationException(
                     f"TrialComponent {name!r} cannot be deleted: it is associated with the trial"
                     f" {component.parents[0].trial!r}; disassociate it from all trials first"
                 )
-            transaction.delete(TRIAL_COMPONENT, name)
             delete_points(transaction, component)
             for each in associations:
                 delete_association(transaction, each)
-            delete_tags(transaction, component.arn)
-            return component.arn
 
-        return await self._records.change(delete)
+        return await self._delete(TRIAL_COMPONENT, name, check)
 
     async def associate(self, name: str, trial: str) -> tuple[str, str]:
         """Associate a component with a trial; nothing changes if it is.
@@ -150,20 +124,6 @@ class TrialComponents:
 
         return await self._records.change(disassociate)
 
-    def record(self, name: str) -> Record:
-        """Return the stored record of a component.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            ResourceNotFound: There is no such component.
-        """
-        record = self._records.get(TRIAL_COMPONENT, name)
-        if record is None:
-            raise missing(TRIAL_COMPONENT, name)
-        return record
-
     async def list(
         self, query: Query, *, experiment: str | None = None, trial: str | None = None, source: str | None = None
     ) -> tuple[tuple[Summary, ...], str | None]:
@@ -180,8 +140,8 @@ class TrialComponents:
             ValidationException: The token was not issued for this listing.
         """
         for kind, name in ((EXPERIMENT, experiment), (TRIAL, trial)):
-            if name is not None and self._records.get(kind, name) is None:
-                raise missing(kind, name)
+            if name is not None:
+                self.record(kind, name)
 
         def accepts(component: Summary) -> bool:
             parents = component.summary.get("parents", ())
@@ -204,20 +164,6 @@ class TrialComponents:
         if record is None:
             raise missing(TRIAL_COMPONENT, name)
         return TrialComponent.from_document(record.document)
-
-
-def insert_component(transaction: Transaction, component: TrialComponent) -> None:
-    """Store a new component.
-
-    Args:
-        transaction: The transaction.
-        component: The component, without trials.
-
-    Raises:
-        ValidationException: The name is taken.
-    """
-    refuse_taken(transaction, TRIAL_COMPONENT, component.name, component.arn)
-    transaction.insert(component_record(component))
 
 
 def associate(transaction: Transaction, name: str, trial: str) -> tuple[str, str]:

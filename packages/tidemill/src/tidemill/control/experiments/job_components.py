@@ -8,10 +8,11 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from tidemill.control.experiments.components import associate, insert_component
-from tidemill.control.experiments.experiments import add_child, existing
+from tidemill.control.experiments.components import associate
+from tidemill.control.experiments.experiments import add_child
 from tidemill.control.experiments.points import delete_points
-from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, component_record, tracked_record
+from tidemill.control.named_resources import existing, taken
+from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, component_record, record_of
 from tidemill.core.experiments import Tracked, TrialComponent, joined_statistics
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.processing import ProcessingJob
@@ -85,7 +86,9 @@ def _insert(transaction: Transaction, component: TrialComponent) -> None:
     record = transaction.get(TRIAL_COMPONENT, component.name)
     earlier = TrialComponent.from_document(record.document) if record is not None else None
     if earlier is None or earlier.source != component.source:
-        insert_component(transaction, component)
+        if record is not None:
+            raise taken(component_record(component))
+        transaction.insert(component_record(component))
         return
     delete_points(transaction, earlier)
     changed = component_record(replace(earlier, members=component.members, metrics={}, blocks={}))
@@ -123,7 +126,7 @@ def _trial(transaction: Transaction, job: _Job, config: Mapping[str, str]) -> st
                 created_ms=job.created_ms,
                 created_by="",
             )
-            transaction.insert(tracked_record(TRIAL, new))
+            transaction.insert(record_of(TRIAL, new))
     if trial is not None and experiment is not None:
         of_trial = existing(transaction, TRIAL, trial).document["members"]["ExperimentName"]
         if of_trial != experiment:

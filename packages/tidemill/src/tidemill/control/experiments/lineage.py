@@ -4,13 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.experiments.experiments import existing, missing
-from tidemill.control.resources import ARTIFACT, EXPERIMENT, TRIAL_COMPONENT
+from tidemill.control.named_resources import GivenTags, NamedResources, existing
+from tidemill.control.resources import ARTIFACT, EXPERIMENT, TRIAL_COMPONENT, record_of
 from tidemill.control.search.pages import filtered_page, next_token, position_in, walk
-from tidemill.control.tags import check_tags, delete_tags, insert_tags
-from tidemill.core.clock import Clock
 from tidemill.core.lineage import Association, LineageArtifact, artifact_id
-from tidemill.core.names import sagemaker_arn
 from tidemill.errors import ResourceNotFound, ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
 
@@ -18,23 +15,10 @@ _ASSOCIATION = "association"
 """Kind of an association; its record is named ``SOURCE DESTINATION``, by the ARNs of its ends."""
 
 
-class Lineage:
-    """The artifacts of the account, and what is associated with them.
+class Lineage(NamedResources):
+    """The artifacts of the account, and what is associated with them. Arguments are those of `NamedResources`."""
 
-    Args:
-        records: Stores them.
-        region: Region in ARNs.
-        clock: Provides the current time.
-    """
-
-    def __init__(self, records: RecordStore, *, region: str, clock: Clock) -> None:
-        self._records = records
-        self._region = region
-        self._clock = clock
-
-    async def create(
-        self, request: Mapping[str, Any], *, caller: str, tags: Sequence[Mapping[str, str]] = ()
-    ) -> LineageArtifact:
+    async def create(self, request: Mapping[str, Any], *, caller: str, tags: GivenTags = ()) -> LineageArtifact:
         """Create an artifact.
 
         Args:
@@ -45,37 +29,18 @@ class Lineage:
         Raises:
             ValidationException: There is an artifact with this Source. AWS's SDK looks for "already exists".
         """
-        checked_tags = check_tags(tags)
-        key = artifact_id(request["Source"])
-        arn = sagemaker_arn(ARTIFACT, key, region=self._region)
-        now = self._clock.now_ms()
+        key, now = artifact_id(request["Source"]), self._clock.now_ms()
+        arn = self._arn(ARTIFACT, key)
         artifact = LineageArtifact(id=key, arn=arn, members=request, created_ms=now, created_by=caller)
 
-        def insert(transaction: Transaction) -> None:
-            if transaction.get(ARTIFACT, key) is not None:
-                uri = request["Source"]["SourceUri"]
-                raise ValidationException(
-                    f"Artifact with Source {uri!r} already exists: {arn}; use it, or give other SourceTypes"
-                )
-            transaction.insert(_artifact_record(artifact))
-            insert_tags(transaction, arn, checked_tags, at_ms=now)
-
-        await self._records.change(insert, grows=True)
+        await self._insert(record_of(ARTIFACT, artifact, name=key), tags)
         return artifact
 
-    def record(self, name: str) -> Record:
-        """Return the stored record of an artifact.
-
-        Args:
-            name: Its id, the end of its ARN.
-
-        Raises:
-            ResourceNotFound: There is no such artifact.
-        """
-        record = self._records.get(ARTIFACT, name)
-        if record is None:
-            raise missing(ARTIFACT, name)
-        return record
+    def _taken(self, record: Record) -> ValidationException:
+        uri, arn = record.document["members"]["Source"]["SourceUri"], record.summary["arn"]
+        return ValidationException(
+            f"Artifact with Source {uri!r} already exists: {arn}; use it, or give other SourceTypes"
+        )
 
     async def update(self, name: str, request: Mapping[str, Any], *, caller: str) -> LineageArtifact:
         """Replace the name of an artifact, add properties and remove some.
@@ -114,18 +79,15 @@ class Lineage:
             ValidationException: It has associations.
         """
 
-        def delete(transaction: Transaction) -> str:
-            artifact = LineageArtifact(**existing(transaction, ARTIFACT, name).document)
+        def check(transaction: Transaction, record: Record) -> None:
+            artifact = LineageArtifact(**record.document)
             if artifact.associations:
                 raise ValidationException(
                     f"Artifact {artifact.arn!r} cannot be deleted: it has {artifact.associations} associations;"
                     " delete them first (DeleteAssociation; ListAssociations shows them)"
                 )
-            transaction.delete(ARTIFACT, name)
-            delete_tags(transaction, artifact.arn)
-            return artifact.arn
 
-        return await self._records.change(delete)
+        return await self._delete(ARTIFACT, name, check)
 
     async def list(
         self, query: Query, *, uri: str | None = None, kind: str | None = None
@@ -263,22 +225,11 @@ def delete_association(transaction: Transaction, key: str) -> bool:
     return True
 
 
-def _artifact_record(artifact: LineageArtifact) -> Record:
-    return Record(
-        kind=ARTIFACT,
-        name=artifact.id,
-        created_ms=artifact.created_ms,
-        modified_ms=artifact.created_ms,
-        document=artifact.to_document(),
-        summary=artifact.to_summary(),
-    )
-
-
 def _changed(
     transaction: Transaction, name: str, change: Callable[[LineageArtifact], LineageArtifact]
 ) -> LineageArtifact:
     changed = change(LineageArtifact(**existing(transaction, ARTIFACT, name).document))
-    transaction.update(ARTIFACT, name, lambda _: _artifact_record(changed))
+    transaction.update(ARTIFACT, name, lambda _: record_of(ARTIFACT, changed, name=name))
     return changed
 
 

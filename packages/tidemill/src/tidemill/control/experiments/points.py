@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tidemill.control.experiments.experiments import existing, missing
+from tidemill.control.named_resources import existing, missing
 from tidemill.control.point_blocks import SeriesPoint, append_points, delete_blocks, points_of, spans_of
 from tidemill.control.resources import TRIAL_COMPONENT, component_record
 from tidemill.core.clock import Clock

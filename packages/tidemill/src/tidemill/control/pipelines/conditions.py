@@ -5,17 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.control.pipelines.expressions import Reader, Unresolved, resolved
+from tidemill.control.search.expression import ORDERED
 
-__all__ = ["check_condition", "holds"]
-
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "Equals": operator.eq,
-    "GreaterThan": operator.gt,
-    "GreaterThanOrEqualTo": operator.ge,
-    "LessThan": operator.lt,
-    "LessThanOrEqualTo": operator.le,
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"Equals": operator.eq, **ORDERED}
+_MEMBERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_COMPARISONS, ("LeftValue", "RightValue")),
+    "In": ("QueryValue", "Values"),
+    "Not": (),
+    "Or": ("Conditions",),
 }
-_TYPES = (*_COMPARISONS, "In", "Not", "Or")
+"""Members that each type of conditions needs."""
 
 
 def check_condition(condition: Any) -> None:
@@ -28,18 +27,14 @@ def check_condition(condition: Any) -> None:
         Unresolved: It has another form; the message says what is allowed.
     """
     kind = condition.get("Type") if isinstance(condition, Mapping) else None
-    if kind not in _TYPES:
-        raise Unresolved(f"{kind!r} is not the type of a condition; allowed are {', '.join(_TYPES)}")
-    needed = {"In": ("QueryValue", "Values"), "Not": (), "Or": ("Conditions",)}.get(kind, ("LeftValue", "RightValue"))
-    for member in needed:
+    if not isinstance(kind, str) or kind not in _MEMBERS:
+        raise Unresolved(f"{kind!r} is not the type of a condition; allowed are {', '.join(_MEMBERS)}")
+    for member in _MEMBERS[kind]:
         if member not in condition:
             raise Unresolved(f"a condition {kind} needs {member}; got {', '.join(condition)}")
-    for member in ("Values", "Conditions"):
-        if member in needed and not isinstance(condition[member], list):
+        if member in ("Values", "Conditions") and not isinstance(condition[member], list):
             raise Unresolved(f"{member} of a condition {kind} is a list; got {condition[member]!r}")
-    if kind == "Not":
-        check_condition(_negated(condition))
-    for part in condition["Conditions"] if kind == "Or" else ():
+    for part in {"Not": [_negated(condition)], "Or": condition.get("Conditions")}.get(kind, ()):
         check_condition(part)
 
 

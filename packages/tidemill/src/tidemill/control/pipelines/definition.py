@@ -10,11 +10,9 @@ from typing import Any, NoReturn
 from tidemill.control.pipelines.conditions import check_condition
 from tidemill.control.pipelines.expressions import Get, Unresolved, found_in
 from tidemill.control.pipelines.parameters import ParameterDefinition, parse_parameters
-from tidemill.control.pipelines.repetition import Caching, StepRetry, parse_caching, parse_retries
+from tidemill.control.pipelines.repetition import StepRetry, parse_caching, parse_retries
 from tidemill.control.pipelines.step_types import JOBS, REFUSED_TYPES, STEP_TYPES
 from tidemill.errors import ValidationException
-
-__all__ = ["VARIABLES", "PipelineDefinition", "PropertyFile", "StepDefinition", "parse_definition"]
 
 VARIABLES = (
     "PipelineName",
@@ -62,7 +60,7 @@ class StepDefinition:
         after: Names of the steps that must have succeeded before.
         condition: Name of the Condition step in whose branch it is; empty outside of branches.
         branch: Outcome of that condition with which the step is executed: ``True`` or ``False``.
-        caching: When the result of an earlier execution is reused; None for never.
+        caching: Age in seconds up to which the result of an earlier execution is reused; None for never.
         retries: When it is tried again.
         files: Its property files by name.
         display_name: StepDisplayName.
@@ -75,7 +73,7 @@ class StepDefinition:
     after: frozenset[str]
     condition: str = ""
     branch: str = ""
-    caching: Caching | None = None
+    caching: float | None = None
     retries: tuple[StepRetry, ...] = ()
     files: Mapping[str, PropertyFile]
     display_name: str = ""
@@ -160,10 +158,9 @@ def _steps(found: Any, at: str, condition: str = "", branch: str = "") -> Iterat
         step = _step(each, here, condition, branch)
         yield step
         if step.type == "Condition":
-            yield from _steps(each["Arguments"].get("IfSteps") or [], f"{here}.arguments.ifSteps", step.name, "True")
-            yield from _steps(
-                each["Arguments"].get("ElseSteps") or [], f"{here}.arguments.elseSteps", step.name, "False"
-            )
+            for member, outcome in (("ifSteps", "True"), ("elseSteps", "False")):
+                branches = each["Arguments"].get(f"{member[0].upper()}{member[1:]}") or []
+                yield from _steps(branches, f"{here}.arguments.{member}", step.name, outcome)
 
 
 def _step(value: Any, at: str, condition: str, branch: str) -> StepDefinition:
@@ -174,10 +171,13 @@ def _step(value: Any, at: str, condition: str, branch: str) -> StepDefinition:
         reason = REFUSED_TYPES.get(str(kind), "it is no type of step of SageMaker")
         _refuse(f"{at}.type", kind, f"{reason}. The step {name!r} can be one of {', '.join(STEP_TYPES)}")
     _check_members(value, _STEP_MEMBERS, at)
+    for member in ("DependsOn", "RetryPolicies", "PropertyFiles"):
+        if not isinstance(value.get(member) or [], list):
+            _refuse(f"{at}.{member[0].lower()}{member[1:]}", value[member], "a list is expected")
     arguments, depends_on = value.get("Arguments"), value.get("DependsOn") or []
     if not isinstance(arguments, dict):
         _refuse(f"{at}.arguments", arguments, "an object is expected")
-    if not isinstance(depends_on, list) or not all(isinstance(each, str) for each in depends_on):
+    if not all(isinstance(each, str) for each in depends_on):
         _refuse(f"{at}.dependsOn", depends_on, "a list of names of steps is expected")
     try:
         own = _own_arguments(kind, arguments)

@@ -32,8 +32,6 @@ from tidemill.errors import AwsError, ResourceInUse, ServiceUnavailable, Validat
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 
-__all__ = ["PipelineDriver", "job_name"]
-
 _log = structlog.get_logger("tidemill.pipelines")
 _LOOK_S = 5.0
 _STEP_REASON_LIMIT = 1024
@@ -46,9 +44,6 @@ def job_name(execution: PipelineExecution, step: str, *, attempt: int, longest: 
     """Return the name of a step's job: ``pipelines-EXECUTION-STEP-SUFFIX``, as on SageMaker, shortened if necessary.
 
     Args:
-        execution: The execution.
-        step: Name of the step.
-        attempt: Number of the attempt.
         longest: Maximum length of the name.
         prefix: What the definition gives as name; it takes the place of ``pipelines``. Default: it gives none.
     """
@@ -64,8 +59,6 @@ class PipelineDriver:
     Args:
         records: Stores pipelines, executions and results.
         objects: Holds property files.
-        pipelines: The pipelines.
-        clock: Provides the current time.
     """
 
     def __init__(self, records: RecordStore, objects: ObjectStore, pipelines: Pipelines, *, clock: Clock) -> None:
@@ -80,11 +73,7 @@ class PipelineDriver:
         """By the name of an execution, the jobs of its running steps."""
 
     async def start(self, requests: StepRequests) -> None:
-        """Resume every execution that has not ended.
-
-        Args:
-            requests: Sends the requests of steps.
-        """
+        """Resume every execution that has not ended."""
         self._requests = requests
         async for name in self.executions.unfinished():
             self.wake(name)
@@ -98,11 +87,7 @@ class PipelineDriver:
         self._queue.wake(name)
 
     def job_ended(self, job: AnyJob) -> None:
-        """Look at the execution of a job that has ended, if a step created it.
-
-        Args:
-            job: The job.
-        """
+        """Look at the execution of a job that has ended, if a step created it."""
         for name, jobs in self._watched.items():
             if job.name in jobs:
                 self.wake(name)
@@ -187,12 +172,12 @@ class PipelineDriver:
         elif not name:
             raise Unresolved(f"the arguments of a step {step.type} have no {job.name}; give one")
         arguments = await resolved(step.arguments, self._values(execution, definition, job=name))
-        key = cache_key(execution.pipeline_id, step.name, job, arguments) if step.caching else ""
-        if step.caching:
-            found = await self._results.find(key, step.caching, job, arguments, self._sender)
+        key = ""
+        if step.caching is not None:
+            key, asks = cache_key(execution.pipeline_id, step.name, job, arguments), self._sender
+            found = await self._results.find(run, key, oldest_s=step.caching, job=job, arguments=arguments, asks=asks)
             if found is not None:
-                run = replace(run, job=found.job, arn=found.arn, cached_from=found.execution)
-                return run.end(StepStatus.SUCCEEDED, at_ms=self._clock.now_ms())
+                return found
         if job.tracked and execution.experiment:
             names = dict(zip(("ExperimentName", "TrialName"), execution.experiment, strict=True))
             arguments = {**arguments, "ExperimentConfig": {**names, **(arguments.get("ExperimentConfig") or {})}}

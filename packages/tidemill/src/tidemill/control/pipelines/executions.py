@@ -12,12 +12,11 @@ from tidemill.control.pipelines.pipelines import (
     Pipelines,
     described,
     missing_pipeline,
-    pipeline_record,
     version_name,
 )
 from tidemill.control.pipelines.selection import reused_steps
 from tidemill.control.pipelines.values import ExecutionValues
-from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, page_of
+from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, page_of, record_of
 from tidemill.control.search.pages import walk
 from tidemill.core import faults
 from tidemill.core.clock import Clock
@@ -25,8 +24,6 @@ from tidemill.core.names import role_name
 from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, PipelineResource, StepStatus
 from tidemill.errors import ResourceNotFound, ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
-
-__all__ = ["Executions"]
 
 _ID_LENGTH = 12
 
@@ -39,8 +36,6 @@ class Executions:
 
     Args:
         records: Stores executions.
-        pipelines: The pipelines.
-        clock: Provides the current time.
         wake: Called with the name of a new or changed execution.
     """
 
@@ -131,7 +126,6 @@ class Executions:
         """Return one page of the executions of a pipeline and the token of the next page.
 
         Args:
-            pipeline: Name of the pipeline.
             query: Order, size and position of the page.
 
         Raises:
@@ -156,12 +150,8 @@ class Executions:
         Raises:
             ResourceNotFound: There is no such execution.
         """
-        execution = self.get(request["PipelineExecutionArn"])
-        execution = await self.update(
-            execution.name, lambda now: replace(now, **described(request, "PipelineExecution"))
-        )
-        self._wake(execution.name)
-        return execution
+        arn = request["PipelineExecutionArn"]
+        return await self._changed(arn, lambda now: replace(now, **described(request, "PipelineExecution")))
 
     async def stop(self, arn: str) -> PipelineExecution:
         """Ask an execution to stop: no further step begins, and running jobs are stopped.
@@ -182,10 +172,7 @@ class Executions:
                 )
             return replace(now, status=ExecutionStatus.STOPPING)
 
-        execution = await self.update(self.get(arn).name, stopping)
-        faults.point("control.pipelines.stopping")
-        self._wake(execution.name)
-        return execution
+        return await self._changed(arn, stopping)
 
     async def retry(self, request: Mapping[str, Any]) -> PipelineExecution:
         """Execute again the steps of an execution that have not succeeded.
@@ -211,10 +198,7 @@ class Executions:
             again = replace(now.with_steps(kept), status=ExecutionStatus.EXECUTING, ended_ms=None, failure_reason="")
             return replace(again, retry_token=token, retries=now.retries + 1, **described(request, "PipelineExecution"))
 
-        execution = await self.update(self.get(arn).name, retried)
-        faults.point("control.pipelines.retried")
-        self._wake(execution.name)
-        return execution
+        return await self._changed(arn, retried)
 
     async def update(
         self, name: str, change: Callable[[PipelineExecution], PipelineExecution], *, also: Also = lambda _: None
@@ -233,7 +217,7 @@ class Executions:
         def change_record(record: Record) -> Record | None:
             now = PipelineExecution.from_document(record.document)
             new = change(now)
-            return None if new is now else _execution_record(new)
+            return None if new is now else record_of(PIPELINE_EXECUTION, new, status=str(new.status))
 
         def work(transaction: Transaction) -> Record | None:
             also(transaction)
@@ -243,6 +227,12 @@ class Executions:
         if record is None:
             raise ResourceNotFound(f"Pipeline execution {name!r} does not exist; it was deleted with its pipeline")
         return PipelineExecution.from_document(record.document)
+
+    async def _changed(self, arn: str, change: Callable[[PipelineExecution], PipelineExecution]) -> PipelineExecution:
+        execution = await self.update(self.get(arn).name, change)
+        faults.point("control.pipelines.changed")
+        self._wake(execution.name)
+        return execution
 
     def _selected(
         self, execution: PipelineExecution, config: Mapping[str, Any] | None, definition: PipelineDefinition
@@ -272,26 +262,14 @@ def _start(transaction: Transaction, new: PipelineExecution) -> PipelineExecutio
     if present is not None:
         return PipelineExecution.from_document(present.document)
     started = replace(pipeline, last_run_ms=new.created_ms)
-    transaction.insert(_execution_record(new))
-    transaction.update(PIPELINE, new.pipeline, lambda _: pipeline_record(started))
+    transaction.insert(record_of(PIPELINE_EXECUTION, new, status=str(new.status)))
+    transaction.update(PIPELINE, new.pipeline, lambda _: record_of(PIPELINE, started))
     transaction.update(
         PIPELINE_VERSION,
         version_name(new.pipeline, new.version),
         lambda old: replace(old, summary={**old.summary, "execution": new.arn}),
     )
     return new
-
-
-def _execution_record(execution: PipelineExecution) -> Record:
-    return Record(
-        kind=PIPELINE_EXECUTION,
-        name=execution.name,
-        status=str(execution.status),
-        created_ms=execution.created_ms,
-        modified_ms=execution.created_ms,
-        summary=execution.to_summary(),
-        document=execution.to_document(),
-    )
 
 
 def _execution_id(pipeline: PipelineResource, token: str) -> str:

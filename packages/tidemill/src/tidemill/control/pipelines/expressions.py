@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Get", "Reader", "Unresolved", "found_in", "part_of", "resolved"]
-
 _STEP = re.compile(r"Steps\.([A-Za-z0-9_-]+)(?:\.(.+))?")
 _PART = re.compile(r"""\.?([A-Za-z0-9_:/-]+)|\[(\d+)\]|\[(["'])(.*?)\3\]""")
 _FILES = "PropertyFiles."
@@ -90,9 +88,7 @@ class _Join:
         return cls(str(body.get("On", "")), body["Values"])
 
     async def read(self, reader: Reader) -> str:
-        values = await resolved(self.parts, reader)
-        # Truth values as JSON shows them, and not Python.
-        return self.separator.join(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+        return self.separator.join(text_of(each) for each in await resolved(self.parts, reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +160,11 @@ async def resolved(value: Any, reader: Reader) -> Any:
     if isinstance(value, list):
         return [await resolved(each, reader) for each in value]
     return value
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a text, as JSON shows truth values, and not Python."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def part_of(value: Any, path: str, *, what: str) -> Any:

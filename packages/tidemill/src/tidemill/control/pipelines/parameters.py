@@ -7,8 +7,6 @@ from typing import Any
 
 from tidemill.errors import ValidationException
 
-__all__ = ["ParameterDefinition", "parameter_text", "parameter_values", "parse_parameters"]
-
 _MOST = 200
 _MEMBERS = ("Name", "Type", "DefaultValue", "EnumValues")
 
@@ -58,9 +56,6 @@ class ParameterDefinition:
 
     def read(self, text: str) -> Any:
         """Return the value of a text in a request.
-
-        Args:
-            text: The text.
 
         Raises:
             ValidationException: It is no value of the type, or not one of EnumValues.
@@ -135,15 +130,6 @@ def parameter_values(
             " each a value"
         )
     return {name: values.get(name, each.default) for name, each in definitions.items()}
-
-
-def parameter_text(value: Any) -> str:
-    """Return a value as ListPipelineParametersForExecution shows it.
-
-    Args:
-        value: A text, number or truth value.
-    """
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refusal(at: str, value: object, reason: str) -> ValidationException:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.pipelines.definition import PipelineDefinition, parse_definition
-from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, STEP_RESULT, page_of
+from tidemill.control.resources import PIPELINE, PIPELINE_EXECUTION, PIPELINE_VERSION, STEP_RESULT, page_of, record_of
 from tidemill.control.search.pages import walk
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core import faults
@@ -18,8 +18,6 @@ from tidemill.errors import ConflictException, ResourceNotFound, ValidationExcep
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
 
-__all__ = ["Pipelines", "described", "missing_pipeline", "pipeline_record", "version_name"]
-
 _MAX_DEFINITION_BYTES = 1024 * 1024
 _REMEMBERED = 64
 
@@ -28,26 +26,9 @@ def version_name(pipeline: str, version: int) -> str:
     """Return the name of the record of a version.
 
     Args:
-        pipeline: Name of the pipeline.
         version: Number of the version, from 1.
     """
     return f"pipeline/{pipeline}/version/{version}"
-
-
-def pipeline_record(pipeline: PipelineResource) -> Record:
-    """Return a pipeline as a record.
-
-    Args:
-        pipeline: The pipeline.
-    """
-    return Record(
-        kind=PIPELINE,
-        name=pipeline.name,
-        created_ms=pipeline.created_ms,
-        modified_ms=pipeline.created_ms,
-        summary=pipeline.to_summary(),
-        document=pipeline.to_document(),
-    )
 
 
 def missing_pipeline(name: str) -> ResourceNotFound:
@@ -79,8 +60,6 @@ class Pipelines:
     Args:
         records: Stores pipelines and their versions.
         objects: Holds definitions that a request names by S3 location.
-        region: Region in ARNs.
-        clock: Provides the current time.
     """
 
     def __init__(self, records: RecordStore, objects: ObjectStore, *, region: str, clock: Clock) -> None:
@@ -137,7 +116,7 @@ class Pipelines:
                     f"Pipeline names must be unique: a pipeline {name!r} ({present.arn}) already exists; choose another"
                     " name, or call UpdatePipeline"
                 )
-            transaction.insert(pipeline_record(new))
+            transaction.insert(record_of(PIPELINE, new))
             transaction.insert(_version_record(new, definition, at_ms=now_ms))
             insert_tags(transaction, new.arn, checked_tags, at_ms=now_ms)
             return new
@@ -172,7 +151,7 @@ class Pipelines:
             if definition is not None and (version is None or version.document["definition"] != definition):
                 new = replace(new, version=new.version + 1)
                 transaction.insert(_version_record(new, definition, at_ms=now_ms))
-            transaction.update(PIPELINE, name, lambda _: pipeline_record(new))
+            transaction.update(PIPELINE, name, lambda _: record_of(PIPELINE, new))
             return new
 
         return await self._records.change(update, grows=True)
@@ -203,10 +182,6 @@ class Pipelines:
     def version(self, pipeline: str, version: int) -> Record:
         """Return the record of a version; its document has the definition's text.
 
-        Args:
-            pipeline: Name of the pipeline.
-            version: Number of the version.
-
         Raises:
             ResourceNotFound: There is no such version.
         """
@@ -218,12 +193,7 @@ class Pipelines:
         return record
 
     def definition(self, pipeline: str, version: int) -> PipelineDefinition:
-        """Return the parsed definition of a version; raises the errors of `version`.
-
-        Args:
-            pipeline: Name of the pipeline.
-            version: Number of the version.
-        """
+        """Return the parsed definition of a version; raises the errors of `version`."""
         document = self.version(pipeline, version).document
         key = (document["pipeline_id"], version)
         if key not in self._parsed:
@@ -249,7 +219,6 @@ class Pipelines:
         """Return one page of the versions of a pipeline and the token of the next page.
 
         Args:
-            pipeline: Name of the pipeline.
             query: Order, size and position of the page.
 
         Raises:

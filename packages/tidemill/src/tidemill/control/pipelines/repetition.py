@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +11,6 @@ from typing import Any
 from tidemill.control.pipelines.expressions import Unresolved
 from tidemill.control.pipelines.step_types import JobStep
 
-__all__ = ["Caching", "FailureKind", "StepRetry", "cache_key", "failure_kind", "parse_caching", "parse_retries"]
-
 _SECONDS = {"Y": 365 * 86400, "MO": 30 * 86400, "W": 7 * 86400, "D": 86400, "H": 3600, "M": 60, "S": 1}
 _DURATION = re.compile(
     r"P?(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE
@@ -19,10 +18,7 @@ _DURATION = re.compile(
 _MOST_ATTEMPTS = 20
 _MOST_MINUTES = 14400
 
-FailureKind = str
-"""An ExceptionType of RetryPolicies."""
-
-_FAILURES: tuple[FailureKind, ...] = (
+_FAILURES = (
     "Step.SERVICE_FAULT",
     "Step.THROTTLING",
     "SageMaker.JOB_INTERNAL_ERROR",
@@ -30,17 +26,6 @@ _FAILURES: tuple[FailureKind, ...] = (
     "SageMaker.RESOURCE_LIMIT",
 )
 _MEMBERS = ("ExceptionType", "IntervalSeconds", "BackoffRate", "MaxAttempts", "ExpireAfterMin")
-
-
-@dataclass(frozen=True, slots=True)
-class Caching:
-    """An enabled CacheConfig.
-
-    Attributes:
-        expires_s: Age in seconds at which a result is no longer reused; None for no limit.
-    """
-
-    expires_s: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +40,7 @@ class StepRetry:
         expires_s: Age of the first attempt in seconds at which no retry begins; None without a limit.
     """
 
-    kinds: frozenset[FailureKind]
+    kinds: frozenset[str]
     interval_s: float
     backoff: float
     attempts: int | None
@@ -74,8 +59,8 @@ class StepRetry:
         return None if over or late else wait_s
 
 
-def parse_caching(value: Any, *, allowed: bool) -> Caching | None:
-    """Return an enabled CacheConfig, or None.
+def parse_caching(value: Any, *, allowed: bool) -> float | None:
+    """Return the age in seconds up to which a result is reused, `math.inf` for any age; None if none is.
 
     Args:
         value: The CacheConfig of a step; None without one.
@@ -93,7 +78,7 @@ def parse_caching(value: Any, *, allowed: bool) -> Caching | None:
     if not allowed:
         raise Unresolved("CacheConfig is for steps that run a job; remove it")
     text = value.get("ExpireAfter")
-    return Caching(None if text is None else _duration_s(text))
+    return math.inf if text is None else _duration_s(text)
 
 
 def parse_retries(values: Any, *, allowed: bool) -> tuple[StepRetry, ...]:
@@ -111,7 +96,7 @@ def parse_retries(values: Any, *, allowed: bool) -> tuple[StepRetry, ...]:
     return tuple(_retry(each) for each in values)
 
 
-def failure_kind(code: str, *, status: int, reason: str = "") -> FailureKind:
+def failure_kind(code: str, *, status: int, reason: str = "") -> str:
     """Return the ExceptionType of a failure; empty for one that no policy names.
 
     Args:
@@ -135,8 +120,6 @@ def cache_key(pipeline_id: str, step: str, job: JobStep, arguments: Mapping[str,
 
     Args:
         pipeline_id: Id of the pipeline; results are not shared between pipelines.
-        step: Name of the step.
-        job: Type of the step.
         arguments: The arguments, without expressions.
     """
     compared = {name: arguments[name] for name in job.compared if name in arguments}

@@ -11,9 +11,6 @@ from tidemill.core.roles import Roles
 from tidemill.errors import AwsError, ServiceUnavailable
 from tidemill.wire.signing.credentials import Credential, CredentialLookup
 
-__all__ = ["Perform", "StepRequests"]
-
-
 _SERVICE = Credential("", "", arn=f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/tidemill/pipelines", unrestricted=True)
 
 
@@ -38,7 +35,6 @@ class StepRequests:
     Args:
         perform: Performs operations.
         credentials: Finds the keys.
-        roles: The policies of roles.
     """
 
     def __init__(self, perform: Perform, credentials: CredentialLookup, roles: Roles) -> None:
@@ -74,7 +70,6 @@ class StepRequests:
 
         Args:
             operation: Name of the operation in the model.
-            members: Its members.
         """
         try:
             return await self.send(None, operation, members)

@@ -7,8 +7,6 @@ from tidemill.control.pipelines.definition import PipelineDefinition
 from tidemill.core.pipelines import PipelineExecution, StepRun, StepStatus
 from tidemill.errors import ValidationException
 
-__all__ = ["reused_steps"]
-
 
 def reused_steps(
     definition: PipelineDefinition, selected: Sequence[str], source: PipelineExecution | None
@@ -16,7 +14,6 @@ def reused_steps(
     """Return the steps whose results are reused.
 
     Args:
-        definition: The definition.
         selected: Names of the selected steps.
         source: The execution whose results are reused; None if there is none.
 

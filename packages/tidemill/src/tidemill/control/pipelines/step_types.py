@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["JOBS", "REFUSED_TYPES", "STEP_TYPES", "JobStep"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStep:
@@ -61,32 +59,18 @@ class JobStep:
         return f"{verb}{self.resource}"
 
     def status_in(self, description: Mapping[str, Any]) -> str:
-        """Return the status of a resource; what is ready when it is created has that of success, an empty text.
-
-        Args:
-            description: The answer of its Describe operation.
-        """
+        """Return the status of a resource; what is ready when it is created has that of success, an empty text."""
         return str(description[f"{self.resource}Status"]) if self.succeeded else ""
 
     def has_succeeded(self, description: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-        """Return whether a resource is what a request asks for: a job has ended so, an endpoint serves it.
-
-        Args:
-            description: The answer of its Describe operation.
-            arguments: The members of the request.
-        """
+        """Return whether a resource is what a request asks for: a job has ended so, an endpoint serves it."""
         if not self.wanted:
             return self.status_in(description) == self.succeeded
         serves = self.status_in(description) in (self.succeeded, "Updating")
         return serves and description[self.wanted] == arguments.get(self.wanted)
 
     def will_be(self, description: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-        """Return whether a resource will be what a request asks for when what has begun has ended.
-
-        Args:
-            description: The answer of its Describe operation.
-            arguments: The members of the request.
-        """
+        """Return whether a resource will be what a request asks for when what has begun has ended."""
         target = description.get("PendingDeploymentSummary") or description
         return not self.wanted or target.get(self.wanted) == arguments.get(self.wanted)
 
@@ -162,6 +146,6 @@ REFUSED_TYPES: Mapping[str, str] = {
     "ClarifyCheck": "there is no SageMaker Clarify here; compute the metrics in a script, and compare in a Condition",
     "AutoML": "there is no Autopilot here; use a Training step",
     "InferenceComponent": "there are no inference components; an Endpoint step serves models by production variants",
-    "Lineage": "there is no lineage tracking here; leave the step out",
+    "Lineage": "there are no actions and contexts here; make artifacts and associations in a Processing step's script",
 }
 """Why a type of SageMaker does not exist here and what to do instead."""

@@ -14,8 +14,6 @@ from tidemill.core.pipelines import PipelineExecution, StepRun, StepStatus
 from tidemill.errors import AwsError, ServiceUnavailable
 from tidemill.store.objects.store import ObjectStore
 
-__all__ = ["ExecutionValues", "StepValues"]
-
 _CHILDREN = 50
 """As many of the best trainings as steps can read on SageMaker."""
 _MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -25,8 +23,6 @@ class ExecutionValues:
     """The values that exist before the first step. Implements `tidemill.control.pipelines.expressions.Reader`.
 
     Args:
-        execution: The execution.
-        now_ms: The current time, in milliseconds since the epoch.
         job: Name of the step's own job. Default: none.
     """
 
@@ -60,11 +56,8 @@ class StepValues(ExecutionValues):
     """The values that one step can read.
 
     Args:
-        execution: The execution.
-        definition: Its definition.
         requests: Asks for the properties of steps.
         objects: Holds the property files.
-        now_ms: The current time, in milliseconds since the epoch.
         job: Name of the step's own job. Default: none.
     """
 

@@ -1,15 +1,14 @@
 """Model packages and their groups: create, look up, list, update, delete."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.named_resources import GivenTags, NamedResources
 from tidemill.control.registry.containers import check_additions, check_specifications
-from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP, group_record, package_record, page_of
-from tidemill.control.tags import check_tags, delete_tags, insert_tags
+from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP, package_record, page_of, record_of
+from tidemill.control.tags import check_tags
 from tidemill.core import faults
-from tidemill.core.clock import Clock
-from tidemill.core.names import sagemaker_arn
 from tidemill.core.registry import PackageGroup, RegisteredModel, package_key
 from tidemill.errors import ConflictException, ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
@@ -27,24 +26,11 @@ _REPLACED = (
 )
 """Members of UpdateModelPackage that replace what the package has."""
 
-_Tags = Sequence[Mapping[str, str]]
 
+class ModelRegistry(NamedResources):
+    """The model packages of the account and their groups. Arguments are those of `NamedResources`."""
 
-class ModelRegistry:
-    """The model packages of the account.
-
-    Args:
-        records: Stores packages and groups.
-        region: Region in ARNs.
-        clock: Provides the current time.
-    """
-
-    def __init__(self, records: RecordStore, *, region: str, clock: Clock) -> None:
-        self._records = records
-        self._region = region
-        self._clock = clock
-
-    async def create_group(self, request: Mapping[str, Any], *, caller: str, tags: _Tags = ()) -> PackageGroup:
+    async def create_group(self, request: Mapping[str, Any], *, caller: str, tags: GivenTags = ()) -> PackageGroup:
         """Create an empty group.
 
         Args:
@@ -55,21 +41,18 @@ class ModelRegistry:
         Raises:
             ValidationException: The name is taken.
         """
-        checked_tags = check_tags(tags)
-        group = self._new_group(request, caller)
-
-        def insert(transaction: Transaction) -> None:
-            if transaction.get(MODEL_PACKAGE_GROUP, group.name) is not None:
-                raise ValidationException(
-                    f"Model Package Group already exists: {group.arn}; choose another name, or add versions to it"
-                )
-            transaction.insert(group_record(group))
-            insert_tags(transaction, group.arn, checked_tags, at_ms=group.created_ms)
-
-        await self._records.change(insert, grows=True)
+        name = request["ModelPackageGroupName"]
+        group = PackageGroup(
+            name=name,
+            arn=self._arn(MODEL_PACKAGE_GROUP, name),
+            request=dict(request),
+            created_ms=self._clock.now_ms(),
+            created_by=caller,
+        )
+        await self._insert(record_of(MODEL_PACKAGE_GROUP, group), tags)
         return group
 
-    async def create_package(self, request: Mapping[str, Any], *, caller: str, tags: _Tags = ()) -> RegisteredModel:
+    async def create_package(self, request: Mapping[str, Any], *, caller: str, tags: GivenTags = ()) -> RegisteredModel:
         """Create a package: a new version of its group, or an unversioned one.
 
         A request with the ClientToken of a package that exists returns that package.
@@ -96,14 +79,13 @@ class ModelRegistry:
             key = self._new_key(transaction, members)
             package = RegisteredModel(
                 key=key,
-                arn=sagemaker_arn(MODEL_PACKAGE, key, region=self._region),
+                arn=self._arn(MODEL_PACKAGE, key),
                 request=members,
                 created_ms=self._clock.now_ms(),
                 created_by=caller,
                 token=token,
             )
-            transaction.insert(package_record(package))
-            insert_tags(transaction, package.arn, checked_tags, at_ms=package.created_ms)
+            self._put(transaction, package_record(package), checked_tags)
             if token:
                 transaction.insert(_token_record(package))
             return package
@@ -129,7 +111,7 @@ class ModelRegistry:
             return package_record(replace(package, request=_updated(package, request), modified_by=caller))
 
         def update(transaction: Transaction) -> Record:
-            key = self._existing(transaction, MODEL_PACKAGE, request["ModelPackageArn"])
+            key = self._found(transaction, MODEL_PACKAGE, request["ModelPackageArn"]).name
             record = transaction.update(MODEL_PACKAGE, key, change)
             assert record is not None
             return record
@@ -146,14 +128,11 @@ class ModelRegistry:
             ValidationException: There is no such package.
         """
 
-        def delete(transaction: Transaction) -> None:
-            key = self._existing(transaction, MODEL_PACKAGE, name)
-            record = transaction.delete(MODEL_PACKAGE, key)
-            assert record is not None
+        def check(transaction: Transaction, record: Record) -> None:
+            self._found(transaction, MODEL_PACKAGE, name)
             transaction.delete(_REPEATABLE, record.document.get("token", ""))
-            delete_tags(transaction, sagemaker_arn(MODEL_PACKAGE, key, region=self._region))
 
-        await self._records.change(delete)
+        await self._delete(MODEL_PACKAGE, package_key(name), check)
 
     async def delete_group(self, name: str) -> None:
         """Delete an empty group and its tags.
@@ -169,18 +148,15 @@ class ModelRegistry:
         last_version = self.group(name).document["last_version"]
         page = await self._records.summaries(MODEL_PACKAGE, Query(name_pattern=_of_group(key), limit=1))
 
-        def delete(transaction: Transaction) -> None:
-            record = transaction.get(MODEL_PACKAGE_GROUP, self._existing(transaction, MODEL_PACKAGE_GROUP, name))
-            assert record is not None
+        def check(transaction: Transaction, record: Record) -> None:
+            self._found(transaction, MODEL_PACKAGE_GROUP, name)
             if page.records or record.document["last_version"] != last_version:
                 raise ConflictException(
                     f"Model Package Group {record.document['arn']} cannot be deleted because it still contains Model"
                     " Packages; delete those first"
                 )
-            transaction.delete(MODEL_PACKAGE_GROUP, key)
-            delete_tags(transaction, record.document["arn"])
 
-        await self._records.change(delete)
+        await self._delete(MODEL_PACKAGE_GROUP, key, check)
 
     def group(self, name: str) -> Record:
         """Return the stored record of a group.
@@ -191,7 +167,7 @@ class ModelRegistry:
         Raises:
             ValidationException: There is no such group.
         """
-        return self._record(MODEL_PACKAGE_GROUP, name)
+        return self.record(MODEL_PACKAGE_GROUP, name)
 
     def package(self, name: str) -> Record:
         """Return the stored record of a package.
@@ -202,7 +178,7 @@ class ModelRegistry:
         Raises:
             ValidationException: There is no such package.
         """
-        return self._record(MODEL_PACKAGE, name)
+        return self.record(MODEL_PACKAGE, name)
 
     async def list(self, kind: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
         """Return one page of summaries, and the token of the next page (None on the last page).
@@ -216,43 +192,35 @@ class ModelRegistry:
         """
         return await page_of(self._records, kind, query)
 
-    def _record(self, kind: str, name: str) -> Record:
-        record = self._records.get(kind, package_key(name))
+    def record(self, kind: str, name: str) -> Record:
+        """Return the stored record of a package or a group, by its name or ARN."""
+        return self._found(self._records, kind, name)
+
+    def _found(self, reads: RecordStore | Transaction, kind: str, name: str) -> Record:
+        record = reads.get(kind, package_key(name))
         if record is None or (name.startswith("arn:") and record.document["arn"] != name):
             raise self._missing(kind, name)
         return record
 
-    def _existing(self, transaction: Transaction, kind: str, name: str) -> str:
-        record = transaction.get(kind, package_key(name))
-        if record is None or (name.startswith("arn:") and record.document["arn"] != name):
-            raise self._missing(kind, name)
-        return record.name
-
     def _missing(self, kind: str, name: str) -> ValidationException:
         title = "ModelPackageGroup" if kind == MODEL_PACKAGE_GROUP else "ModelPackage"
-        arn = name if name.startswith("arn:") else sagemaker_arn(kind, name, region=self._region)
-        return ValidationException(f"{title} {arn} does not exist.")
+        return ValidationException(
+            f"{title} {name if name.startswith('arn:') else self._arn(kind, name)} does not exist."
+        )
 
-    def _new_group(self, request: Mapping[str, Any], caller: str) -> PackageGroup:
-        name = request["ModelPackageGroupName"]
-        return PackageGroup(
-            name=name,
-            arn=sagemaker_arn(MODEL_PACKAGE_GROUP, name, region=self._region),
-            request=dict(request),
-            created_ms=self._clock.now_ms(),
-            created_by=caller,
+    def _taken(self, record: Record) -> ValidationException:
+        if record.kind == MODEL_PACKAGE:
+            return ValidationException(f"Model Package already exists: {record.summary['arn']}; choose another name")
+        return ValidationException(
+            f"Model Package Group already exists: {record.summary['arn']}; choose another name, or add versions to it"
         )
 
     def _new_key(self, transaction: Transaction, request: Mapping[str, Any]) -> str:
         """Return the key of a new package, after taking its number from its group."""
         if "ModelPackageName" in request:
-            key = str(request["ModelPackageName"])
-            if transaction.get(MODEL_PACKAGE, key) is not None:
-                arn = sagemaker_arn(MODEL_PACKAGE, key, region=self._region)
-                raise ValidationException(f"Model Package already exists: {arn}; choose another name")
-            return key
+            return str(request["ModelPackageName"])
         group = request["ModelPackageGroupName"]
-        name = self._existing(transaction, MODEL_PACKAGE_GROUP, group)
+        name = self._found(transaction, MODEL_PACKAGE_GROUP, group).name
         record = transaction.update(MODEL_PACKAGE_GROUP, name, _numbered)
         assert record is not None
         return f"{name}/{record.document['last_version']}"
@@ -260,7 +228,7 @@ class ModelRegistry:
 
 def _numbered(record: Record) -> Record:
     group = PackageGroup(**record.document)
-    return group_record(replace(group, last_version=group.last_version + 1))
+    return record_of(MODEL_PACKAGE_GROUP, replace(group, last_version=group.last_version + 1))
 
 
 def _of_group(name: str) -> str:

@@ -4,24 +4,24 @@ A property is named by its path in the description, e.g. ``ResourceConfig.Instan
 ``HyperParameters``, ``Metrics`` or ``Tags``, the rest of the path is a key, which may have dots itself.
 """
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.errors import ValidationException
 
-__all__ = ["Expression", "matches", "properties_of", "sort_key", "value_at"]
-
 Expression = Mapping[str, Any]
 """A SearchExpression, by botocore's member names."""
 
 _View = Mapping[str, Any]
 _DEPTH_MAX = 20
-_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
-    "GreaterThan": lambda found, wanted: found > wanted,
-    "GreaterThanOrEqualTo": lambda found, wanted: found >= wanted,
-    "LessThan": lambda found, wanted: found < wanted,
-    "LessThanOrEqualTo": lambda found, wanted: found <= wanted,
+ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqualTo": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqualTo": operator.le,
 }
 _WITHOUT_VALUE = ("Exists", "NotExists")
 
@@ -47,7 +47,6 @@ def properties_of(expression: Expression, *, depth: int = 0) -> Iterator[str]:
     """Yield the paths of all properties that an expression names, and check the expression.
 
     Args:
-        expression: The expression.
         depth: How many expressions it is in.
 
     Raises:
@@ -81,24 +80,27 @@ def sort_key(value: Any) -> tuple[int, Any]:
     Args:
         value: Value of a property.
     """
-    if value is None:
-        return 0, 0
     if isinstance(value, datetime):
-        return 2, value.timestamp()
-    if isinstance(value, bool | int | float):
-        return 2, float(value)
-    number = _number(str(value))
-    return (1, str(value)) if number is None else (2, number)
+        number: float | None = value.timestamp()
+    else:
+        number = float(value) if isinstance(value, bool | int | float) else _number(str(value))
+    if number is not None and not math.isnan(number):
+        return 2, number
+    return (1, value) if isinstance(value, str) else (0, 0)
 
 
 def _checked(condition: Mapping[str, Any]) -> str:
-    operator = condition.get("Operator", "Equals" if "Value" in condition else "Exists")
-    if operator not in _WITHOUT_VALUE and "Value" not in condition:
+    kind = _operator_of(condition)
+    if kind not in _WITHOUT_VALUE and "Value" not in condition:
         raise ValidationException(
             f"Value None at 'searchExpression.filters.value' is not allowed: the filter on {condition['Name']!r} has"
-            f" the operator {operator}, which compares with a value; give one"
+            f" the operator {kind}, which compares with a value; give one"
         )
     return str(condition["Name"])
+
+
+def _operator_of(condition: Mapping[str, Any]) -> str:
+    return str(condition.get("Operator", "Equals" if "Value" in condition else "Exists"))
 
 
 def _nested(nested: Mapping[str, Any], view: _View) -> bool:
@@ -113,11 +115,11 @@ def _nested(nested: Mapping[str, Any], view: _View) -> bool:
 
 def _satisfies(condition: Mapping[str, Any], view: _View) -> bool:
     found = list(_values(view, condition["Name"]))
-    operator = condition.get("Operator", "Equals" if "Value" in condition else "Exists")
-    if operator in _WITHOUT_VALUE:
-        return bool(found) == (operator == "Exists")
+    kind = _operator_of(condition)
+    if kind in _WITHOUT_VALUE:
+        return bool(found) == (kind == "Exists")
     wanted = condition["Value"]
-    match operator:
+    match kind:
         case "Equals":
             return any(_equals(each, wanted) for each in found)
         case "NotEquals":
@@ -128,7 +130,7 @@ def _satisfies(condition: Mapping[str, Any], view: _View) -> bool:
         case "Contains":
             return any(wanted in _text(each) for each in found)
         case _:
-            return any(_ordered(operator, each, wanted) for each in found)
+            return any(_ordered(kind, each, wanted) for each in found)
 
 
 def _equals(found: Any, wanted: str) -> bool:
@@ -138,9 +140,9 @@ def _equals(found: Any, wanted: str) -> bool:
     return pair[0] == pair[1] if pair is not None else _text(found) == wanted
 
 
-def _ordered(operator: str, found: Any, wanted: str) -> bool:
+def _ordered(kind: str, found: Any, wanted: str) -> bool:
     pair = _comparable(found, wanted)
-    return pair is not None and _ORDERED[operator](*pair)
+    return pair is not None and ORDERED[kind](*pair)
 
 
 def _comparable(found: Any, wanted: str) -> tuple[float, float] | None:

@@ -16,8 +16,6 @@ from typing import Any
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Page, Query, RecordStore, Summary
 
-__all__ = ["filtered_page", "next_token", "position_in", "walk"]
-
 _BLOCK_ROWS = 250
 _DIGEST_BYTES = 8
 
@@ -37,8 +35,6 @@ async def filtered_page(
     """Return one page of summaries, and the token of the next page (None on the last page).
 
     Args:
-        records: Stores the records.
-        kind: Kind of the records.
         query: Order by name, creation or change; filters, size; and in ``after`` the token of the page before.
         accepts: Whether a record is listed.
         identity: The members of the request that determine what ``accepts`` does; a token is valid for the same only.
@@ -65,8 +61,6 @@ async def walk(
     """Yield the summaries of all records that a query selects, in its order.
 
     Args:
-        records: Stores the records.
-        kind: Kind of the records.
         query: Order and filters; its limit is not used.
         after: Where to continue: the sort value and the name of the record before. Default: at the beginning.
         with_documents: Whether to yield whole records, without those that are damaged. Default: summaries.

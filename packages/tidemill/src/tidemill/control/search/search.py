@@ -13,8 +13,6 @@ from tidemill.control.search.pages import filtered_page, next_token, position_in
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
-__all__ = ["Searched", "Wanted", "search"]
-
 _TIMES = {"creationtime": "created", "lastmodifiedtime": "modified"}
 
 
@@ -63,7 +61,6 @@ async def search(records: RecordStore, searched: Searched, wanted: Wanted) -> tu
     """Return one page of the records that satisfy an expression, and the token of the next page.
 
     Args:
-        records: Stores the records.
         searched: The kind of resource.
         wanted: Expression, order and page.
 

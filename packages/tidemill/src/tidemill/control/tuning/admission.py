@@ -13,8 +13,6 @@ from tidemill.control.tuning.completion import LARGEST_TUNING
 from tidemill.control.tuning.definition import OBJECTIVE_HYPERPARAMETER, Definition
 from tidemill.control.tuning.search import grid_points
 
-__all__ = ["check_search", "check_tuning_request"]
-
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges", "AutoParameters")
 _INTEGERS = 2**53
 
@@ -58,7 +56,6 @@ def check_search(config: Mapping[str, Any], definitions: Sequence[Definition]) -
 
     Args:
         config: ``HyperParameterTuningJobConfig``.
-        definitions: The definitions.
 
     Raises:
         ValidationException: Names the member, the value and the allowed values.

@@ -6,8 +6,6 @@ from tidemill.control.tuning.definition import Definition
 from tidemill.control.tuning.search import grid_points
 from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial, best_trial
 
-__all__ = ["LARGEST_TUNING", "TuningDecision", "decision_on", "not_improving", "trials_allowed"]
-
 LARGEST_TUNING = 750
 """Trainings of a job that gives no MaxNumberOfTrainingJobs, but another end."""
 
@@ -33,26 +31,18 @@ class TuningDecision:
 
 
 def trials_allowed(job: TuningJob, definitions: tuple[Definition, ...]) -> int:
-    """Return how many trainings a job may have in all.
-
-    Args:
-        job: The job.
-        definitions: Its definitions.
-    """
+    """Return how many trainings a job may have in all."""
     if job.config["Strategy"] == "Grid":
         return sum(grid_points(each.ranges) for each in definitions)
     return job.config["ResourceLimits"].get("MaxNumberOfTrainingJobs", LARGEST_TUNING)
 
 
 def not_improving(job: TuningJob) -> int:
-    """Return how many trainings have ended since one improved the best value by at least 1 %.
-
-    Args:
-        job: The job.
-    """
+    """Return how many trainings have ended since one improved the best value by at least 1 %."""
     sign = -1 if job.maximizes else 1
     best, count = None, 0
-    for trial in _in_order_of_end(job):
+    ended = (trial for trial in job.trials if trial.ended_ms is not None)
+    for trial in sorted(ended, key=lambda trial: trial.ended_ms or 0):
         value = None if trial.objective is None else sign * trial.objective
         if value is not None and (best is None or (best - value >= _IMPROVEMENT * abs(best) and value < best)):
             best, count = value, 0
@@ -62,13 +52,7 @@ def not_improving(job: TuningJob) -> int:
 
 
 def decision_on(job: TuningJob, definitions: tuple[Definition, ...], *, now_ms: int) -> TuningDecision | None:
-    """Return the decision to create no further training; None if the search goes on.
-
-    Args:
-        job: The job.
-        definitions: Its definitions.
-        now_ms: The current time in milliseconds since the epoch.
-    """
+    """Return the decision to create no further training; None if the search goes on."""
     ended = [trial for trial in job.trials if trial.status.terminal]
     everything = len(job.trials) >= trials_allowed(job, definitions) and not job.running
     if len(ended) >= _HOPELESS_AFTER or everything:
@@ -110,7 +94,3 @@ def _failure(ended: list[TuningTrial]) -> str:
     else:
         first = "none logged the objective metric; check that its Regex matches a line of the log"
     return f"No training job succeeded after {len(ended)} attempts: {first}"[:1024]
-
-
-def _in_order_of_end(job: TuningJob) -> list[TuningTrial]:
-    return sorted((trial for trial in job.trials if trial.ended_ms is not None), key=lambda trial: trial.ended_ms or 0)

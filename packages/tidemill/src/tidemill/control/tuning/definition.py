@@ -9,8 +9,6 @@ from tidemill.control.tuning.ranges import Range, ranges_of
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.core.tuning import TuningJob, TuningTrial
 
-__all__ = ["OBJECTIVE_HYPERPARAMETER", "Definition", "definitions_of", "trial_name"]
-
 OBJECTIVE_HYPERPARAMETER = "_tuning_objective_metric"
 """Names the objective to a script, and tells the runtime that the training is one of several; see the SDKs' attach."""
 
@@ -67,7 +65,6 @@ class Definition:
 
         Args:
             name: TrainingJobName.
-            hyperparameters: The tuned hyperparameters.
         """
         request = {member: self.given[member] for member in _SHARED if member in self.given}
         return {
@@ -82,7 +79,6 @@ class Definition:
 
         Args:
             trial: The trial as it is stored.
-            training: Its training job.
         """
         entered = (each.started_ms for each in training.transitions if each.status is SecondaryStatus.TRAINING)
         values = (each.value for each in training.final_metrics if each.name == self.metric)
@@ -97,11 +93,7 @@ class Definition:
 
 
 def definitions_of(job: TuningJob) -> tuple[Definition, ...]:
-    """Return the definitions of a tuning job, in the order of the request.
-
-    Args:
-        job: The job.
-    """
+    """Return the definitions of a tuning job, in the order of the request."""
     shared, objective = job.config.get("ParameterRanges", {}), job.config.get("HyperParameterTuningJobObjective")
     return tuple(
         Definition(
@@ -118,7 +110,6 @@ def trial_name(job: TuningJob, number: int) -> str:
     """Return the TrainingJobName of a trial: the same whenever it is asked for, and never that of another job's trial.
 
     Args:
-        job: The tuning job.
         number: Number of the trial, from 0.
     """
     mark = hashlib.sha256(f"{job.job_id} {number}".encode()).hexdigest()[:8]

@@ -26,7 +26,6 @@ from tidemill.control.tuning.search import (
     grid_points,
     model_task,
     random_point,
-    random_trials,
     texts_at,
 )
 from tidemill.control.work_queue import JobDriver
@@ -36,8 +35,6 @@ from tidemill.core.training import TrainingJob, TrainingStatus
 from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
 from tidemill.errors import AwsError, ResourceInUse, ServiceUnavailable, ValidationException
 from tidemill.store.records.base import RecordStore
-
-__all__ = ["TuningDriver"]
 
 _log = structlog.get_logger("tidemill.tuning")
 _LOOK_S = 60.0  # ends of trainings and stops wake a job; polling finds other changes, e.g. MaxRuntimeInSeconds
@@ -53,7 +50,6 @@ class TuningDriver(JobDriver[TuningJob]):
         training: Creates and stops their trainings.
         metrics: Reads the objectives of running trainings.
         tags: The tags of the jobs, which their trainings get.
-        clock: Provides the current time.
     """
 
     def __init__(
@@ -68,11 +64,7 @@ class TuningDriver(JobDriver[TuningJob]):
         self._modeled: set[str] = set()
 
     def training_ended(self, job: TrainingJob) -> None:
-        """Look at the tuning job of a training that has ended, if it is a trial.
-
-        Args:
-            job: The training job.
-        """
+        """Look at the tuning job of a training that has ended, if it is a trial."""
         if job.tuning_job_arn:
             self.wake(job.tuning_job_arn.rpartition("/")[2])
 
@@ -232,10 +224,9 @@ class TuningDriver(JobDriver[TuningJob]):
         seed = job.config.get("RandomSeed", int(job.job_id[:8], 16))
         tried = [trial for trial in job.trials if trial.definition == definition.number]
         if job.config["Strategy"] == "Bayesian":
-            startup = random_trials(ranges)
             seed_here = Random(f"{seed} {number} model").getrandbits(32)  # noqa: S311 - a search, not a secret
-            task = model_task(ranges, [*job.parents, *tried], maximizes=job.maximizes, seed=seed_here, startup=startup)
-            if sum(value is not None for value in task["values"]) >= startup:
+            task = model_task(ranges, [*job.parents, *tried], maximizes=job.maximizes, seed=seed_here)
+            if task is not None:
                 return await self._model.suggest(task)
         random = Random(f"{seed} {number}")  # noqa: S311 - a search, not a secret
         return random_point(ranges, random, tried=[trial.hyperparameters for trial in tried])

@@ -12,8 +12,6 @@ from statistics import median
 
 from tidemill.core.tuning import TuningJob, TuningTrial
 
-__all__ = ["Brackets", "median_stops"]
-
 _FEWEST_COMPLETED = 4
 _FEWEST_VALUES = 2
 _REDUCTION = 3
@@ -23,12 +21,7 @@ Curves = Mapping[str, Sequence[float]]
 
 
 def median_stops(job: TuningJob, curves: Curves) -> list[str]:
-    """Return the running trainings that are worse than the median of the completed ones at the same place.
-
-    Args:
-        job: The job.
-        curves: The values so far of all its trainings.
-    """
+    """Return the running trainings that are worse than the median of the completed ones at the same place."""
     sign = -1.0 if job.maximizes else 1.0
     averages = [_running_averages(curves[trial.name]) for trial in job.trials if _is_completed(trial, curves)]
     stopped: list[str] = []
@@ -57,21 +50,12 @@ class Brackets:
 
     @classmethod
     def of(cls, job: TuningJob) -> "Brackets":
-        """Return the brackets of a job; without a configuration one bracket whose first rung is at one value.
-
-        Args:
-            job: The job.
-        """
+        """Return the brackets of a job; without a configuration one bracket whose first rung is at one value."""
         given = job.config.get("StrategyConfig", {}).get("HyperbandStrategyConfig", {})
         return cls(given.get("MinResource", 1), given.get("MaxResource"))
 
     def stops(self, job: TuningJob, curves: Curves) -> list[str]:
-        """Return the running trainings to stop.
-
-        Args:
-            job: The job.
-            curves: The values so far of all its trainings.
-        """
+        """Return the running trainings to stop."""
         stopped: list[str] = []
         for number, trial in enumerate(job.trials):
             if trial.status.terminal:

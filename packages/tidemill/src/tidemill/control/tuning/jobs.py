@@ -18,8 +18,6 @@ from tidemill.core.clock import Clock
 from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
 from tidemill.store.records.base import RecordStore, Transaction
 
-__all__ = ["TuningJobs"]
-
 
 class TuningJobs(AcceptedJobs[TuningJob]):
     """The hyperparameter tuning jobs of the account.
@@ -27,8 +25,6 @@ class TuningJobs(AcceptedJobs[TuningJob]):
     Args:
         records: Stores the jobs.
         training: The training jobs, by whose rules the definitions are checked.
-        region: Region in ARNs.
-        clock: Provides the current time.
         wake: Called with the name of a new or changed job.
     """
 

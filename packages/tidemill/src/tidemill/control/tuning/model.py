@@ -4,8 +4,8 @@
 
 A service without Bayesian tuning never imports optuna and NumPy. TASKS are JSON objects, one per line: ``choices`` of
 each dimension (0 for a number from 0 to 1); ``points`` tried, and their ``values``, lower ones better, null while a
-trial runs; ``seed``; and ``startup``, the number of values before which the point is random. Each ANSWER is a list of
-coordinates. The program keeps nothing between tasks, and ends with its input.
+trial runs; and ``seed``. Each ANSWER is a list of coordinates. The program keeps nothing between tasks, and ends with
+its input.
 """
 
 import json
@@ -17,8 +17,6 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
-
-__all__ = ["main", "suggest"]
 
 
 def main() -> None:
@@ -37,7 +35,7 @@ def suggest(task: Mapping[str, Any]) -> list[float]:
     """
     space = {str(number): _distribution(choices) for number, choices in enumerate(task["choices"])}
     # Dimensions are modeled together, and running trials count as bad ones, so that parallel trials spread.
-    sampler = TPESampler(seed=task["seed"], multivariate=True, constant_liar=True, n_startup_trials=task["startup"])
+    sampler = TPESampler(seed=task["seed"], multivariate=True, constant_liar=True, n_startup_trials=0)
     study = optuna.create_study(sampler=sampler)
     for point, value in zip(task["points"], task["values"], strict=True):
         params = {name: _given(space[name], at) for name, at in zip(space, point, strict=True)}

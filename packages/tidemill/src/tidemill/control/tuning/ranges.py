@@ -12,8 +12,6 @@ from enum import StrEnum
 from random import Random
 from typing import Any, ClassVar
 
-__all__ = ["Categories", "Numbers", "Range", "Scale", "ranges_of"]
-
 _AUTO_LOG_RATIO = 1000.0
 """Scale Auto is logarithmic if a positive range spans at least this factor."""
 _HINT_FACTOR = 10

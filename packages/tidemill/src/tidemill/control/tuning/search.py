@@ -17,21 +17,12 @@ from typing import Any
 from tidemill.control.tuning.ranges import Range
 from tidemill.core.tuning import TuningTrial
 
-__all__ = [
-    "ModelProcess",
-    "Point",
-    "grid_point",
-    "grid_points",
-    "model_task",
-    "random_point",
-    "random_trials",
-    "texts_at",
-]
-
 Point = Sequence[float]
 """A coordinate for each range, in their order."""
 
 _DRAWS = 64
+_RANDOM_TRIALS = 5
+_PROCESSES = 2
 _ANSWER_MAX_BYTES = 16 * 1024 * 1024
 
 
@@ -58,7 +49,6 @@ def random_point(ranges: Sequence[Range], random: Random, *, tried: Iterable[Map
     """Return a random point whose values were not tried before, if one is found.
 
     Args:
-        ranges: The ranges.
         random: Source of the draws.
         tried: Hyperparameters of earlier trials.
     """
@@ -71,28 +61,14 @@ def random_point(ranges: Sequence[Range], random: Random, *, tried: Iterable[Map
 
 
 def texts_at(ranges: Sequence[Range], point: Point) -> dict[str, str]:
-    """Return the hyperparameters at a point.
-
-    Args:
-        ranges: The ranges.
-        point: The point.
-    """
+    """Return the hyperparameters at a point."""
     return {each.name: each.text(coordinate) for each, coordinate in zip(ranges, point, strict=True)}
 
 
-def random_trials(ranges: Sequence[Range]) -> int:
-    """Return how many trials with an objective Bayesian needs before it uses its model.
-
-    Args:
-        ranges: What is tuned.
-    """
-    return max(5, len(ranges) + 2)
-
-
 def model_task(
-    ranges: Sequence[Range], trials: Iterable[TuningTrial], *, maximizes: bool, seed: int, startup: int
-) -> dict[str, Any]:
-    """Return the task of the model's process.
+    ranges: Sequence[Range], trials: Iterable[TuningTrial], *, maximizes: bool, seed: int
+) -> dict[str, Any] | None:
+    """Return the task of the model's process; None before there are enough trials with an objective.
 
     Args:
         ranges: What is tuned.
@@ -100,7 +76,6 @@ def model_task(
             ones, teach nothing.
         maximizes: Whether higher values are better.
         seed: Seed of this suggestion.
-        startup: Number of trials with an objective before the model is used.
     """
     points: list[list[float]] = []
     values: list[float | None] = []
@@ -111,8 +86,9 @@ def model_task(
             continue
         points.append(known)
         values.append(None if trial.objective is None else (-trial.objective if maximizes else trial.objective))
-    choices = [each.choices for each in ranges]
-    return {"choices": choices, "points": points, "values": values, "seed": seed, "startup": startup}
+    if sum(value is not None for value in values) < max(_RANDOM_TRIALS, len(ranges) + 2):
+        return None
+    return {"choices": [each.choices for each in ranges], "points": points, "values": values, "seed": seed}
 
 
 class ModelProcess:
@@ -128,7 +104,7 @@ class ModelProcess:
             await self._running()
 
     async def suggest(self, task: Mapping[str, Any]) -> list[float]:
-        """Return the coordinates to try next.
+        """Return the coordinates to try next. A process that is killed, e.g. for its memory, is replaced once.
 
         Args:
             task: A result of `model_task`.
@@ -137,20 +113,27 @@ class ModelProcess:
             RuntimeError: The process failed.
         """
         async with self._turn:
-            process = await self._running()
-            assert process.stdin is not None and process.stdout is not None
-            try:
-                process.stdin.write(json.dumps(task).encode() + b"\n")
-                await process.stdin.drain()
-                answer = await process.stdout.readline()
-            except BaseException:
-                await self._end()  # its next answer would be for this task
-                raise
-            if not answer.endswith(b"\n"):
-                status = await process.wait()
-                self._process = None
-                raise RuntimeError(f"the search for hyperparameters failed: its process ended with status {status}")
-            return json.loads(answer)
+            for _ in range(_PROCESSES):
+                answer = await self._answer(task)
+                if answer.endswith(b"\n"):
+                    return json.loads(answer)
+        raise RuntimeError(f"the search for hyperparameters failed: {_PROCESSES} processes ended without an answer")
+
+    async def _answer(self, task: Mapping[str, Any]) -> bytes:
+        process = await self._running()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(task).encode() + b"\n")
+            await process.stdin.drain()
+            answer = await process.stdout.readline()
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        except BaseException:
+            await self._end()  # its next answer would be for this task
+            raise
+        if not answer.endswith(b"\n"):
+            await self._end()
+        return answer
 
     async def close(self) -> None:
         """End the process."""

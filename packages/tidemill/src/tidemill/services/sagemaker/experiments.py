@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
-from tidemill.control.resources import EXPERIMENT, TRIAL
+from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT
 from tidemill.core.experiments import Tracked, TrialComponent
 from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import arn_of, query_of
@@ -59,7 +59,7 @@ class ExperimentHandlers:
 
     async def create_experiment(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
-        created = await self._experiments.create_experiment(request, caller=context.caller.arn, tags=tags)
+        created = await self._experiments.create(EXPERIMENT, request, caller=context.caller.arn, tags=tags)
         return {"ExperimentArn": created.arn}
 
     async def describe_experiment(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class ExperimentHandlers:
 
     async def create_trial(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
-        created = await self._experiments.create_trial(request, caller=context.caller.arn, tags=tags)
+        created = await self._experiments.create(TRIAL, request, caller=context.caller.arn, tags=tags)
         return {"TrialArn": created.arn}
 
     async def describe_trial(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -106,7 +106,7 @@ class ExperimentHandlers:
         return {"TrialComponentArn": created.arn}
 
     async def describe_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return component_description(self._components.record(request["TrialComponentName"]))
+        return component_description(self._components.record(TRIAL_COMPONENT, request["TrialComponentName"]))
 
     async def list_components(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found, token = await self._components.list(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.experiments.lineage import Lineage
+from tidemill.control.resources import ARTIFACT
 from tidemill.core.lineage import LineageArtifact, artifact_id
 from tidemill.errors import ValidationException
 from tidemill.services.sagemaker.callers import user_of
@@ -40,7 +41,7 @@ class LineageHandlers:
         return {"ArtifactArn": created.arn}
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        record = self._lineage.record(_id(request))
+        record = self._lineage.record(ARTIFACT, _id(request))
         artifact = LineageArtifact(**record.document)
         return {
             **artifact.members,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.control.pipelines.executions import Executions
-from tidemill.control.pipelines.parameters import parameter_text
+from tidemill.control.pipelines.expressions import text_of
 from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.pipelines.step_types import JOBS
 from tidemill.core.pipelines import PipelineExecution, PipelineResource, StepRun
@@ -242,7 +242,7 @@ def parameters_of(record: Record) -> list[dict[str, str]]:
         record: The stored execution.
     """
     parameters = sorted(record.document["parameters"].items())
-    return [{"Name": name, "Value": parameter_text(value)} for name, value in parameters]
+    return [{"Name": name, "Value": text_of(value)} for name, value in parameters]
 
 
 def pipeline_summary(pipeline: Summary) -> dict[str, Any]:

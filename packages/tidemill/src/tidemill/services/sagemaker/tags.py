@@ -1,6 +1,7 @@
 """Tags on the wire."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL
@@ -36,10 +37,7 @@ class TagHandlers:
             MODEL_PACKAGE: registry.package,
             MODEL_PACKAGE_GROUP: registry.group,
             TUNING_JOB: resources.tuning.record,
-            EXPERIMENT: lambda name: experiments.record(EXPERIMENT, name),
-            TRIAL: lambda name: experiments.record(TRIAL, name),
-            ARTIFACT: resources.lineage.record,
-            TRIAL_COMPONENT: resources.components.record,
+            **{kind: partial(experiments.record, kind) for kind in (EXPERIMENT, TRIAL, TRIAL_COMPONENT, ARTIFACT)},
             "model": lambda name: hosting.record(MODEL, name),
             "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
             "endpoint": lambda name: hosting.record(ENDPOINT, name),
