@@ -35,7 +35,7 @@ def test_version_3_trains_under_mpi_and_on_several_instances_without_ssh(run_sdk
         "PLAIN ['0 of 0 on algo-1', '0 of 0 on algo-2']",
         "FAILED rank 1 on algo-2: ValueError: rank 1 has no data",
         "FAILED ValueError: rank 0 has no data",
-        "REFUSED ConfigurationError: distributed=Torchrun(): torchrun belongs to",
+        "REFUSED distributed=Torchrun(): torchrun belongs to",
     ]
 
 

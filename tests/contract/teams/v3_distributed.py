@@ -31,7 +31,7 @@ def train(name, instances, distributed=None, fail_at=-1):
         trainer.train(logs=False)
     except Exception as error:
         reason = str(error)
-        return re.search(r"(?:rank \d on algo-\d: |)ValueError: [^\n]*|ConfigurationError: \S+ \S+ \S+ \S+", reason)[0]
+        return re.search(r"(?:rank \d on algo-\d: |)ValueError: [^\n]*|distributed=\S+ torchrun belongs to", reason)[0]
     job = trainer._latest_training_job.training_job_name
     streams = logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{job}/")["logStreams"]
     pages = [logs.get_log_events(logGroupName=GROUP, logStreamName=each["logStreamName"]) for each in streams]

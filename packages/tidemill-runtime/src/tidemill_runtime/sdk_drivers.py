@@ -11,7 +11,6 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.events import emit
 
 if TYPE_CHECKING:
@@ -25,10 +24,6 @@ _REMOTE_FUNCTION = "sagemaker_remote_function_bootstrap"
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*((a|b|rc|\.post|\.dev)[0-9]+)*", re.ASCII)
 _OF_SSH = "start_sshd_daemon"
 """Function that AWS's own MPI driver calls; a driver without it is the user's."""
-_WITHOUT_PYTORCH = (
-    "torchrun belongs to PyTorch, which jobs of TensorFlow do not have: use MPI (distributed=MPI() of ModelTrainer)"
-    " with Horovod or mpi4py, or tf.distribute without distributed"
-)
 _IN_PLACE = """\
 # In place of the driver that the SDK sent, which reaches instances by ssh.
 import os
@@ -69,27 +64,19 @@ def needed_sdk(layout: Layout, entrypoint: Sequence[str]) -> Path | None:
     return file
 
 
-def prepare_drivers(layout: Layout, entrypoint: Sequence[str]) -> None:
-    """Put the MPI driver of this platform in the place of ModelTrainer's, and refuse what cannot run.
+def replace_driver(layout: Layout, entrypoint: Sequence[str]) -> None:
+    """Put the MPI driver of this platform in the place of ModelTrainer's.
 
     Args:
         layout: Paths of the channels with the programs.
         entrypoint: The container entry point with its arguments.
-
-    Raises:
-        ConfigurationError: The job wants torchrun, or mpirun for a remote function.
     """
-    if is_remote_function(layout, entrypoint):
-        _check_remote_function(_option(entrypoint, "--distribution"))
     directory = layout.channel(_MODEL_TRAINER)
     main = directory / "sm_train.sh"
     if str(main) not in " ".join(entrypoint) or not main.is_file():
         return
-    commands = _text(main)
-    if "/distributed_drivers/torchrun_driver.py" in commands:
-        raise ConfigurationError(f"distributed=Torchrun(): {_WITHOUT_PYTORCH}")
     driver = directory / "distributed_drivers" / "mpi_driver.py"
-    if f"/distributed_drivers/{driver.name}" in commands and driver.is_file() and _OF_SSH in _text(driver):
+    if f"/distributed_drivers/{driver.name}" in _text(main) and driver.is_file() and _OF_SSH in _text(driver):
         driver.unlink()  # never written in place: it may be a link to the stored object
         driver.write_text(_IN_PLACE.format(python=sys.executable), encoding="utf-8")
         emit("driver.replaced", file=str(driver))
@@ -102,17 +89,6 @@ def is_drivers_report(path: Path) -> bool:
         path: ``output/failure``.
     """
     return path.is_file() and f"/{_MODEL_TRAINER}/common/utils.py" in _text(path)
-
-
-def _check_remote_function(distribution: str) -> None:
-    if distribution == "torchrun":
-        raise ConfigurationError(f"use_torchrun=True: {_WITHOUT_PYTORCH}")
-    if distribution == "mpirun":
-        raise ConfigurationError(
-            "use_mpirun=True: every rank of a remote function would store a result of its own in the same place, and"
-            " the SDK starts ranks by ssh: train with ModelTrainer(distributed=MPI()), or with"
-            " distribution={'mpi': {'enabled': True}} of an estimator"
-        )
 
 
 def _text(path: Path) -> str:

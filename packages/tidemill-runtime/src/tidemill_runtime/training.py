@@ -23,7 +23,7 @@ from tidemill_runtime.masking import masked, masked_arguments
 from tidemill_runtime.model_check import warnings_about
 from tidemill_runtime.record_files import cause_of_corrupt_records
 from tidemill_runtime.requirements import NEEDS_PACKAGES_STATUS, install, needed_by, report_needs
-from tidemill_runtime.sdk_drivers import is_drivers_report, is_remote_function, needed_sdk, prepare_drivers
+from tidemill_runtime.sdk_drivers import is_drivers_report, is_remote_function, needed_sdk, replace_driver
 from tidemill_runtime.variables import script_variables
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _container_command(environment: Environment, variables: Mapping[str, str], e
     requirements = None if "TIDEMILL_OVERLAY" in variables else needed_sdk(environment.layout, entrypoint)
     if requirements:
         raise _NeedsPackages(requirements)
-    prepare_drivers(environment.layout, entrypoint)
+    replace_driver(environment.layout, entrypoint)
     return Script(
         argv=tuple(entrypoint),
         shown=masked_arguments(entrypoint),

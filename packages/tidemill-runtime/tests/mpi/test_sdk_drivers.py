@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.layout import Layout
-from tidemill_runtime.sdk_drivers import is_remote_function, needed_sdk, prepare_drivers
+from tidemill_runtime.sdk_drivers import is_remote_function, needed_sdk, replace_driver
 
 TESTED = Path(sys.prefix)
 AWS_DRIVER = "from distributed_drivers.mpi_utils import start_sshd_daemon\nraise SystemExit('no sshd here')\n"
@@ -103,39 +102,27 @@ def test_only_awss_own_driver_of_a_job_that_runs_it_is_replaced(tmp_path):
     layout = Layout(tmp_path)
     entrypoint = trainer(tmp_path, driver="basic_script_driver.py")
     driver = tmp_path / "input/data/sm_drivers/distributed_drivers/mpi_driver.py"
-    prepare_drivers(layout, entrypoint)
+    replace_driver(layout, entrypoint)
     assert driver.read_text() == AWS_DRIVER
     main = tmp_path / "input/data/sm_drivers/sm_train.sh"
     main.write_text(main.read_text().replace("basic_script_driver", "mpi_driver"))
-    prepare_drivers(layout, ["python", "train.py"])
+    replace_driver(layout, ["python", "train.py"])
     assert driver.read_text() == AWS_DRIVER
     driver.write_text("print('a driver of my own')\n")
-    prepare_drivers(layout, entrypoint)
+    replace_driver(layout, entrypoint)
     assert driver.read_text() == "print('a driver of my own')\n"
     stored = tmp_path / "stored"
     stored.write_text(AWS_DRIVER)
     driver.unlink()
     os.link(stored, driver)
-    prepare_drivers(layout, entrypoint)
+    replace_driver(layout, entrypoint)
     assert "tidemill_runtime.mpi_driver" in driver.read_text()
     assert stored.read_text() == AWS_DRIVER
-
-
-def test_torchrun_is_refused_with_what_to_do(tmp_path):
-    entrypoint = trainer(tmp_path, driver="torchrun_driver.py")
-    with pytest.raises(ConfigurationError, match=r"distributed=Torchrun\(\): torchrun belongs to PyTorch.*MPI\(\)"):
-        prepare_drivers(Layout(tmp_path), entrypoint)
 
 
 def remote_function(base: Path, *options: str) -> list[str]:
     main = base / "input/data/sagemaker_remote_function_bootstrap/job_driver.sh"
     return ["/bin/bash", str(main), "--region", "x", *options]
-
-
-@pytest.mark.parametrize(("kind", "says"), [("torchrun", "use_torchrun=True"), ("mpirun", "use_mpirun=True")])
-def test_a_remote_function_of_several_processes_is_refused(tmp_path, kind, says):
-    with pytest.raises(ConfigurationError, match=says):
-        prepare_drivers(Layout(tmp_path), remote_function(tmp_path, "--distribution", kind))
 
 
 def test_a_remote_function_needs_the_sdk_of_its_client(job):

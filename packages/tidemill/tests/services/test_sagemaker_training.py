@@ -308,3 +308,27 @@ def test_a_script_of_legacy_mode_is_refused_unless_the_image_asks_for_a_python(c
     with pytest.raises(ClientError, match=r"train.py is a script of legacy mode.*script mode"):
         create(HyperParameters=code, **with_image("tensorflow-training:1.12.0-cpu"))
     assert create(HyperParameters=code, **with_image("tensorflow-training:1.12.0-cpu-py3"))
+
+
+def test_drivers_of_sdk_v3_for_torchrun_are_refused_and_others_run(create, door, objects):
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/team/sm_drivers"}}
+    sent = {"InputDataConfig": [{"ChannelName": "sm_drivers", "DataSource": source}]}
+    calls = "$SM_PYTHON_CMD /opt/ml/input/data/sm_drivers/distributed_drivers/{}_driver.py\n"
+    for kind in ("mpi", "torchrun"):
+        main = calls.format(kind).encode()
+        door.run(objects.put_bytes("data", "team/sm_drivers/sm_train.sh", main))
+        if kind == "mpi":
+            assert create(**sent)
+    with pytest.raises(ClientError, match=r"inputDataConfig\.1\..*distributed=Torchrun\(\): torchrun.*use MPI"):
+        create(**sent)
+
+
+@pytest.mark.parametrize("kind", ["torchrun", "mpirun"])
+def test_a_remote_function_of_several_processes_is_refused(create, kind):
+    main = "/opt/ml/input/data/sagemaker_remote_function_bootstrap/job_driver.sh"
+    specification = with_image("tensorflow-training:2.21.0-cpu-py311")["AlgorithmSpecification"]
+    command = {"ContainerEntrypoint": ["/bin/bash", main], "ContainerArguments": ["--region", "us-west-2"]}
+    assert create(AlgorithmSpecification=specification | command)
+    command["ContainerArguments"] += ["--distribution", kind]
+    with pytest.raises(ClientError, match=rf"algorithmSpecification\.containerArguments.*use_{kind}: "):
+        create(AlgorithmSpecification=specification | command)

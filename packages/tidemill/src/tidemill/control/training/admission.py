@@ -28,6 +28,7 @@ from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import LEGACY_REPOSITORY, Image, parse_image
 from tidemill.core.legacy_script import legacy_refusal
+from tidemill.core.sdk_drivers import DRIVERS, MAIN, driver_refusal, remote_function_refusal
 from tidemill.store.objects.store import ObjectStore
 
 _OUTCOMES = ".tidemill"
@@ -81,6 +82,7 @@ async def admit(request: Mapping[str, Any], *, capabilities: Capabilities, objec
     """
     job = _check(request, capabilities, objects.bucket_exists)
     await _check_script(job, objects)
+    await _check_driver(job, objects)
 
 
 def check_training_request(request: Mapping[str, Any], *, capabilities: Capabilities | None = None) -> None:
@@ -356,6 +358,13 @@ def _check_targets(job: _Job) -> None:
         check_target(text, member, has_bucket=job.has_bucket)
 
 
+def _check_remote_function(job: _Job) -> None:
+    arguments = job.algorithm.get("ContainerArguments", ())
+    reason = remote_function_refusal((*job.algorithm.get("ContainerEntrypoint", ()), *arguments))
+    if reason is not None:
+        raise refusal("algorithmSpecification.containerArguments", list(arguments), reason)
+
+
 _CHECKS: tuple[Callable[[_Job], None], ...] = (
     _check_instances,
     _check_names_of_groups,
@@ -370,8 +379,9 @@ _CHECKS: tuple[Callable[[_Job], None], ...] = (
     _check_network,
     _check_capacity,
     _check_targets,
+    _check_remote_function,
 )
-"""All checks but that of the script; the first that fails is reported."""
+"""All checks but those of the script and of drivers; the first that fails is reported."""
 
 
 async def _check_script(job: _Job, objects: ObjectStore) -> None:
@@ -388,6 +398,22 @@ async def _check_script(job: _Job, objects: ObjectStore) -> None:
     reason = None if source is None else legacy_refusal(str(program), source)
     if reason is not None:
         raise refusal("hyperParameters.sagemaker_program", program, reason)
+
+
+async def _check_driver(job: _Job, objects: ObjectStore) -> None:
+    """Refuse a driver of SDK v3's ModelTrainer that cannot run."""
+    for index, channel in enumerate(job.request.get("InputDataConfig", ()), 1):
+        if channel["ChannelName"] != DRIVERS:
+            continue
+        at = f"inputDataConfig.{index}.member.dataSource.s3DataSource.s3Uri"
+        uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+        place = check_s3_uri(uri, at)
+        info = objects.head(place.bucket, f"{place.key.rstrip('/')}/{MAIN}")
+        if info is None or info.size_bytes > _MAX_SCRIPT_BYTES:
+            continue  # it is in another S3, or no driver of the SDK
+        reason = driver_refusal((await objects.read_bytes(info)).decode(errors="replace"))
+        if reason is not None:
+            raise refusal(at, uri, reason)
 
 
 def _member_text(archive: bytes, name: str) -> str | None:
