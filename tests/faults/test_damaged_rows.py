@@ -1,6 +1,7 @@
 """Damaged rows of the database: the service starts, lists show and mark them, and nothing else is hidden."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from tidemill.testing import Service
 
-KINDS = ("training-job", "transform-job", "endpoint", "endpoint-removal", "async-invocation", "model")
+KINDS = ("training-job", "transform-job", "endpoint", "endpoint-removal", "async-invocation", "model", "log-group")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             s3.put_object(Bucket="inputs", Key=key, Body=key.encode())
         s3.create_multipart_upload(Bucket="data", Key="upload")
         create_model(service, "sound")
+        logs = service.client("logs")
+        for group in ("/empty", "/team"):
+            logs.create_log_group(logGroupName=group)
+        logs.create_log_stream(logGroupName="/team", logStreamName="run")
+        event = {"timestamp": int(time.time() * 1000), "message": "acknowledged"}
+        logs.put_log_events(logGroupName="/team", logStreamName="run", logEvents=[event])
         service.kill()
         damage(root)
         service.start()
@@ -49,6 +56,20 @@ def create_model(service: Service, name: str) -> None:
     container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
     role = "arn:aws:iam::000000000000:role/SageMakerRole"
     service.client("sagemaker").create_model(ModelName=name, ExecutionRoleArn=role, PrimaryContainer=container)
+
+
+def test_log_groups_outlive_a_kill_and_a_damaged_one_can_be_deleted(service: Service) -> None:
+    logs = service.client("logs")
+
+    def groups() -> list[str]:
+        return [each["logGroupName"] for each in logs.describe_log_groups()["logGroups"]]
+
+    assert groups() == ["/empty", "/team", "damaged"]
+    assert logs.filter_log_events(logGroupName="damaged")["events"] == []
+    logs.delete_log_group(logGroupName="damaged")
+    assert groups() == ["/empty", "/team"]
+    (event,) = logs.get_log_events(logGroupName="/team", logStreamName="run")["events"]
+    assert event["message"] == "acknowledged"
 
 
 def test_a_bucket_with_a_damaged_row_is_listed_and_the_row_can_be_put_again(service: Service) -> None:

@@ -99,6 +99,14 @@ def test_a_query_that_takes_forever_times_out_or_is_stopped_and_others_go_on(log
     assert len(rows(finished(start("fields @message")))) == 6
 
 
+def test_a_result_that_is_too_large_is_cut_and_says_so(logs, stage, start, finished):
+    stage.write_log(JOBS, "b/algo-1-1", [(stage.clock.ms + number, "x" * 250_000) for number in range(40)])
+    reply = finished(start("fields @message | filter @message like 'xxx'"))
+    statistics = reply["statistics"]
+    assert statistics["resultCount"] == len(reply["results"]) < 40
+    assert statistics["resultCount"] + statistics["estimatedRecordsSkipped"] == statistics["recordsMatched"] == 40
+
+
 def test_queries_that_cannot_be_run_are_refused_at_the_start(logs, stage, start, refusal):
     status, code, message = refusal(start, query="fields @message | dedup loss")
     assert (status, code) == (400, "MalformedQueryException")

@@ -9,7 +9,8 @@ from tidemill.control.resources import ENDPOINT, PROCESSING_JOB, TRAINING_JOB, T
 from tidemill.core.clock import Clock
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
-from tidemill.store.records.base import Query, Record, RecordStore, Transaction
+from tidemill.errors import StateCorrupt
+from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
 
 _KIND = "log-group"
 _DAY_MS = 24 * 3600 * 1000
@@ -51,20 +52,24 @@ class GroupRecords:
         self._records = records
         self._clock = clock
 
-    def get(self, name: str) -> Record | None:
-        """Return the record of a group; None without one.
+    def get(self, name: str) -> Mapping[str, Any] | None:
+        """Return the document of a group; None without a record, and an empty one of a damaged record.
 
         Args:
             name: Name of the group.
         """
-        return self._records.get(_KIND, name)
+        try:
+            record = self._records.get(_KIND, name)
+        except StateCorrupt:
+            return {}
+        return None if record is None else record.document
 
-    async def all(self) -> dict[str, Record]:
-        """Return all records by the group's name."""
-        found: dict[str, Record] = {}
+    async def all(self) -> dict[str, Summary]:
+        """Return all records by the group's name. Their summaries have ``retention_days`` and ``key``."""
+        found: dict[str, Summary] = {}
         query = Query(sort_by="name", descending=False, limit=_PAGE)
         while True:
-            page = await self._records.list(_KIND, query)
+            page = await self._records.summaries(_KIND, query)
             found |= {record.name: record for record in page.records}
             if page.next_token is None:
                 return found
@@ -99,7 +104,7 @@ class GroupRecords:
             if transaction.get(_KIND, name) is None:
                 transaction.insert(self._new(name, change({})))
             else:
-                transaction.update(_KIND, name, lambda record: replace(record, document=change(record.document)))
+                transaction.update(_KIND, name, lambda record: _with(record, change(record.document)))
 
         await self._records.change(work, grows=True)
 
@@ -117,8 +122,7 @@ class GroupRecords:
         Args:
             name: Name of the group.
         """
-        record = self.get(name)
-        days = record.document.get("retention_days") if record is not None else None
+        days = (self.get(name) or {}).get("retention_days")
         return 0 if days is None else max(0, self._clock.now_ms() - days * _DAY_MS)
 
     def is_running(self, owner: tuple[str, str]) -> bool:
@@ -133,4 +137,9 @@ class GroupRecords:
 
     def _new(self, name: str, document: dict[str, Any]) -> Record:
         now_ms = self._clock.now_ms()
-        return Record(kind=_KIND, name=name, created_ms=now_ms, modified_ms=now_ms, document=document)
+        return _with(Record(kind=_KIND, name=name, created_ms=now_ms, modified_ms=now_ms, document={}), document)
+
+
+def _with(record: Record, document: dict[str, Any]) -> Record:
+    shown = {name: document.get(name) for name in ("retention_days", "key")}
+    return replace(record, document=document, summary=shown)

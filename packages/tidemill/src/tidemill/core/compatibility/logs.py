@@ -96,7 +96,7 @@ OPERATIONS: Mapping[str, Rows] = {
         "queryString": Honored(
             "fields, filter, parse, sort, stats, limit and display; other commands and functions are refused by name"
         ),
-        "limit": Honored("10,000 without it; a result above 16 MiB is cut, which its statistics say"),
+        "limit": Honored("10,000 without it; a result above 8 MiB is cut, which its statistics say"),
     },
     "GetQueryResults": {
         "queryId": Honored("queries are in memory: a restart forgets them"),

@@ -8,7 +8,7 @@ from tidemill.control.logs.groups import GroupRecords
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.store.logs.streams import LogGroup, LogStreams
-from tidemill.store.records.base import Record
+from tidemill.store.records.base import Summary
 
 __all__ = ["LogGroups", "group_named", "group_of", "invalid", "not_found"]
 
@@ -57,14 +57,14 @@ class LogGroups:
         prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
         return [name for name in names if name.startswith(prefix) and part in name]
 
-    def _wire(self, group: LogGroup, record: Record | None, *, short: bool) -> dict[str, Any]:
+    def _wire(self, group: LogGroup, record: Summary | None, *, short: bool) -> dict[str, Any]:
         arn = f"{_arn_prefix(self._region)}{group.name}"
         times = [at_ms for at_ms in (group.created_ms, record.created_ms if record is not None else 0) if at_ms]
         shown = {"logGroupName": group.name, "creationTime": min(times, default=0), "arn": f"{arn}:*"}
         if short:  # as CloudWatch answers searches by a part of the name
             return shown
-        document = record.document if record is not None else {}
-        set_by_client = {"retentionInDays": document.get("retention_days"), "kmsKeyId": document.get("key")}
+        summary = record.summary if record is not None else {}
+        set_by_client = {"retentionInDays": summary.get("retention_days"), "kmsKeyId": summary.get("key")}
         return shown | {
             **{member: value for member, value in set_by_client.items() if value is not None},
             "metricFilterCount": 0,

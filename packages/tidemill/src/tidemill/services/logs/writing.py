@@ -172,8 +172,8 @@ class LogWriting:
         return {}
 
     async def list_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        record = self._groups.get(self._tagged(request))
-        return {"tags": dict(record.document.get("tags", {})) if record is not None else {}}
+        document = self._groups.get(self._tagged(request)) or {}
+        return {"tags": dict(document.get("tags", {}))}
 
     def _tagged(self, request: Mapping[str, Any]) -> str:
         group = group_named(request["resourceArn"], region=self._region)

@@ -87,7 +87,7 @@ class PutStreams:
             return True
 
     def remove(self, group: str, name: str) -> None:
-        """Remove a stream, of a client or of a job that has ended; nothing happens if there is none of that name.
+        """Remove the stream of a client or of an ended job, if it exists.
 
         Args:
             group: Name of the group.

@@ -1,1 +1,1 @@
-"""CloudWatch Logs Insights: its query language, and queries that run in processes of their own."""
+"""CloudWatch Logs Insights: its query language, and separate processes that run queries."""

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 from tidemill.control.logs.insights.expressions import SLOT, ExpressionParser, field_name, string_value
-from tidemill.control.logs.insights.functions import Aggregation
+from tidemill.control.logs.insights.functions import GroupValue
 from tidemill.control.logs.insights.scanner import MalformedQuery, QueryScanner
 from tidemill.control.logs.insights.values import EventRow, Expression, Value, is_true, rank, text
 
@@ -19,7 +19,7 @@ _Rows = Iterable[EventRow]
 
 
 @dataclass(slots=True)
-class _Counter:
+class _Passing:
     """Counts the events that pass."""
 
     rows: int = 0
@@ -58,7 +58,7 @@ class _Sort:
 
 @dataclass(slots=True)
 class _Stats:
-    """Aggregates the events that have the same values.
+    """Aggregates events with equal values.
 
     Attributes:
         aggregations: Make what computes the values of a group.
@@ -66,12 +66,12 @@ class _Stats:
         by: Name and expression of what a group has in common.
     """
 
-    aggregations: Sequence[Callable[[], Aggregation]]
+    aggregations: Sequence[Callable[[], GroupValue]]
     results: Sequence[tuple[str, Expression]]
     by: Sequence[tuple[str, Expression]]
 
     def __call__(self, rows: _Rows) -> Iterator[EventRow]:
-        groups: dict[tuple[str, ...], tuple[list[Value], list[Aggregation]]] = {}
+        groups: dict[tuple[str, ...], tuple[list[Value], list[GroupValue]]] = {}
         for row in rows:
             values = [expression(row) for _, expression in self.by]
             key = tuple(map(text, values))
@@ -97,7 +97,7 @@ class InsightsQuery:
 
     limit: int
     columns: list[str] = field(default_factory=list)
-    matched: _Counter = field(default_factory=_Counter)
+    matched: _Passing = field(default_factory=_Passing)
     _stages: list[Callable[[_Rows], Iterable[EventRow]]] = field(default_factory=list)
     _parsed: list[str] = field(default_factory=list)
     _is_ordered: bool = False

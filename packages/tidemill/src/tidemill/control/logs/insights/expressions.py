@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from tidemill.control.logs.insights.functions import AGGREGATIONS, FUNCTIONS, Aggregation, Arity
+from tidemill.control.logs.insights.functions import AGGREGATIONS, FUNCTIONS, Arity, GroupValue
 from tidemill.control.logs.insights.scanner import QueryScanner, QueryToken
 from tidemill.control.logs.insights.values import (
     COMPARISONS,
@@ -36,7 +36,7 @@ class ExpressionParser:
     def __init__(self, scanner: QueryScanner, *, aggregates: bool = False) -> None:
         self._scanner = scanner
         self._aggregates = aggregates
-        self.aggregations: list[Callable[[], Aggregation]] = []
+        self.aggregations: list[Callable[[], GroupValue]] = []
 
     def condition(self) -> Expression:
         """Parse ``... or ...`` and everything that binds stronger."""
@@ -145,7 +145,7 @@ class ExpressionParser:
         return partial(_applied, function, arguments)
 
     def _counted(self) -> Sequence[Expression]:
-        """Parse the argument of count; ``*`` and none stand for something that every event has."""
+        """Parse the argument of count; ``*`` and no argument count every event."""
         has_star = self._scanner.take_if("*")
         if has_star or self._scanner.peek().text == ")":
             self._scanner.expect(")")

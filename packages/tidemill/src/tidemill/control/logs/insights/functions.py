@@ -105,7 +105,7 @@ FUNCTIONS: Mapping[str, tuple[Arity, Function]] = {
 """By name. ``bin`` gets the time stamp as its first argument, which queries do not write."""
 
 
-class Aggregation(Protocol):
+class GroupValue(Protocol):
     """Computes a value of a group of events."""
 
     def add(self, row: EventRow) -> None:
@@ -197,7 +197,7 @@ class _Outermost:
         return self.found
 
 
-def _percentile(of: Expression, share: Expression) -> Aggregation:
+def _percentile(of: Expression, share: Expression) -> GroupValue:
     """Return the nearest-rank percentile; its share is a constant."""
     part = number(share(EventRow())) or 0.0
 
@@ -207,7 +207,7 @@ def _percentile(of: Expression, share: Expression) -> Aggregation:
     return _Numbers(of, compute)
 
 
-def _median(of: Expression) -> Aggregation:
+def _median(of: Expression) -> GroupValue:
     return _percentile(of, lambda row: 50)
 
 
@@ -220,7 +220,7 @@ def _deviation(numbers: Sequence[float]) -> float:
     return math.sqrt(_mean([(each - mean) ** 2 for each in numbers]))
 
 
-AGGREGATIONS: Mapping[str, tuple[Arity, Callable[..., Aggregation]]] = {
+AGGREGATIONS: Mapping[str, tuple[Arity, Callable[..., GroupValue]]] = {
     "avg": ((1, 1), partial(_Numbers, compute=_mean)),
     "count": ((1, 1), _Count),
     "count_distinct": ((1, 1), _CountDistinct),

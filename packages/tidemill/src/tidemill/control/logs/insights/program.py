@@ -21,7 +21,7 @@ from tidemill.core.segments import ingested_of
 from tidemill.store.logs.streams import LogReader
 
 _BATCH_BYTES = 1024 * 1024
-_RESULT_MAX_BYTES = 16 * 1024 * 1024
+_RESULT_MAX_BYTES = 8 * 1024 * 1024
 
 
 class QueryTask(TypedDict):
@@ -48,7 +48,7 @@ class QueryAnswer(TypedDict):
 
     Attributes:
         rows: Names and values of the fields of each event or group.
-        skipped: Number of events of the result that were left out, because it would be larger than 16 MiB.
+        skipped: Number of events of the result that were left out, because it would be larger than 8 MiB.
         matched: Number of events that the filters kept.
         scanned: Number of events between the times.
         scanned_bytes: Bytes of these events.
@@ -68,7 +68,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (task["cpu_s"], resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_AS, (task["memory_bytes"], resource.RLIM_INFINITY))
     query = InsightsQuery.parse(task["query"], limit=task["limit"])
-    events = _Events(task)
+    events = _ScannedEvents(task)
     answer = QueryAnswer(rows=[], skipped=0, matched=0, scanned=0, scanned_bytes=0)
     size_bytes = 0
     for row in query.run(events):
@@ -81,7 +81,7 @@ def main() -> None:
     json.dump(answer, sys.stdout)
 
 
-class _Events:
+class _ScannedEvents:
     """The events between the times, stream by stream.
 
     Args:

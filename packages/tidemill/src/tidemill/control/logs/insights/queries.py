@@ -20,7 +20,7 @@ _AT_ONCE = 2
 _CPU_S = 300
 _MEMORY_BYTES = 4 * 1024**3
 _KEPT = 1000
-_KEPT_BYTES = 64 * 1024 * 1024
+_KEPT_BYTES = 32 * 1024 * 1024
 
 _log = structlog.get_logger("tidemill.logs")
 
@@ -69,7 +69,7 @@ class LogQuery:
 
 
 class LogQueries:
-    """Starts queries, each in a process of its own, two at a time, and keeps their results: the last 64 MiB.
+    """Runs each query in a separate process, two at a time, and keeps the last 32 MiB of results.
 
     Args:
         clock: Provides the time.
@@ -125,7 +125,7 @@ class LogQueries:
         return query
 
     def get(self, query_id: str) -> LogQuery | None:
-        """Return a query, or None if there is none, or none any longer.
+        """Return a query, or None if it is unknown or was removed.
 
         Args:
             query_id: Its id.
