@@ -188,13 +188,14 @@ sanitize-smp sanitize-horovod sanitize-serving: sanitize-%: $(TF_ENV)/ready ## t
 VERMIN := -q --no-tips --violations -t=3.7- --backport typing $(addprefix --exclude ,typing.Protocol fcntl.F_SETPIPE_SZ signal.raise_signal)
 PYTHON_37 := packages/tidemill-pipemode/src $(filter-out %/warm %/compiler %/_compiled %/native,$(wildcard \
   packages/tidemill-runtime/src/tidemill_runtime/* packages/tidemill-tensorflow/src/tidemill_tensorflow/*))
-check: .venv/ready ## lint, strict types, import contracts
+check: .venv/ready ## lint, strict types, import contracts, at most 25 imports and 600 lines in a file
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/vermin $(VERMIN) $(PYTHON_37)
 	$(BIN)/pyrefly check --min-severity warn
 	@! $(BIN)/pyrefly check tests/typing/must_fail.py >/dev/null 2>&1 || { echo "the type checker accepted tests/typing/must_fail.py" >&2; exit 1; }
 	PYTHONPATH=$(subst $() ,:,$(wildcard $(CURDIR)/packages/*/src)) $(BIN)/lint-imports --no-cache
+	$(BIN)/python benchmarks/source_measures.py --limits
 format: .venv/ready ## format the code
 	$(BIN)/ruff check -q --fix .
 	$(BIN)/ruff format -q .

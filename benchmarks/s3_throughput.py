@@ -1,9 +1,10 @@
 """Measure the throughput of the object store through boto3, compared with moto's server in the same run.
 
-    python benchmarks/s3_throughput.py [--rounds 5] [--size-mib 128] [--objects 200]
+    python benchmarks/s3_throughput.py [--rounds 5] [--size-mib 128] [--objects 200] [--only small]
 
-Prints the median of interleaved rounds for both servers, and the ratio. Client and servers share the machine, so only
-the ratios are meaningful. moto keeps objects in memory and syncs nothing; tidemill makes each put durable.
+Prints the median of interleaved rounds for both servers, and the ratio; and the CPU time of both servers, which depends
+less on other programs. Client and servers share the machine, so only the ratios are meaningful. moto keeps objects in
+memory and syncs nothing; tidemill makes each put and each delete durable.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,26 @@ REGION = "us-west-2"
 BUCKET = "throughput"
 START_TIMEOUT_S = 60
 SMALL_BYTES = 64 * 1024
+LISTS = 10
 MIB = 1024 * 1024
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Measure = Callable[[Any], float]
 """Performs one kind of operation with a client and returns the rate."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server, and a client of it."""
+
+    client: Any
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the server's process so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def client_of(url: str, access_key: str, secret_key: str) -> Any:
@@ -47,8 +65,8 @@ def client_of(url: str, access_key: str, secret_key: str) -> Any:
 
 
 @contextmanager
-def tidemill(directory: Path) -> Generator[Any]:
-    """Start the service as a user does, and yield a client of it."""
+def tidemill(directory: Path) -> Generator[Server]:
+    """Start the service as a user does, and yield it."""
     state = directory / "state"
     command = [sys.executable, "-m", "tidemill.cli", "up", "--foreground", "--port", "0", "--state-dir", str(state)]
     with (directory / "tidemill.log").open("w") as log:
@@ -56,15 +74,15 @@ def tidemill(directory: Path) -> Generator[Any]:
     try:
         service = json.loads(wait_for(state / "service.json", process, log=directory / "tidemill.log"))
         keys = json.loads((state / "keys.json").read_text())
-        yield client_of(service["url"], keys["access_key_id"], keys["secret_access_key"])
+        yield Server(client_of(service["url"], keys["access_key_id"], keys["secret_access_key"]), process.pid)
     finally:
         process.terminate()
         process.wait(timeout=60)
 
 
 @contextmanager
-def moto(directory: Path) -> Generator[Any]:
-    """Start moto's server and yield a client of it."""
+def moto(directory: Path) -> Generator[Server]:
+    """Start moto's server and yield it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -73,7 +91,7 @@ def moto(directory: Path) -> Generator[Any]:
     try:
         client = client_of(f"http://127.0.0.1:{port}", "key", "secret")
         client.list_buckets()  # tried again until it listens
-        yield client
+        yield Server(client, process.pid)
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -89,7 +107,7 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]", *, log: Path) -> st
     return path.read_text()
 
 
-def measures(directory: Path, *, size_mib: int, objects: int) -> dict[str, tuple[str, Measure]]:
+def measures(directory: Path, *, size_mib: int, objects: int, small_only: bool) -> dict[str, tuple[str, Measure]]:
     """Return the unit and the function of each measurement, by name."""
     data = os.urandom(size_mib * MIB)
     source, sink = directory / "source", directory / "sink"
@@ -114,16 +132,32 @@ def measures(directory: Path, *, size_mib: int, objects: int) -> dict[str, tuple
         for index in range(objects):
             s3.get_object(Bucket=BUCKET, Key=f"small/{index}")["Body"].read()
 
-    unit = "MB/s"
+    def head_small(s3: Any) -> None:
+        for index in range(objects):
+            s3.head_object(Bucket=BUCKET, Key=f"small/{index}")
+
+    def list_small(s3: Any) -> None:
+        for _ in range(LISTS):
+            s3.list_objects_v2(Bucket=BUCKET, Prefix="small/")
+
+    def delete_small(s3: Any) -> None:
+        for index in range(objects):
+            s3.delete_object(Bucket=BUCKET, Key=f"small/{index}")
+
+    unit, per_s = "MB/s", "/s"
     megabytes = len(data) / 1e6
-    return {
+    found: dict[str, tuple[str, Measure]] = {
         "put_object": (unit, lambda s3: rate(megabytes, lambda: s3.put_object(Bucket=BUCKET, Key="put", Body=data))),
         "get_object": (unit, lambda s3: rate(megabytes, lambda: get(s3))),
         "upload_file": (unit, lambda s3: rate(megabytes, lambda: s3.upload_file(str(source), BUCKET, "file"))),
         "download_file": (unit, lambda s3: rate(megabytes, lambda: s3.download_file(BUCKET, "file", str(sink)))),
-        "put 64 KiB": ("obj/s", lambda s3: rate(objects, lambda: put_small(s3))),
-        "get 64 KiB": ("obj/s", lambda s3: rate(objects, lambda: get_small(s3))),
+        "put 64 KiB": (per_s, lambda s3: rate(objects, lambda: put_small(s3))),
+        "get 64 KiB": (per_s, lambda s3: rate(objects, lambda: get_small(s3))),
+        "head": (per_s, lambda s3: rate(objects, lambda: head_small(s3))),
+        "list": (per_s, lambda s3: rate(LISTS, lambda: list_small(s3))),
+        "delete": (per_s, lambda s3: rate(objects, lambda: delete_small(s3))),
     }
+    return {name: each for name, each in found.items() if not small_only or each[0] == per_s}
 
 
 def main() -> None:
@@ -132,36 +166,43 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size-mib", type=int, default=128)
     parser.add_argument("--objects", type=int, default=200)
+    parser.add_argument("--only", choices=("small",), help="leave out the operations on one large object")
     arguments = parser.parse_args()
     if not MOTO_SERVER.exists():
         raise SystemExit(f"{MOTO_SERVER} is missing: it is what the service is compared with")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with tidemill(directory) as ours, moto(directory) as theirs:
-            clients = {"tidemill": ours, "moto": theirs}
-            for client in clients.values():
-                client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-            wanted = measures(directory, size_mib=arguments.size_mib, objects=arguments.objects)
-            report(clients, wanted, rounds=arguments.rounds)
+            servers = {"tidemill": ours, "moto": theirs}
+            for server in servers.values():
+                server.client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+            wanted = measures(
+                directory, size_mib=arguments.size_mib, objects=arguments.objects, small_only=arguments.only == "small"
+            )
+            report(servers, wanted, rounds=arguments.rounds)
 
 
-def report(clients: dict[str, Any], wanted: dict[str, tuple[str, Measure]], *, rounds: int) -> None:
+def report(servers: dict[str, Server], wanted: dict[str, tuple[str, Measure]], *, rounds: int) -> None:
     """Run one round to warm up and then ``rounds``, both servers in each, and print medians and ratios."""
     found: dict[tuple[str, str], list[float]] = {}
+    cpu_s: dict[tuple[str, str], float] = {}
     for turn in range(rounds + 1):
         for what, (_, measure) in wanted.items():
-            for who, client in clients.items():
-                value = measure(client)
+            for who, server in servers.items():
+                before_s = server.cpu_s()
+                value = measure(server.client)
                 if turn:
                     found.setdefault((what, who), []).append(value)
+                    cpu_s[what, who] = cpu_s.get((what, who), 0.0) + server.cpu_s() - before_s
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs, median of {rounds} rounds")
-    print(f"{'':14} {'tidemill':>10} {'moto':>10} {'ratio':>7}  (least - greatest ratio of a round)")
+    print(f"{'':14} {'tidemill':>10} {'moto':>10} {'ratio':>7}  (least - greatest ratio of a round), CPU time of both")
     for what, (unit, _) in wanted.items():
         ours, theirs = found[what, "tidemill"], found[what, "moto"]
         ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
         print(
             f"{what:14} {statistics.median(ours):10.1f} {statistics.median(theirs):10.1f}"
             f" {statistics.median(ratios):6.2f}x  ({min(ratios):.2f} - {max(ratios):.2f}) {unit}"
+            f", {cpu_s[what, 'tidemill'] / rounds:.2f} and {cpu_s[what, 'moto'] / rounds:.2f} s a round"
         )
 
 

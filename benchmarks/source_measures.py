@@ -1,6 +1,6 @@
 """Measure how easy the source is to read: sizes, types, docstrings, names, tests. `make measure` runs this.
 
-    python benchmarks/source_measures.py [--names]
+    python benchmarks/source_measures.py [--names] [--limits]
 
 Counts files that git tracks, so copies of `shared/` count once. `files_entered.py` counts the way of a request.
 """
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 TYPED = ("horovod", "smp", "tensorflow")  # packages around TensorFlow, which has no types of its own
 TESTED = ("horovod", "tensorflow", "runtime")
 LONGEST_FUNCTION, DEEPEST = 60, 3
+MOST_IMPORTS, MOST_LINES = 25, 600
 SECTIONS = ("Args:", "Returns:", "Raises:", "Yields:")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
@@ -168,12 +169,18 @@ def print_measures(sources: list[Source], *, names: bool) -> None:
         len(twice),
         [f"{name}: {', '.join(sorted(twice[name]))}" for name in sorted(twice)],
     )
-    large = [source for source in sources if source.lines > 600]
-    line("files over 600 lines", len(large), [f"{source.lines} {source.path}" for source in large])
+    large = [source for source in sources if source.lines > MOST_LINES]
+    line(f"files over {MOST_LINES} lines", len(large), [f"{source.lines} {source.path}" for source in large])
 
 
 def _place(source: Source, function: Function) -> str:
     return f"{source.path}:{function.lineno} {function.name}"
+
+
+def above_limits(sources: list[Source]) -> list[str]:
+    """Return a sentence for each file that imports too many modules, or is too long."""
+    found = [f"{each.path} imports {imports(each)} modules" for each in sources if imports(each) > MOST_IMPORTS]
+    return found + [f"{each.path} has {each.lines} lines" for each in sources if each.lines > MOST_LINES]
 
 
 def print_sizes(sources: list[Source]) -> None:
@@ -206,9 +213,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", action="store_true", help="also print what is counted")
     parser.add_argument("--since", default="", help="first revision of the subjects, exclusive (all)")
+    parser.add_argument("--limits", action="store_true", help="only fail if a file has too many imports or lines")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     sources = [read(path) for path in tracked("*.py") if of_the_product(path)]
+    if arguments.limits:
+        if found := above_limits(sources):
+            advice = f"at most {MOST_IMPORTS} imports and {MOST_LINES} lines: split by responsibility"
+            raise SystemExit("\n".join((*found, advice)))
+        return
     print_measures(sources, names=arguments.names)
     print_sizes(sources)
     print_subjects(arguments.since)

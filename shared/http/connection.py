@@ -172,8 +172,6 @@ class Connection(asyncio.Protocol):
             self._lingered_bytes += len(data)
             if self._lingered_bytes > self._traffic.limits.linger_bytes:
                 self.close()
-        if self._queue:
-            self._regulate()
 
     def eof_received(self) -> bool:
         """Keep the connection open for pending answers, unless the application watches for the client to leave."""
@@ -215,6 +213,7 @@ class Connection(asyncio.Protocol):
         exchange.version = version
         exchange.keep_alive = version != "1.0" and self._parser.should_keep_alive()
         exchange.expects_continue = b"expect" in fields
+        self._regulate()
         if self._traffic.streams or exchange.expects_continue:
             self._advance()
 
@@ -226,6 +225,7 @@ class Connection(asyncio.Protocol):
         self._window_bytes += len(body)
         if self._traffic.streams:
             exchange.notify()
+            self._regulate()
             return
         exchange.hold(len(body))
         self._check_size(exchange.body_bytes)
@@ -356,7 +356,8 @@ class Connection(asyncio.Protocol):
     def _new_exchange(self) -> Exchange:
         transport = self._transport
         assert transport is not None
-        exchange = Exchange(self._traffic, transport, self._finished, self._regulate, self._prove)
+        prove = None if self._is_proven else self._prove
+        exchange = Exchange(self._traffic, transport, self._finished, self._regulate, prove)
         self._queue.append(exchange)
         return exchange
 

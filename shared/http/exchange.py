@@ -27,7 +27,8 @@ class Exchange:
         transport: Transport of the connection.
         finished: Callback of the connection: continues with the next exchange.
         read_on: Callback of the connection: resumes reading if there is room again.
-        prove: Callback of the connection, for the application: this request is signed. See `Room`.
+        prove: Callback of the connection, for the application: this request is signed. None if one of its requests was
+            known to be signed before. See `Room`.
         method: HTTP method, e.g. ``POST``.
         target: Path and query as sent.
         headers: Headers in the order received, names in lower case.
@@ -69,7 +70,7 @@ class Exchange:
         transport: asyncio.Transport,
         finished: Callable[[Exchange], None],
         read_on: Callable[[], None],
-        prove: Callable[[], None],
+        prove: Callable[[], None] | None,
     ) -> None:
         self.traffic = traffic
         self.transport = transport

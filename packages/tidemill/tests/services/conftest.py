@@ -200,7 +200,6 @@ class Stage:
                     executions=self.pipeline_driver.executions,
                     records=self.records,
                     tags=Tags(self.records, clock=self.clock),
-                    keys=keys,
                 )
             ),
             **metric_services(
@@ -220,7 +219,7 @@ class Stage:
             ),
         }
         tags = Tags(self.records, clock=self.clock)
-        authorizer = Authorization(self.roles, rules=rules, tags_of=tags.of, clock=self.clock)
+        authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of, clock=self.clock)
         perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)
         self.step_requests = StepRequests(perform, credentials, self.roles)
         return Gateway(

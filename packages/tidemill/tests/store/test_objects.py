@@ -150,7 +150,7 @@ def test_a_put_whose_client_goes_away_during_the_commit_is_whole_or_absent(tmp_p
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await store.commits.drain()
+        await store.contents.drain()
         for info in store.list_all(BUCKET, ""):
             assert await store.read_bytes(info) == b"data"
         assert len(files(tmp_path)) == len(list(store.list_all(BUCKET, "")))
@@ -489,7 +489,7 @@ def test_a_sweep_spares_what_is_being_put(tmp_path: Path) -> None:
 
         async with store.contents.disk.receive(body()) as content:
             assert await store.sweep() == Swept(0)
-            info = await store.publish(BUCKET, "a", content, attributes=ObjectAttributes())
+            info = await store.contents.publish(BUCKET, "a", content, attributes=ObjectAttributes())
         assert await store.read_bytes(info) == b"data"
 
     with_store(tmp_path, work)

@@ -60,6 +60,7 @@ def compile_training(
         ValueError: `max_cost` is negative or no number.
         RuntimeError: The installed TensorFlow is older than 2.21.
     """
+    import atexit
     from pathlib import Path
 
     import tensorflow as tf
@@ -82,6 +83,7 @@ def compile_training(
         cache_dir=None if cache_dir is None else Path(cache_dir),
         max_cost=payback.max_cost_of(max_cost),
     )
+    atexit.register(session.end)
     interception.install(session.step_of, restart=session.restart_random_ops, advise=session.advise)
     session.batches.watch()
     _sessions.append(session)

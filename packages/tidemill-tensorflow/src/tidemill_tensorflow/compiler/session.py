@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import gc
 import sys
 import threading
 import weakref
@@ -15,24 +12,20 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.python.framework import config
 
 from tidemill_tensorflow.compiler import report
-from tidemill_tensorflow.compiler.background import Background, awaited
-from tidemill_tensorflow.compiler.graphs.nodes import communicates, is_training_step, nodes_of
+from tidemill_tensorflow.compiler.background import Background, awaited, without_garbage_collection
 from tidemill_tensorflow.compiler.several import job
-from tidemill_tensorflow.compiler.several.agreement import Agreement
-from tidemill_tensorflow.compiler.several.groups import group_of, group_of_smp, ranks_of_smp
 from tidemill_tensorflow.compiler.several.keras_batches import COUNT, KerasBatches
 from tidemill_tensorflow.compiler.several.pipeline_steps import PipelineStep
-from tidemill_tensorflow.compiler.several.pipelines import averages, is_measurement, is_pipeline
+from tidemill_tensorflow.compiler.several.recognition import Agreements, trains
 from tidemill_tensorflow.compiler.several.shared_steps import ReducingStep
 from tidemill_tensorflow.compiler.steps import Step
 from tidemill_tensorflow.compiler.variants import earlier_jobs, jit
 from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
 from tidemill_tensorflow.compiler.variants.payback import Ledger
-from tidemill_tensorflow.compiler.variants.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.variants.trials import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
@@ -65,12 +58,10 @@ class CompilerSession:
         self._background = Background()
         self._lock = threading.Lock()
         self._decisions: dict[str, str] = {}
-        self._agreement: Agreement | None = None
-        self._of_pipelines: dict[tuple[int, ...], Agreement] = {}
+        self._agreements = Agreements()
         self.batches = KerasBatches(self)
         self._waiting = 0
         self._ended = False
-        atexit.register(self.end)
 
     @property
     def is_compiling(self) -> bool:
@@ -89,7 +80,7 @@ class CompilerSession:
         except KeyError:
             pass
         step = None
-        if not self._ended and self._trains(concrete) and not jit.is_chosen_by_script(concrete):
+        if not self._ended and trains(concrete) and not jit.is_chosen_by_script(concrete):
             self._release_gone()
             step = self._new_step(concrete)
             self.steps.append(step)
@@ -104,38 +95,17 @@ class CompilerSession:
             step = self._gone.popleft()
             self.run_in_background(step, step.release)
 
-    def _trains(self, concrete: ConcreteFunction) -> bool:
-        if job.model_parallelism() is not None and (is_measurement(concrete) or is_pipeline(nodes_of(concrete))):
-            return not is_measurement(concrete)  # the part of a pipeline on one rank may have no gradients
-        return is_training_step(concrete)
-
     def _new_step(self, concrete: ConcreteFunction) -> TracedStep:
-        by_keras = jit.is_chosen_by_keras(concrete)
         if not job.has_several_processes():
-            return Step(concrete, self, begins_with_xla=by_keras)
-        if job.model_parallelism() is not None:
-            return self._new_part_of_pipeline(concrete)
-        nodes = [node for node in nodes_of(concrete) if communicates(node)]
-        if nodes:
-            group = self._agreement.group if self._agreement is not None else group_of(nodes)
-            if group is not None and group_of(nodes) is not None:
-                self._agreement = self._agreement or Agreement(group, (PLAIN, XLA))
-                return ReducingStep(concrete, self, self._agreement)
-        return Step(concrete, self, begins_with_xla=by_keras)
-
-    def _new_part_of_pipeline(self, concrete: ConcreteFunction) -> TracedStep:
-        nodes = list(nodes_of(concrete))
-        ranks = ranks_of_smp(averages=averages(nodes)) if is_pipeline(nodes) else ()
-        if len(ranks) < 2:
-            step = Step(concrete, self)
-            if job.has_several_processes():
-                step.give_up(
-                    "it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp"
-                )
-            return step
-        if ranks not in self._of_pipelines:
-            self._of_pipelines[ranks] = Agreement(group_of_smp(ranks), (PLAIN, XLA, FUSED))
-        return PipelineStep(concrete, self, self._of_pipelines[ranks])
+            return Step(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
+        agreement, is_smp = self._agreements.on(concrete), job.model_parallelism() is not None
+        if agreement is not None:
+            return (PipelineStep if is_smp else ReducingStep)(concrete, self, agreement)
+        if not is_smp:
+            return Step(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
+        step = Step(concrete, self)
+        step.give_up("it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp")
+        return step
 
     def advise(self, text: str) -> None:
         """Write advice for the script to the log and the report."""
@@ -243,7 +213,7 @@ class CompilerSession:
             self._waiting += 1
         done = self._background.submit(run)
         if wait or self.is_deterministic:
-            with awaited(), _without_garbage_collection():
+            with awaited(), without_garbage_collection():
                 done.wait()
 
     def _tell_later_jobs(self) -> None:
@@ -258,18 +228,3 @@ class CompilerSession:
             report.write(self.as_dict(), self._report_dir)
         except OSError as error:
             self.note(f"the report cannot be written: {error}")
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Generator[None]:
-    """Switch Python's cyclic garbage collection off.
-
-    Graphs have so many Python objects that their creation starts full collections, which took a third of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

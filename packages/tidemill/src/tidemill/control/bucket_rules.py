@@ -36,6 +36,7 @@ class DefaultEncryption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
+    has_bucket: bool = True
     encryption: DefaultEncryption | None = None
     policy_text: str = ""
     policy: BucketPolicy | None = None
@@ -63,6 +64,20 @@ class BucketRules:
         self._encrypts = encrypts
         self._known: dict[str, _Rules] = {}
         self._writing: set[asyncio.Task[object]] = set()
+
+    def require_bucket(self, bucket: str) -> None:
+        """Raise NoSuchBucket unless there is such a bucket; while its rules are in memory, the database is not read.
+
+        A bucket may be deleted after that, so the transaction that stores an object in it checks again.
+
+        Args:
+            bucket: Name of the bucket.
+
+        Raises:
+            NoSuchBucket: If there is none.
+        """
+        if not self._of(bucket).has_bucket:
+            raise no_such_bucket(bucket)
 
     def policy_of(self, bucket: str) -> BucketPolicy | None:
         """Return the policy of a bucket, or None.
@@ -175,7 +190,7 @@ class BucketRules:
             self._known.clear()
         created_ms = self._objects.bucket_created_ms(bucket)
         if created_ms is None:
-            return _Rules()
+            return _Rules(has_bucket=False)
         record = self._records.get(_RULES, _name(bucket, created_ms))
         rules = _from_document(record.document if record else {})
         if rules.policy_text:

@@ -194,7 +194,8 @@ class Jobs(Generic[J]):
                     f"{self.kind.title.capitalize()} names must be unique: there is already a {self.kind.title}"
                     f" {job.name!r} ({job.arn}); choose another name"
                 ) from error
-            insert_tags(transaction, job.arn, tags, at_ms=job.created_ms)
+            if tags:
+                insert_tags(transaction, job.arn, tags, at_ms=job.created_ms)
             if job.request.get("ExperimentConfig"):
                 begin_component(transaction, job)
             return job

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 
 from tidemill.control.admission import Capabilities
-from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
-from tidemill.control.hosting import Hosting
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
@@ -17,13 +15,13 @@ from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
+from tidemill.server.hosting import open_hosting
 from tidemill.server.metrics import metric_services
 from tidemill.server.pipelines import open_pipelines
 from tidemill.server.scaling import open_scaling
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.server.tuning import open_tuning
-from tidemill.services.runtime import RuntimeService
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.wire.exchange import Service
@@ -43,12 +41,8 @@ async def open_sagemaker(
         drivers: Run jobs and endpoints.
         capabilities: What the service can honor in requests.
     """
-    settings, region = start.settings, start.settings.region
-    records, objects, clock, endpoints = stores.records, stores.objects, stores.clock, drivers.endpoints
-    hosting = Hosting(records, region=region, clock=clock, wake=endpoints.wake, frameworks=capabilities.frameworks)
-    queue = AsyncQueue(records, objects, endpoints, endpoint_of=hosting.in_service, roles=access.roles, clock=clock)
-    start.stack.push_async_callback(queue.close)
-    await queue.start()
+    region, records, objects, clock = start.settings.region, stores.records, stores.objects, stores.clock
+    hosting, runtime = await open_hosting(start, stores, access, drivers, capabilities=capabilities)
     training = Training(
         records, objects, region=region, clock=clock, wake=drivers.training.wake, capabilities=capabilities
     )
@@ -71,14 +65,11 @@ async def open_sagemaker(
         executions=pipeline_driver.executions,
         records=records,
         tags=tags,
-        keys=access.kms,
     )
     services: Mapping[str, Service] = {
         "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
         **metric_services(records, metrics, region=region, clock=clock),
-        "sagemaker-runtime": RuntimeService(
-            hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s
-        ),
+        "sagemaker-runtime": runtime,
     }
     return services, pipeline_driver

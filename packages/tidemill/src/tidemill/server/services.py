@@ -71,6 +71,7 @@ async def open_gateway(
         access.roles,
         access.denials,
         rules=access.rules,
+        keys=access.kms,
         tags_of=Tags(records, clock=clock).of,
         clock=clock,
         # A standby of a service with this database forwards the connections of its clients.

@@ -11,24 +11,32 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
+from typing import Protocol
 
 import structlog
+import uvloop
 
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 from tidemill.server.background import wait_for_end
-from tidemill.server.state import StateDirectory
+from tidemill.server.database import DatabaseInUse
+from tidemill.server.public_address import PublicAddress
+from tidemill.server.sockets import Sockets, client_url, inherited_sockets, open_sockets
+from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
+from tidemill.settings import Settings
 from tidemill.store.database.postgresql.lead import Lead
 from tidemill.store.database.postgresql.succession import Succession
 
-__all__ = ["Predecessor", "end_predecessor", "stand_by"]
+__all__ = ["Predecessor", "end_predecessor", "serve_in_turn", "stand_by"]
 
 LOOK_S = 0.5
 BLOCK_BYTES = 256 * 1024
 END_WAIT_S = 5.0
+_LOCK_WAIT_S = 5.0
 
 _log = structlog.get_logger("tidemill.server")
 
@@ -46,6 +54,74 @@ class Predecessor:
     lead: Lead
     process: ProcessId | None
     is_over: Callable[[], bool]
+
+
+class LeadServer(Protocol):
+    """Serves on some sockets until a signal; the state directory is locked."""
+
+    def __call__(self, *, sockets: Sockets) -> None: ...
+
+
+def serve_in_turn(
+    settings: Settings,
+    public: PublicAddress | None,
+    *,
+    state: StateDirectory,
+    stop: StopSignal,
+    ready: Callable[[str], None],
+    serve: LeadServer,
+) -> None:
+    """Wait until no other service leads, then serve.
+
+    Args:
+        settings: The settings of the service.
+        public: Its address for other machines, if it has one.
+        state: The state directory that all services of the database use.
+        stop: Ends this process.
+        ready: Called with the URL for clients when their connections are forwarded.
+        serve: Serves in the place of the leader.
+
+    Raises:
+        ConfigurationError: The settings name no database that services can share.
+    """
+    if settings.database_url is None:
+        raise ConfigurationError(
+            "a service can stand by only if it shares its records with the one that leads: set database_url, or start"
+            " without --standby"
+        )
+    url = settings.database_url.get_secret_value()
+    with contextlib.ExitStack() as stack:
+        sockets: Sockets | None = None
+        try:
+            sockets = stack.enter_context(open_sockets(settings, public))
+        except ConfigurationError as error:
+            # The leader may be on this machine, and use this port because it took it over from its predecessor.
+            _log.warning("standby.does_not_listen", reason=str(error))
+        announce = partial(ready, client_url(settings, sockets))
+        while True:
+            main = sockets.main if sockets else None
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                predecessor = runner.run(stand_by(url, main, state=state, stop=stop, ready=announce))
+            if predecessor is None:
+                return
+            end_predecessor(predecessor)
+            sockets = sockets or stack.enter_context(open_sockets(settings, public))
+            if _take_turn(predecessor.lead, sockets, state=state, serve=serve):
+                return
+
+
+def _take_turn(lead: Lead, sockets: Sockets, *, state: StateDirectory, serve: LeadServer) -> bool:
+    """Serve in the place of a leader that has ended; return False if another service was faster."""
+    try:
+        # The kernel may need a moment to release the directory after a process has ended.
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(state.locked(within_s=_LOCK_WAIT_S))
+            inherited = tuple(inherited_sockets(stack, sockets, local_url=lead.local_url, relay=lead.relay))
+            serve(sockets=replace(sockets, inherited=inherited))
+    except (StateInUse, DatabaseInUse) as error:
+        _log.warning("standby.another_leads", reason=str(error))
+        return False
+    return True
 
 
 async def stand_by(

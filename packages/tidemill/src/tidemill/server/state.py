@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from tidemill.errors import ConfigurationError
 __all__ = ["StateDirectory", "StateInUse", "network_filesystem"]
 
 STATE_VERSION = 1
+_LOCK_PAUSE_S = 0.05
 
 _NETWORK_FILESYSTEMS = {
     0x6969: "NFS",
@@ -148,18 +150,22 @@ class StateDirectory:
             ) from error
 
     @contextlib.contextmanager
-    def locked(self) -> Generator[None]:
+    def locked(self, *, within_s: float = 0) -> Generator[None]:
         """Hold the directory for this process.
+
+        Args:
+            within_s: How long to try, in seconds. Default: once.
 
         Raises:
             StateInUse: Another process holds the directory.
         """
         fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._in_use() from None
+            deadline_s = time.monotonic() + within_s
+            while not _lock(fd):
+                if time.monotonic() >= deadline_s:
+                    raise self._in_use()
+                time.sleep(_LOCK_PAUSE_S)
             own = ProcessId.own()
             record = {"version": 1, "pid": own.pid, "boot_id": own.boot_id, "start_ticks": own.start_ticks}
             # Written in place: a rename would replace the locked file with an unlocked one.
@@ -265,6 +271,14 @@ def _filesystem_magic(path: Path) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(path))
     return int.from_bytes(buffer.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read_record(path: Path) -> dict[str, Any] | None:

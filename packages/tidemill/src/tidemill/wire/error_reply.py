@@ -1,5 +1,8 @@
 """Errors in the form of each protocol: JSON with ``__type``, S3's XML, the query protocol's XML."""
 
+import json
+
+from tidemill._shared.http.limits import Headers, Refusal
 from tidemill.errors import AwsError
 from tidemill.wire.match import Match
 from tidemill.wire.protocols.models import error_members, service_model
@@ -10,6 +13,13 @@ from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
 
 _BODILESS = (204, 304)
+_REFUSAL_CODES = {
+    408: "RequestTimeout",
+    414: "RequestURITooLong",
+    431: "RequestHeaderSectionTooLarge",
+    500: "InternalFailure",
+    503: "ServiceUnavailable",
+}
 
 
 def error_reply(error: AwsError, *, request: Request, match: Match, request_id: str) -> HttpReply:
@@ -32,6 +42,18 @@ def error_reply(error: AwsError, *, request: Request, match: Match, request_id: 
         reply.body = b""
         reply.headers = [pair for pair in reply.headers if pair[0] != b"content-type"]
     return reply
+
+
+def refusal_form(refusal: Refusal) -> tuple[Headers, bytes]:
+    """Return the headers and the body for a request whose protocol is not known, because its head was refused.
+
+    Args:
+        refusal: The refusal of the connection.
+    """
+    code = _REFUSAL_CODES.get(refusal.status, "InvalidRequest")
+    body = json.dumps({"__type": code, "message": refusal.message}).encode("ascii")
+    headers = ((b"content-type", b"application/x-amz-json-1.1"), (b"x-amzn-errortype", code.encode("ascii")))
+    return headers, body
 
 
 def _json(error: AwsError, match: Match) -> HttpReply:

@@ -4,7 +4,7 @@ A handler gets the parsed, validated input members of its operation and returns 
 HTTP, and the wire never sees domain objects.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,6 +73,8 @@ class Context:
     """Whether the request has a signature that its key's owner gave to somebody else: a presigned URL or form."""
     writer: Writer | None = None
     """Limits the changes of objects; None for callers without limits."""
+    kms_keys: Sequence[str] = ()
+    """The KMS keys that the request names, except for requests of S3, whose handlers look them up."""
     permits: Callable[[str, str], bool] = lambda action, arn: True
     """Whether the caller may do an action, e.g. ``sagemaker:DescribeTrainingJob``, to a resource that a request does
     not name."""

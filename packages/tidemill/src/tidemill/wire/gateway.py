@@ -6,57 +6,41 @@ failure without details.
 """
 
 import asyncio
-import hashlib
-import hmac
 import json
-import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httptools
 import structlog
 
 from tidemill._shared.http.exchange import ClientLeft, Exchange
-from tidemill._shared.http.limits import Headers, Limits, Refusal, Traffic
+from tidemill._shared.http.limits import Limits, Refusal, Traffic
 from tidemill._shared.http.listener import Listener
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.core.compatibility import INSTEAD
 from tidemill.core.container_credentials import key_id_of
-from tidemill.errors import AwsError, PayloadMismatch, ServiceUnavailable, StateCorrupt, UnknownOperation
+from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
 from tidemill.wire.bodies.body import BodyStream, inflated, open_body, too_large
 from tidemill.wire.container_credentials import container_credentials
-from tidemill.wire.error_reply import error_reply
+from tidemill.wire.error_reply import error_reply, refusal_form
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
-from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match
+from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, operation_in_form, unknown_operation
 from tidemill.wire.operations import Operation, operation
-from tidemill.wire.protocols.models import service_model
-from tidemill.wire.protocols.parse_query import parse_form
-from tidemill.wire.protocols.serialize_rest import header_pairs
 from tidemill.wire.reply import HttpReply, send_reply
 from tidemill.wire.request import Guard, Request
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 from tidemill.wire.socket_owner import SocketOwners
-from tidemill.wire.validation.validate import refuse_invalid
 
 __all__ = ["LIMITS", "Answer", "BodyLimits", "Gateway", "HttpServer"]
 
-LIMITS = Limits(answer_timeout_s=math.inf, unproven=64)
+LIMITS = Limits(answer_timeout_s=float("inf"), unproven=64)
 """The service's limits: operations have their own limits on bodies and time."""
 
 Answer = Callable[[Exchange], Awaitable[None]]
 """Answers one request. May raise `ClientLeft`."""
 
-_REFUSAL_CODES = {
-    408: "RequestTimeout",
-    414: "RequestURITooLong",
-    431: "RequestHeaderSectionTooLarge",
-    500: "InternalFailure",
-    503: "ServiceUnavailable",
-}
 _CERTAINTY_CHECKS = 20
 _CERTAINTY_PAUSE_S = 0.1
 
@@ -90,7 +74,7 @@ class HttpServer:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._owners = SocketOwners()
-        traffic = Traffic(limits, streams=True, refusal_form=_refusal_form, now_s=self._loop.time)
+        traffic = Traffic(limits, streams=True, refusal_form=refusal_form, now_s=self._loop.time)
         self.listener = Listener(self._begin, traffic, loop=self._loop, owner_of=self._owners)
 
     async def drain(self, *, timeout_s: float) -> None:
@@ -177,9 +161,7 @@ class Gateway:
 
     def warm(self) -> None:
         """Load the models of all services now, so that the first requests need not wait for them."""
-        for service in self._handlers:
-            service_model(service)
-        self._routers.of("s3")
+        self._routers.load()
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one request.
@@ -189,7 +171,7 @@ class Gateway:
         """
         try:
             request = Request.of(exchange)
-        except httptools.HttpParserInvalidURLError:
+        except ValueError:
             exchange.refuse(Refusal(400, "Malformed HTTP request: the target is no URL"))
             return
         state = _RequestState(exchange, request, _request_id())
@@ -242,16 +224,15 @@ class Gateway:
         await self._await_certainty()
         if request.method == "GET" and key_id_of(request.path):
             reply = container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
-            state.exchange.prove()
+            state.prove()
             return reply
         if found.unknown is not None:
-            raise self._unknown(found, request, found.unknown)
+            raise unknown_operation(found, found.unknown, method=request.method, routers=self._routers)
         if found.is_form:
             return await self._answer_form(state)
-        claim = self._verifier.claim(request, service=SIGNING_NAMES.get(found.service, found.service))
         if found.service == "s3":
-            return await self._answer_s3(state, claim)
-        return await self._answer_plain(state, claim)
+            return await self._answer_s3(state)
+        return await self._answer_plain(state)
 
     async def _await_certainty(self) -> None:
         """Wait a moment for the database: after a restart it is often back before the client would retry."""
@@ -265,41 +246,31 @@ class Gateway:
             "the database cannot be used now, and another service may have taken over; try again in a moment"
         )
 
-    async def _answer_plain(self, state: "_RequestState", claim: Claim) -> HttpReply:
+    async def _answer_plain(self, state: "_RequestState") -> HttpReply:
         """Answer for a service with small bodies: read the body, then verify the signature over its hash."""
         request, found = state.request, state.match
+        claim = self._verifier.claim(request, service=SIGNING_NAMES.get(found.service, found.service))
         compressed = self._is_compressed(request, found)
         body = await self._read(state, self._plain_limit(found))
-        digest = hashlib.sha256(body).hexdigest()
-        claimed = request.headers.get("x-amz-content-sha256")
-        if claimed is not None and not hmac.compare_digest(claimed.encode(), digest.encode()):
-            raise PayloadMismatch
-        self._verifier.verify(claim, request, payload=digest, is_s3=False)
-        state.exchange.prove()
+        self._verifier.verify_whole(claim, request, body)
+        state.prove()
         if compressed:
             body = inflated(body, limit_bytes=self._plain_limit(found))
-        fields, name = found.path, found.operation
-        if found.form == "query":
-            fields = parse_form(body)
-            name = fields.get("Action")
-            if name is None:
-                raise AwsError(
-                    "The form names no Action. Send Action=OPERATION and the operation's parameters.",
-                    code="MissingAction",
-                )
-        handler, spec = self._operation(found, name or "", request)
+        name, fields = operation_in_form(body) if found.form == "query" else (found.operation or "", found.path)
+        handler, spec = self._operation(found, name, request)
         return await self._handle(state, handler, spec, claim, fields, body)
 
-    async def _answer_s3(self, state: "_RequestState", claim: Claim) -> HttpReply:
+    async def _answer_s3(self, state: "_RequestState") -> HttpReply:
         """Answer for S3, where the signature covers the announced hash, which is verified while the body is read."""
         request, found = state.request, state.match
+        claim = self._verifier.claim(request, service="s3")
         payload = request.headers.get("x-amz-content-sha256")
         if payload is None:
             if not claim.presigned:
                 raise AwsError("Missing required header for this request: x-amz-content-sha256.", code="InvalidRequest")
             payload = UNSIGNED_PAYLOAD
         self._verifier.verify(claim, request, payload=payload, is_s3=True)
-        state.exchange.prove()
+        state.prove()
         handler, spec = self._operation(found, found.operation or "", request)
         stream = open_body(
             request,
@@ -324,7 +295,7 @@ class Gateway:
             limit_bytes=self._limits.object_bytes,
             now_ms=self._clock.now_ms(),
         )
-        state.exchange.prove()
+        state.prove()
         handler, spec = self._operation(state.match, "PutObject", state.request)
         members = await self._call(state, handler, spec, form.claim, form.request, form.path, form.body)
         return form.reply(members.members if isinstance(members, Reply) else members)
@@ -339,13 +310,9 @@ class Gateway:
         body: bytes | BodyStream,
     ) -> HttpReply:
         answer = await self._call(state, handler, spec, claim, state.request, fields, body)
-        if not isinstance(answer, Reply):
-            return spec.write(answer, state.request_id)
-        reply = spec.write(answer.members, state.request_id)
-        if answer.status != 200:
-            reply.status = answer.status
-        reply.headers.extend(header_pairs(answer.headers.items()))
-        return reply
+        if isinstance(answer, Reply):
+            return spec.write_reply(answer, state.request_id)
+        return spec.write(answer, state.request_id)
 
     async def _call(
         self,
@@ -362,8 +329,7 @@ class Gateway:
         members = spec.read(request, fields, body, unknown)
         if unknown:
             _log.warning("wire.unknown_members", request_id=state.request_id, operation=spec.name, members=unknown)
-        refuse_invalid(spec.check, members, code=spec.code)
-        spec.refuse(members)
+        spec.check(members)
         context = Context(
             request_id=state.request_id,
             service=spec.service,
@@ -374,28 +340,18 @@ class Gateway:
             scheme=request.scheme,
             address=request.address,
             presigned=claim.presigned,
+            kms_keys=spec.refuse(members),
         )
         return await self._authorizer.handle(handler, members, context, claim.credential)
 
     def _operation(self, found: Match, name: str, request: Request) -> tuple[Handler, Operation]:
         handler = self._handlers.get(found.service, {}).get(name)
         if handler is None:
-            raise self._unknown(found, request, f"{found.service} operation {name[:128]!r}", name=name)
+            what = f"{found.service} operation {name[:128]!r}"
+            raise unknown_operation(found, what, method=request.method, routers=self._routers, name=name)
         return handler, operation(
             found.service, name, found.form, found.json_version, refuses_encryption=self._refuses_encryption
         )
-
-    def _unknown(self, found: Match, request: Request, what: str, *, name: str = "") -> AwsError:
-        if found.service != "s3":
-            instead = INSTEAD.get(name) if found.service in ("sagemaker", "application-autoscaling") else None
-            message = f"This service does not implement the {what}"
-            return UnknownOperation(f"{message}; instead, {instead}" if instead else f"{message}.")
-        if not self._routers.of("s3").knows(request.method):
-            return AwsError(
-                f"The method {request.method} is not allowed against this resource.",
-                code="MethodNotAllowed",
-            )
-        return AwsError(f"This service does not implement {what}.", code="NotImplemented")
 
     def _plain_limit(self, found: Match) -> int:
         if found.form == "query":
@@ -446,6 +402,11 @@ class _RequestState:
         self.match = Match("s3", "rest-xml")
         self.must_close = False
 
+    def prove(self) -> None:
+        """Tell the connection, unless it knows already, that a request of it was signed."""
+        if self.exchange.prove is not None:
+            self.exchange.prove()
+
 
 def _request_id() -> str:
     """Return a random id in the form of AWS's. It is no secret, so it need not come from the system's generator."""
@@ -455,13 +416,6 @@ def _request_id() -> str:
 
 def _path(exchange: Exchange) -> str:
     return exchange.target.partition(b"?")[0].decode("latin-1")
-
-
-def _refusal_form(refusal: Refusal) -> tuple[Headers, bytes]:
-    code = _REFUSAL_CODES.get(refusal.status, "InvalidRequest")
-    body = json.dumps({"__type": code, "message": refusal.message}).encode("ascii")
-    headers = ((b"content-type", b"application/x-amz-json-1.1"), (b"x-amzn-errortype", code.encode("ascii")))
-    return headers, body
 
 
 def _internal(found: Match) -> str:

@@ -12,7 +12,10 @@ from urllib.parse import parse_qsl
 from botocore.model import OperationModel
 
 from tidemill.core.aws_hosts import bucket_in
+from tidemill.core.compatibility import INSTEAD
+from tidemill.errors import AwsError, UnknownOperation
 from tidemill.wire.protocols.models import JSON_TARGETS, service_model
+from tidemill.wire.protocols.parse_query import parse_form
 from tidemill.wire.request import Request, host_name, media_type
 
 Form = str
@@ -36,6 +39,7 @@ _FORM_PATH = re.compile(r"/[^/]+/?")
 _METRICS_PATH = re.compile(r"/BatchPutMetrics|/BatchGetMetrics")
 _FEATURE_STORE_PATH = re.compile(r"/FeatureGroup/.*|/BatchGetRecord")
 _PARAMETER = re.compile(r"\{(\w+)(\+?)\}")
+_NO_QUERY: Mapping[str, str] = {}
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d+/[^/,\s]*/([^/,\s]+)/aws4_request", re.ASCII)
 
 
@@ -70,11 +74,10 @@ class _Route:
     rank: tuple[int, int, bool]
     """Sort key: more specific routes are greater, and among equal ones those with a handler."""
 
-    def fits(self, request: Request) -> bool:
-        """Return whether the request has everything that the route requires."""
-        query = request.query_map
+    def fits(self, query: Mapping[str, str], headers: Mapping[str, str]) -> bool:
+        """Return whether a request has everything that the route requires."""
         return (
-            self.headers <= request.headers.keys()
+            self.headers <= headers.keys()
             and self.parameters <= query.keys()
             and all(value in ("", query[name]) for name, value in self.literals.items())
         )
@@ -107,13 +110,16 @@ class RestRouter:
         Args:
             request: Method, path and query.
         """
-        keys = (None, *request.query_map)
+        query = request.query_map if request.query_string else _NO_QUERY
+        keys = (None, *query)
         path = _path(request)
         for place in self._places.get(request.method, {}).values():
             found = place.pattern.fullmatch(path)
             if found is None:
                 continue
-            routes = [route for key in keys for route in place.routes.get(key, ()) if route.fits(request)]
+            routes = [
+                route for key in keys for route in place.routes.get(key, ()) if route.fits(query, request.headers)
+            ]
             if routes:
                 return max(routes, key=lambda route: route.rank).operation, {
                     name: request.decode(text) for name, text in found.groupdict().items() if text is not None
@@ -156,6 +162,12 @@ class Routers:
     def __init__(self, handled: Mapping[str, Collection[str]]) -> None:
         self._handled = handled
         self._routers: dict[str, RestRouter] = {}
+
+    def load(self) -> None:
+        """Load the models of all services, and make the routes of S3."""
+        for service in self._handled:
+            service_model(service)
+        self.of("s3")
 
     def of(self, service: str) -> RestRouter:
         """Return the routes of a service.
@@ -203,6 +215,42 @@ def match(request: Request, *, routers: Routers) -> Match:
         form = "rest-xml" if scope in _XML_SCOPES else "rest-json"
         return Match("sagemaker-runtime", form, unknown=f"service {scope[:64]!r} ({_line(request)})")
     return _match_rest(request, "s3", "rest-xml", routers)
+
+
+def operation_in_form(body: bytes) -> tuple[str, dict[str, str]]:
+    """Return the operation that a form of the query protocol names, and the form's fields.
+
+    Args:
+        body: The form.
+
+    Raises:
+        AwsError: MissingAction, or the form is malformed.
+    """
+    fields = parse_form(body)
+    if "Action" not in fields:
+        raise AwsError(
+            "The form names no Action. Send Action=OPERATION and the operation's parameters.", code="MissingAction"
+        )
+    return fields["Action"], fields
+
+
+def unknown_operation(found: Match, what: str, *, method: str, routers: Routers, name: str = "") -> AwsError:
+    """Return the error for an operation that this service does not have.
+
+    Args:
+        found: The service and the protocol.
+        what: The operation in words, for the message.
+        method: HTTP method of the request.
+        routers: The routes of REST services.
+        name: Name of the operation in the model. Default: not known.
+    """
+    if found.service != "s3":
+        instead = INSTEAD.get(name) if found.service in ("sagemaker", "application-autoscaling") else None
+        message = f"This service does not implement the {what}"
+        return UnknownOperation(f"{message}; instead, {instead}" if instead else f"{message}.")
+    if not routers.of("s3").knows(method):
+        return AwsError(f"The method {method} is not allowed against this resource.", code="MethodNotAllowed")
+    return AwsError(f"This service does not implement {what}.", code="NotImplemented")
 
 
 def _match_target(request: Request, target: str) -> Match:

@@ -2,22 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from botocore.model import OperationModel, StructureShape
 
 from tidemill.wire.bodies.body import MEMBERS, BodyStream
+from tidemill.wire.exchange import Reply
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_json import Convert, compile_json, compile_json_body
 from tidemill.wire.protocols.parse_query import compile_query
 from tidemill.wire.protocols.parse_rest import compile_rest
 from tidemill.wire.protocols.serialize_json import compile_json_reply
-from tidemill.wire.protocols.serialize_rest import compile_rest_reply
+from tidemill.wire.protocols.serialize_rest import compile_rest_reply, header_pairs
 from tidemill.wire.protocols.serialize_xml import compile_query_reply
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request
-from tidemill.wire.validation.validate import Check, Refuse, compile_check, compile_refusals
+from tidemill.wire.validation.validate import Refuse, compile_check, compile_refusals, refuse_invalid
 
 Read = Callable[[Request, Mapping[str, str], bytes | BodyStream, list[str]], dict[str, Any]]
 """Arguments: request, path parameters or form fields, body, and a list that collects unknown members."""
@@ -44,16 +45,28 @@ class Operation:
     service: str
     name: str
     read: Read
-    code: str
-    """Error code for members that are not allowed."""
-    check: Check
+    check: Callable[[dict[str, Any]], None]
+    """Refuses members that the model does not allow."""
     refuse: Refuse
-    """Refuses members that the service cannot honor."""
+    """Refuses members that the service cannot honor, and returns the KMS keys that the others name."""
     write: Write
     streams_input: bool
     """Whether the handler gets the body as a stream."""
     checks_digest: bool
     """Whether checksum headers are about this request's body; in some operations they are about another object."""
+
+    def write_reply(self, answer: Reply, request_id: str) -> HttpReply:
+        """Write an answer whose status or headers differ from the model.
+
+        Args:
+            answer: The handler's answer.
+            request_id: As for ``write``.
+        """
+        reply = self.write(answer.members, request_id)
+        if answer.status != 200:
+            reply.status = answer.status
+        reply.headers.extend(header_pairs(answer.headers.items()))
+        return reply
 
 
 @lru_cache(maxsize=1024)
@@ -79,8 +92,7 @@ def operation(
         service=service,
         name=name,
         read=_reader(shape, form, code),
-        code=code,
-        check=compile_check(shape),
+        check=partial(refuse_invalid, compile_check(shape), code=code),
         refuse=compile_refusals(
             service,
             name,

@@ -16,7 +16,6 @@ from tidemill.wire.operations import json_reader, operation
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.parse_json import load_json
 from tidemill.wire.signing.credentials import Credential
-from tidemill.wire.validation.validate import refuse_invalid
 
 
 class Performer:
@@ -61,8 +60,7 @@ class Performer:
         spec = operation(service, name, "json", refuses_encryption=self._refuses_encryption)
         sent = with_texts(members, service_model(service).operation_model(name).input_shape)
         found = json_reader(service, name)(load_json(json.dumps(sent).encode()), None, [])
-        refuse_invalid(spec.check, found, code=spec.code)
-        spec.refuse(found)
+        spec.check(found)
         context = Context(
             request_id=str(uuid.uuid4()),
             service=service,
@@ -70,6 +68,7 @@ class Performer:
             caller=Caller(credential.access_key_id, credential.arn),
             region=self._region,
             headers={},
+            kms_keys=spec.refuse(found),
             internal=True,
         )
         answer = await self._authorizer.handle(handler, found, context, credential)

@@ -41,15 +41,21 @@ class Request:
         self.raw_path = raw_path
         self.query_string = query_string
         self.headers = headers
+        length = headers.get("content-length", "")
+        self.content_length = int(length) if length.isascii() and length.isdigit() else None
+        """Announced size of the body in bytes, before decoding."""
 
     @classmethod
     def of(cls, exchange: Exchange) -> "Request":
         """Return the head of an exchange.
 
         Raises:
-            httptools.HttpParserInvalidURLError: The target is no URL.
+            ValueError: The target is no URL.
         """
-        url = httptools.parse_url(exchange.target)
+        try:
+            url = httptools.parse_url(exchange.target)
+        except httptools.HttpParserInvalidURLError as error:
+            raise ValueError(f"{exchange.target!r} is no URL") from error
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers}
         if len(headers) < len(exchange.headers):
             headers = {}
@@ -97,12 +103,6 @@ class Request:
         if "%" not in text and text.isascii():
             return text
         return self._text(text)
-
-    @property
-    def content_length(self) -> int | None:
-        """Announced size of the body in bytes, before decoding."""
-        text = self.headers.get("content-length")
-        return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
     @property
     def has_body(self) -> bool:

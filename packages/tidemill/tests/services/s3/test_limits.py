@@ -11,7 +11,7 @@ import pytest
 
 from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError
-from tidemill.services.s3.attributes import attributes_of, check_tags
+from tidemill.services.s3.intention import attributes_of, check_tags
 from tidemill.services.s3.listing import ListOperations
 from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.writing import WriteOperations

@@ -1,7 +1,8 @@
 """Check a CreateTrainingJob request beyond AWS's model and the table of refused members.
 
-The rule is that of `tidemill.control.admission`. The checks here (`_CHECKS`) cover conditions that involve several
-members, the format of texts, and what the service can honor on its machine (`Capabilities`).
+The rule is that of `tidemill.control.admission`. The checks are one list (`_CHECKS`): conditions that involve several
+members, the format of texts, and what the service can honor on its machine (`Capabilities`). A check of members that a
+request does not have is left out.
 """
 
 import asyncio
@@ -113,8 +114,10 @@ def _check(request: Mapping[str, Any], capabilities: Capabilities, has_bucket: C
         values=decode(texts),
         instances=sum(each["InstanceCount"] for each in groups) if groups else resources.get("InstanceCount", 1),
     )
-    for check in _CHECKS:
-        check(job)
+    given = request.keys() | job.algorithm.keys() | texts.keys()
+    for check, members in _CHECKS:
+        if not members or not members.isdisjoint(given):
+            check(job)
     return job
 
 
@@ -152,6 +155,10 @@ def _check_network(job: _Job) -> None:
                 f" {no_network}; let the service run jobs in isolation mode full, or train on one instance"
             )
             raise refusal(f"hyperParameters.{name}", job.texts[name], why)
+
+
+def _check_environment(job: _Job) -> None:
+    check_environment(job.request["Environment"])
 
 
 def _check_capacity(job: _Job) -> None:
@@ -349,12 +356,7 @@ def _check_synced(job: _Job) -> None:
             "in isolation mode plain nothing is mounted for a job: choose a directory below /opt/ml, or run the service"
             " in isolation mode mount or full",
         )
-
-
-def _check_targets(job: _Job) -> None:
-    """Refuse S3 URIs of outputs that are malformed, or whose bucket does not exist."""
-    output = job.request["OutputDataConfig"]["S3OutputPath"]
-    for member, text in (("outputDataConfig.s3OutputPath", output), *synced_uris(job.request)):
+    for member, text in synced_uris(job.request):
         check_target(text, member, has_bucket=job.has_bucket)
 
 
@@ -365,23 +367,33 @@ def _check_remote_function(job: _Job) -> None:
         raise refusal("algorithmSpecification.containerArguments", list(arguments), reason)
 
 
-_CHECKS: tuple[Callable[[_Job], None], ...] = (
-    _check_instances,
-    _check_names_of_groups,
-    _check_legacy_mode,
-    _check_framework,
-    _check_channels,
-    _check_stopping,
-    _check_hyperparameters,
-    lambda job: check_environment(job.request.get("Environment", {})),
-    _check_metrics,
-    _check_synced,
-    _check_network,
-    _check_capacity,
-    _check_targets,
-    _check_remote_function,
+def _check_target(job: _Job) -> None:
+    uri = job.request["OutputDataConfig"]["S3OutputPath"]
+    check_target(uri, "outputDataConfig.s3OutputPath", has_bucket=job.has_bucket)
+
+
+_ALWAYS: frozenset[str] = frozenset()
+_CHECKS: tuple[tuple[Callable[[_Job], None], frozenset[str]], ...] = (
+    (_check_instances, _ALWAYS),
+    (_check_names_of_groups, _ALWAYS),
+    (_check_legacy_mode, _ALWAYS),
+    (_check_framework, _ALWAYS),
+    (_check_channels, _ALWAYS),
+    (_check_stopping, frozenset(("StoppingCondition",))),
+    (_check_hyperparameters, frozenset(("HyperParameters",))),
+    (_check_environment, frozenset(("Environment",))),
+    (_check_metrics, frozenset(("MetricDefinitions",))),
+    (_check_synced, frozenset(("CheckpointConfig", "TensorBoardOutputConfig", "sagemaker_s3_output"))),
+    (
+        _check_network,
+        frozenset(("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", *_OF_FIXED_PORTS)),
+    ),
+    (_check_capacity, _ALWAYS),
+    (_check_target, _ALWAYS),
+    (_check_remote_function, frozenset(("ContainerEntrypoint", "ContainerArguments"))),
 )
-"""All checks but those of the script and of drivers; the first that fails is reported."""
+"""All checks but those of the script and of drivers, each with the members and hyperparameters that it concerns. The
+first failure is reported."""
 
 
 async def _check_script(job: _Job, objects: ObjectStore) -> None:

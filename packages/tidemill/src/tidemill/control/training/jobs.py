@@ -130,7 +130,7 @@ class Training(ScriptJobs[TrainingJob]):
             ResourceInUse: The name is taken.
             ResourceLimitExceeded: The job could never start on this machine.
         """
-        checked_tags = check_tags(tags)
+        checked_tags = check_tags(tags) if tags else {}
         await self.check(request)
         return await self._accept(
             partial(TrainingJob, tuning_job_arn=tuning_job_arn),

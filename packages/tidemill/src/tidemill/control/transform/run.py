@@ -136,7 +136,7 @@ class TransformRun:
                     headers=self.headers,
                 )
                 publisher = JobScope.of_transform(self.job.request).publisher
-                await self.objects.publish(
+                await self.objects.contents.publish(
                     target.bucket, target.key, content, attributes=attributes, publisher=publisher
                 )
         faults.point("control.transform.object.after")

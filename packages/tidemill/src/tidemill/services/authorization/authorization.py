@@ -20,11 +20,11 @@ import structlog
 
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.denials import Denials
+from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.bucket_policy import BucketPolicy
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.conditions import Lack
 from tidemill.core.facts import Sender
-from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
@@ -32,7 +32,7 @@ from tidemill.services.authorization.facts import RequestFacts
 from tidemill.services.authorization.needs import needs_of
 from tidemill.services.authorization.publications import JobWriter
 from tidemill.services.authorization.rule import Members
-from tidemill.services.authorization.s3 import delete_entry
+from tidemill.services.authorization.s3 import OWNER_MEMBERS, check_owners, delete_entry
 from tidemill.services.authorization.sagemaker import visible
 from tidemill.services.s3.archive import is_extracted
 from tidemill.services.s3.copying import source_name
@@ -55,7 +55,6 @@ _CODES = {
 _ELSEWHERE = ("AccessDenied", 403)
 _OF_OWNER = ("DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy")
 """Operations that no policy of a bucket denies to its owner, who could not mend it otherwise."""
-_OWNER_MEMBERS = ("ExpectedBucketOwner", "ExpectedSourceBucketOwner")
 _BUCKETS = "arn:aws:s3:::"
 
 
@@ -98,6 +97,7 @@ class Authorization:
         roles: The policies.
         denials: Gets what was denied. Default: denials are only logged.
         rules: The policies of buckets. Default: there are none.
+        keys: Gets the KMS keys that allowed requests name. Default: none does.
         tags_of: Returns the tags of a resource of SageMaker by its ARN. Default: conditions on them allow nothing.
         clock: Provides the time for conditions.
         sees_clients: Whether requests come from their clients and not from a relay, so that their addresses count.
@@ -109,6 +109,7 @@ class Authorization:
         denials: Denials | None = None,
         *,
         rules: BucketRules | None = None,
+        keys: KmsKeys | None = None,
         tags_of: Callable[[str], Mapping[str, str]] | None = None,
         clock: Clock | None = None,
         sees_clients: bool = True,
@@ -116,6 +117,7 @@ class Authorization:
         self._roles = roles
         self._denials = denials
         self._rules = rules
+        self._keys = keys
         self._tags_of = tags_of
         self._clock = clock or SystemClock()
         self._sees_clients = sees_clients
@@ -137,8 +139,10 @@ class Authorization:
         Raises:
             AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.
         """
-        if context.service == "s3":
-            _check_owners(request)
+        if context.service == "s3" and not OWNER_MEMBERS.isdisjoint(request):
+            check_owners(request)
+        if context.kms_keys and self._keys is not None:
+            handler = partial(_name_keys, self._keys, handler)
         owns = credential.unrestricted and context.operation in _OF_OWNER
         rules = None if owns else self._rules
         found: Mapping[str, BucketPolicy] = _bucket_policies(rules, request, context) if rules is not None else {}
@@ -268,6 +272,15 @@ class Authorization:
             await self._denials.note(credential, denied)
 
 
+async def _name_keys(
+    keys: KmsKeys, handler: Handler, request: dict[str, Any], context: Context
+) -> Mapping[str, Any] | Reply:
+    """Call the handler after the KMS keys that the request names exist, so that the caller can look them up."""
+    for key in context.kms_keys:
+        await keys.name(key)
+    return await handler(request, context)
+
+
 def _exceeded(
     credential: Credential, permission: Permission, facts: RequestFacts, of_bucket: Ruling = Ruling.UNMENTIONED
 ) -> PolicyLimit | None:
@@ -294,16 +307,6 @@ def _bucket_policies(rules: BucketRules, request: Members, context: Context) -> 
     if request.get("CopySource"):
         names.append(source_name(request["CopySource"])[0])
     return {name: policy for name in names if (policy := rules.policy_of(name)) is not None}
-
-
-def _check_owners(request: Mapping[str, Any]) -> None:
-    """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket."""
-    for member in _OWNER_MEMBERS:
-        owner = request.get(member)
-        if owner is not None and owner != ACCOUNT_ID:
-            raise AwsError(
-                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}", code="AccessDenied"
-            )
 
 
 def _needs_of_entries(request: Mapping[str, Any], context: Context) -> list[tuple[Permission, ...]] | None:

@@ -2,11 +2,30 @@
 
 from collections.abc import Mapping
 
+from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission
+from tidemill.errors import AwsError
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.s3.copying import source_name
 
-__all__ = ["S3", "delete_entry"]
+OWNER_MEMBERS = frozenset(("ExpectedBucketOwner", "ExpectedSourceBucketOwner"))
+
+
+def check_owners(request: Members) -> None:
+    """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket.
+
+    Args:
+        request: Input members.
+
+    Raises:
+        AwsError: AccessDenied.
+    """
+    for member in OWNER_MEMBERS:
+        owner = request.get(member)
+        if owner is not None and owner != ACCOUNT_ID:
+            raise AwsError(
+                f"{member} is {owner!r}, but all buckets here belong to the account {ACCOUNT_ID}", code="AccessDenied"
+            )
 
 
 def _bucket(name: str) -> str:

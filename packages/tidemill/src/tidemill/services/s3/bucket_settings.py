@@ -8,7 +8,8 @@ from tidemill.control.bucket_rules import BucketRules, DefaultEncryption
 from tidemill.core.bucket_policy import read_bucket_policy
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
-from tidemill.services.s3.attributes import OWNER, Encryption
+from tidemill.services.s3.attributes import OWNER
+from tidemill.services.s3.intention import Encryption
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.exchange import Context, Handler, Reply
 

@@ -6,9 +6,19 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidemill.errors import AwsError
-from tidemill.services.s3.attributes import STORAGE_MEMBERS, Encryption, attributes_of, encryption_of, quoted, timestamp
+from tidemill.services.s3.attributes import timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
-from tidemill.services.s3.conditions import copy_precondition, keeping_published, publisher_of, write_precondition
+from tidemill.services.s3.conditions import copy_precondition
+from tidemill.services.s3.intention import (
+    STORAGE_MEMBERS,
+    Encryption,
+    attributes_of,
+    encryption_of,
+    keeping_published,
+    publisher_of,
+    quoted,
+    write_precondition,
+)
 from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
@@ -46,13 +56,10 @@ class CopyOperations:
             precondition=precondition,
         )
         result = {"ETag": quoted(info.etag), "LastModified": timestamp(info.modified_ms), **info.checksums}
-        members: dict[str, Any] = {
+        return {
             "CopyObjectResult": {**result, "ChecksumType": info.checksum_type} if info.checksums else result,
-            **encryption_of(info.headers),
+            **encryption_of(info.headers, request),
         }
-        if request.get("SSEKMSEncryptionContext"):
-            members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
-        return members
 
     async def _with_checksum(
         self, request: Mapping[str, Any], source: ObjectInfo, attributes: ObjectAttributes

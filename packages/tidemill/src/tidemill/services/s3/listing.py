@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from tidemill.core.handed_files import SOCKET_HEADER
-from tidemill.services.s3.attributes import OWNER, bounded, quoted, storage_class_of, timestamp
+from tidemill.services.s3.attributes import OWNER, bounded, storage_class_of, timestamp
 from tidemill.services.s3.handed_files import HandedFiles
+from tidemill.services.s3.intention import quoted
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import DamagedObject, ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix

@@ -6,16 +6,7 @@ from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
-from tidemill.services.s3.attributes import (
-    OWNER,
-    Encryption,
-    attributes_of,
-    bounded,
-    encryption_of,
-    quoted,
-    storage_class_of,
-    timestamp,
-)
+from tidemill.services.s3.attributes import OWNER, bounded, storage_class_of, timestamp
 from tidemill.services.s3.checksums import (
     base64_of,
     begin,
@@ -24,17 +15,20 @@ from tidemill.services.s3.checksums import (
     composite,
     member_of,
 )
-from tidemill.services.s3.conditions import (
+from tidemill.services.s3.conditions import copy_precondition
+from tidemill.services.s3.copying import copy_source, read_slice
+from tidemill.services.s3.intention import (
+    Encryption,
     check_upload,
-    copy_precondition,
+    encryption_of,
+    intention_of,
     keeping_published,
-    publisher_of,
+    quoted,
     write_precondition,
 )
-from tidemill.services.s3.copying import copy_source, read_slice
 from tidemill.services.s3.listing import DAMAGED, encoder_of
 from tidemill.services.s3.ranges import copy_range
-from tidemill.store.objects.index import ObjectAttributes, check_key
+from tidemill.store.objects.index import ObjectAttributes
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
@@ -69,21 +63,15 @@ class MultipartOperations:
     async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """CreateMultipartUpload."""
         bucket, key = request["Bucket"], request["Key"]
-        check_key(key)
-        guard = keeping_published(context, "s3:PutObject", bucket, key)
-        if guard is not None:
-            guard(self._objects.head(bucket, key))
+        wanted = await intention_of(request, context, self._encryption, self._objects)
         algorithm = request.get("ChecksumAlgorithm") or ""
         checksum_type = _checksum_type(algorithm, request.get("ChecksumType"))
-        given = attributes_of(request, context.headers, await self._encryption.storage_of(request))
-        attributes = replace(given, checksum_type=checksum_type)
+        attributes = replace(wanted.attributes, checksum_type=checksum_type)
         upload = await self._uploads.begin(
-            bucket, key, attributes=attributes, algorithm=algorithm, publisher=publisher_of(context, bucket, key)
+            bucket, key, attributes=attributes, algorithm=algorithm, publisher=wanted.publisher
         )
         members = {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id, **_announced(upload)}
-        if request.get("SSEKMSEncryptionContext"):
-            members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
-        return {**members, **_encryption(upload)}
+        return {**members, **encryption_of(upload.attributes.headers, request)}
 
     async def upload_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """UploadPart."""
@@ -228,7 +216,7 @@ def _is_whole(upload: UploadInfo) -> bool:
 
 
 def _encryption(upload: UploadInfo) -> dict[str, Any]:
-    return encryption_of(upload.attributes.headers)
+    return encryption_of(upload.attributes.headers, {})
 
 
 def _announced(upload: UploadInfo) -> dict[str, str]:

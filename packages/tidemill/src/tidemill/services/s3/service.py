@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
-from tidemill.services.s3.attributes import Encryption
 from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
 from tidemill.services.s3.handed_files import HandedFiles
+from tidemill.services.s3.intention import Encryption
 from tidemill.services.s3.listing import ListOperations
 from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.reading import ReadOperations

@@ -10,9 +10,17 @@ from typing import Any
 from tidemill.core.handed_files import MEDIA_TYPE, ticket_of
 from tidemill.errors import AwsError
 from tidemill.services.s3.archive import entries_of, is_extracted
-from tidemill.services.s3.attributes import Encryption, attributes_of, encryption_of, quoted, tag_set, tags_of_set
-from tidemill.services.s3.conditions import delete_precondition, keeping_published, publisher_of, write_precondition
+from tidemill.services.s3.attributes import tag_set
 from tidemill.services.s3.handed_files import HandedFiles
+from tidemill.services.s3.intention import (
+    Encryption,
+    delete_precondition,
+    encryption_of,
+    intention_of,
+    keeping_published,
+    quoted,
+    tags_of_set,
+)
 from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.extraction import extract
@@ -54,9 +62,6 @@ class WriteOperations:
         many small files are durable in one step. With the media type of a ticket, the object is the copy of a file that
         a client has handed over, and the body is empty.
         """
-        bucket, key = request["Bucket"], request["Key"]
-        check_key(key)
-        self._objects.require_bucket(bucket)
         ticket = None
         if (request.get("ContentType") or "").startswith(MEDIA_TYPE) and not context.presigned:
             if is_extracted(context):
@@ -64,25 +69,19 @@ class WriteOperations:
             ticket = ticket_of(request["ContentType"])
         if ticket is not None:
             request = {name: value for name, value in request.items() if name != "ContentType"}
-        attributes = attributes_of(request, context.headers, await self._encryption.storage_of(request))
-        precondition = keeping_published(context, "s3:PutObject", bucket, key, then=write_precondition(request))
-        if precondition is not None:
-            precondition(self._objects.head(bucket, key))
-        publisher = publisher_of(context, bucket, key)
+        wanted = await intention_of(request, context, self._encryption, self._objects)
         received = self._received(request) if ticket is None else self._handed(request, ticket)
         async with received as (content, checksums):
             parts = () if content.md5 else (content.size_bytes,)
-            info = await self._objects.publish(
-                bucket,
-                key,
+            info = await self._objects.contents.publish(
+                request["Bucket"],
+                request["Key"],
                 content,
-                attributes=replace(attributes, checksums=checksums, part_sizes=parts),
-                publisher=publisher,
-                precondition=precondition,
+                attributes=replace(wanted.attributes, checksums=checksums, part_sizes=parts),
+                publisher=wanted.publisher,
+                precondition=wanted.precondition,
             )
-        members: dict[str, Any] = {"ETag": quoted(info.etag), **info.checksums, **encryption_of(info.headers)}
-        if request.get("SSEKMSEncryptionContext"):
-            members["SSEKMSEncryptionContext"] = request["SSEKMSEncryptionContext"]
+        members = {"ETag": quoted(info.etag), **info.checksums, **encryption_of(info.headers, request)}
         return {**members, "ChecksumType": info.checksum_type} if info.checksums else members
 
     @contextlib.asynccontextmanager
@@ -111,6 +110,8 @@ class WriteOperations:
                 f"{', '.join(sorted(others))} cannot be applied to the files of an archive; send the files one by one"
             )
         bucket, body, disk = request["Bucket"], request["Body"], self._objects.contents.disk
+        check_key(request["Key"])
+        self._objects.require_bucket(bucket)
         prefix, slash, _ = request["Key"].rpartition("/")
         sha256, size_bytes = body.leave_sha256(), body.size_bytes or 0
         async with disk.receive(body, size_bytes=size_bytes, sha256=sha256) as archive:

@@ -6,7 +6,6 @@ from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.hosting import Hosting
-from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.executions import Executions
 from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.processing.jobs import ProcessingJobs
@@ -32,7 +31,6 @@ class SageMakerResources:
         lineage: Artifacts and their associations.
         executions: Their executions.
         records: Stores all resources, for searches.
-        keys: The KMS keys, to which those are added that requests name.
     """
 
     training: Training
@@ -48,4 +46,3 @@ class SageMakerResources:
     executions: Executions
     records: RecordStore
     tags: Tags
-    keys: KmsKeys

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -68,18 +68,6 @@ class PendingWork:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)
-
-
-class Savepoint(Protocol):
-    """The changes of one work inside the transaction of a group."""
-
-    def commit(self) -> None:
-        """Keep the changes."""
-        ...
-
-    def rollback(self) -> None:
-        """Undo the changes."""
-        ...
 
 
 class PooledDatabase(Database):
@@ -200,18 +188,27 @@ class PooledDatabase(Database):
             NotCommitted: The transaction of the group is lost.
         """
         pending.result = pending.error = None
-        savepoint = self._savepoint()
+        self._savepoint("SAVEPOINT work")
         try:
             pending.result = pending.run(self._connection)
-            savepoint.commit()
+            self._savepoint("RELEASE work")
         except BaseException as error:
             if self._has_lost_transaction(error):
                 raise NotCommitted(error) from error
-            savepoint.rollback()
+            self._savepoint("ROLLBACK TO work")
+            self._savepoint("RELEASE work")
             pending.error = self._translate(error)
 
-    def _savepoint(self) -> Savepoint:
-        return self._connection.begin_nested()
+    def _savepoint(self, text: str) -> None:
+        """Run a statement about a savepoint, by the driver: SQLAlchemy would compile it anew for each work."""
+        cursor = self._connection.connection.cursor()
+        driver = self._connection.dialect.loaded_dbapi
+        try:
+            cursor.execute(text)
+        except driver.Error as error:
+            raise DBAPIError.instance(text, None, error, driver.Error) from error
+        finally:
+            cursor.close()
 
     @contextlib.contextmanager
     def _snapshot(self) -> Generator[Connection]:

@@ -201,6 +201,8 @@ class DiskPlace:
     ) -> AsyncGenerator[Content]:
         """Store the concatenation of files as a new file, which is removed after the block unless handed over.
 
+        Its MD5 is not computed: the ETag of an object made of parts is made of theirs.
+
         Args:
             sources: Files in order, each with its expected SHA-256 in hexadecimal.
             name: No effect, as for `receive`.
@@ -210,7 +212,7 @@ class DiskPlace:
             ObjectDamaged: A source does not have its SHA-256.
             ServiceUnavailable: The disk is full or failing.
         """
-        async with self._draft(digests) as draft:
+        async with self._draft(digests, has_md5=False) as draft:
             with disk_errors("joining the parts of an object"):
                 content = await self.run(draft.join, tuple(sources))
             yield content

@@ -40,11 +40,6 @@ class Content:
     md5: str
     sha256: str
 
-    @property
-    def etag(self) -> str:
-        """ETag of an object with this content: the MD5; without it, an ETag of the form of multipart objects."""
-        return self.md5 or f"{self.sha256[:32]}-1"
-
 
 class Digest(Protocol):
     """A hash, or another object that processes bytes incrementally."""

@@ -56,7 +56,7 @@ async def extract(
     for group in _groups(entries):
         async with _split(objects.contents, archive, bucket, group) as contents:
             infos = [
-                objects.describe(bucket, entry.key, content, attributes=attributes)
+                objects.contents.describe(bucket, entry.key, content, attributes=attributes)
                 for entry, content in zip(group, contents, strict=True)
             ]
 
@@ -64,7 +64,7 @@ async def extract(
                 object_index.require_bucket(connection, bucket)
                 return object_index.put_objects(connection, bucket, infos)
 
-            await objects.commits.naming([info.content_id for info in infos], work)
+            await objects.contents.naming([info.content_id for info in infos], work)
 
 
 @contextlib.asynccontextmanager

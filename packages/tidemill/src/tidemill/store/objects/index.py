@@ -8,7 +8,7 @@ row is read: it detects a flipped bit inside a row, which SQLite does not.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -166,6 +166,10 @@ class ObjectInfo(ObjectAttributes):
         )
 
 
+Precondition = Callable[[ObjectInfo | None], None]
+"""Called inside a transaction with the existing object, or None. Raises an exception to refuse the change."""
+
+
 def check_key(key: str) -> None:
     """Refuse a text that cannot be a key.
 
@@ -283,16 +287,27 @@ def get_object(connection: Connection, bucket: str, key: str) -> ObjectInfo | No
     return ObjectInfo.from_columns(rows[0]) if rows else None
 
 
-def put_object(connection: Connection, info: ObjectInfo) -> str | None:
-    """Store an object. Return the content id of the object that it replaces, or None.
+def put_object(connection: Connection, info: ObjectInfo, *, precondition: Precondition | None = None) -> list[str]:
+    """Store an object. Return the content id of the object that it replaces, if there is one.
 
     Args:
         connection: A transaction that may write.
         info: The row.
+        precondition: Refuses the change. Default: none.
+
+    Raises:
+        NoSuchBucket: Its bucket does not exist.
     """
-    replaced = delete_object(connection, info.bucket, info.key)
-    execute(connection, _INSERT, info.to_row())
-    return replaced
+    row, where = info.to_row(), of_key(info.bucket, info.key)
+    if not execute(connection, BUCKET_CREATED, {"by_name": info.bucket}):
+        raise no_such_bucket(info.bucket)
+    if precondition is not None:
+        precondition(get_object(connection, info.bucket, info.key))
+    replaced = execute(connection, _CONTENT_ID, where)
+    if replaced:
+        execute(connection, _DELETE, where)
+    execute(connection, _INSERT, row)
+    return [content_id for (content_id,) in replaced]
 
 
 def put_objects(connection: Connection, bucket: str, infos: Sequence[ObjectInfo]) -> list[str]:
@@ -357,28 +372,6 @@ def content_named(connection: Connection) -> set[str]:
     of_objects = connection.execute(select(objects.c.content_id)).scalars()
     of_parts = connection.execute(select(parts.c.content_id)).scalars()
     return {*of_objects, *of_parts}
-
-
-def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
-    """Return whether any multipart upload was completed before ``before_ms``, in milliseconds since the epoch.
-
-    Args:
-        connection: A transaction.
-        before_ms: Upper bound, exclusive.
-    """
-    return (
-        connection.execute(select(uploads.c.key).where(uploads.c.completed_ms < before_ms).limit(1)).first() is not None
-    )
-
-
-def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
-    """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those.
-
-    Args:
-        connection: A transaction that may write.
-        before_ms: Milliseconds since the epoch, exclusive.
-    """
-    connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))
 
 
 def summarize(connection: Connection, bucket: str, *, prefix: bytes) -> tuple[int, int]:

@@ -6,8 +6,8 @@ incomplete object is never visible, and an acknowledged object is never lost. Th
 `tidemill.services.s3` and the control plane use it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,21 +19,17 @@ from tidemill.core.names import is_bucket_name
 from tidemill.errors import AwsError, StateCorrupt
 from tidemill.store.database.base import Database
 from tidemill.store.objects import index as object_index
-from tidemill.store.objects import unnamed
-from tidemill.store.objects.contents import Commits, Contents, RemoteSettings, Work
+from tidemill.store.objects import unnamed, upload_index
+from tidemill.store.objects.contents import Contents, RemoteSettings, attribute_values
 from tidemill.store.objects.disk_place import Swept
-from tidemill.store.objects.draft import Content
 from tidemill.store.objects.errors import ObjectDamaged, no_such_bucket, no_such_key
-from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, check_key
+from tidemill.store.objects.index import ListedObject, ObjectAttributes, ObjectInfo, Precondition, check_key
 from tidemill.store.objects.listing import ObjectPage, all_objects, batches_of_objects, list_page
 
 WHOLE_READ_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read and verified completely before the first byte is sent."""
 GRACE_S = 10.0
 COMPLETE_REMEMBERED_MS = 7 * 24 * 3600 * 1000
-
-Precondition = Callable[[ObjectInfo | None], None]
-"""Called inside the transaction with the existing object, or None. Raises an exception to refuse the change."""
 
 
 class ObjectStore:
@@ -61,7 +57,6 @@ class ObjectStore:
         self.contents = Contents(
             root, database=database, clock=clock, grace_s=grace_s, remote=remote or RemoteSettings()
         )
-        self.commits = Commits(database, self.contents)
         self.contents.disk.sweep_temporaries()
 
     async def ensure_bucket(self, name: str) -> None:
@@ -284,7 +279,7 @@ class ObjectStore:
         check_key(key)
         place = self.contents.new
         async with place.receive(_once(data), name=f"{bucket}/{key}", size_bytes=len(data)) as content:
-            return await self.publish(bucket, key, content, attributes=attributes or ObjectAttributes())
+            return await self.contents.publish(bucket, key, content, attributes=attributes or ObjectAttributes())
 
     async def adopt(
         self,
@@ -341,81 +336,12 @@ class ObjectStore:
                 # Allowed even while the disk is full: the bytes are stored already, and the job that ends with this
                 # step frees much more space.
                 attributes = ObjectAttributes(content_type=content_type, headers=headers or {})
-                info = await self.publish(bucket, key, content, attributes=attributes, publisher=publisher, grows=False)
+                info = await self.contents.publish(
+                    bucket, key, content, attributes=attributes, publisher=publisher, grows=False
+                )
         if isinstance(source, Path):
             source.unlink(missing_ok=True)
         return info
-
-    async def publish(
-        self,
-        bucket: str,
-        key: str,
-        content: Content,
-        *,
-        attributes: ObjectAttributes,
-        etag: str | None = None,
-        publisher: str | None = "",
-        precondition: Precondition | None = None,
-        also: Work | None = None,
-        grows: bool = True,
-    ) -> ObjectInfo:
-        """Make received content visible as an object. From this call on, the store owns the content.
-
-        Args:
-            bucket: Name of the bucket.
-            key: Key of the object; must be checked by `check_key` before.
-            content: Result of `ContentPlace.receive`, `join` or `adopt`, or of `DiskPlace.copy`.
-            attributes: Attributes that the client has set.
-            etag: ETag of a multipart object. Default: that of the content.
-            publisher: The job that publishes the object, as in `ObjectInfo`. Default: none.
-            precondition: Refuses the change inside the transaction. Default: none.
-            also: Makes further changes in the same transaction. Default: none.
-            grows: Refuse the change while the disk is full. Default: true.
-
-        Raises:
-            NoSuchBucket: There is no such bucket.
-            ServiceUnavailable: The object was not stored.
-        """
-        info = self.describe(bucket, key, content, attributes=attributes, etag=etag, publisher=publisher)
-
-        def work(connection: Connection) -> list[str]:
-            released = [] if also is None else list(also(connection))
-            return released + _put(connection, info, precondition)
-
-        await self.commits.naming([content.content_id], work, grows=grows)
-        return info
-
-    def describe(
-        self,
-        bucket: str,
-        key: str,
-        content: Content,
-        *,
-        attributes: ObjectAttributes,
-        etag: str | None = None,
-        publisher: str | None = "",
-    ) -> ObjectInfo:
-        """Return the row of an object with new content, modified now. The arguments are those of `publish`.
-
-        Args:
-            bucket: Name of the bucket.
-            key: The key.
-            content: The new content.
-            attributes: Content type, metadata and the like.
-            etag: Default: the content's own.
-            publisher: The job that wrote the object. Default: none.
-        """
-        return ObjectInfo(
-            bucket=bucket,
-            key=key,
-            content_id=content.content_id,
-            size_bytes=content.size_bytes,
-            etag=etag or content.etag,
-            sha256=content.sha256,
-            modified_ms=self.clock.now_ms(),
-            publisher=publisher,
-            **_values(attributes, ObjectAttributes),
-        )
 
     async def copy(
         self,
@@ -441,16 +367,16 @@ class ObjectStore:
             NoSuchKey: The source was deleted or replaced meanwhile.
             NoSuchBucket: There is no such bucket.
         """
-        named = replace(source, bucket=bucket, key=key, modified_ms=self.clock.now_ms(), publisher=publisher)
-        info = ObjectInfo(**{**_values(named, ObjectInfo), **_values(attributes, ObjectAttributes)})
+        place = {"bucket": bucket, "key": key, "modified_ms": self.clock.now_ms(), "publisher": publisher}
+        info = replace(source, **place, **attribute_values(attributes))
 
         def work(connection: Connection) -> list[str]:
             current = object_index.get_object(connection, source.bucket, source.key)
             if current is None or current.content_id != source.content_id:
                 raise no_such_key(source.bucket, source.key)
-            return _put(connection, info, precondition)
+            return object_index.put_object(connection, info, precondition=precondition)
 
-        await self.commits.releasing(work, grows=True)
+        await self.contents.releasing(work, grows=True)
         return info
 
     async def set_tags(
@@ -473,9 +399,9 @@ class ObjectStore:
             if info is None:
                 object_index.require_bucket(connection, bucket)
                 raise no_such_key(bucket, key)
-            return _put(connection, replace(info, tags=dict(tags)), precondition)
+            return object_index.put_object(connection, replace(info, tags=dict(tags)), precondition=precondition)
 
-        await self.commits.releasing(work, grows=bool(tags))
+        await self.contents.releasing(work, grows=bool(tags))
 
     async def delete(self, bucket: str, keys: Iterable[str], *, precondition: Precondition | None = None) -> None:
         """Remove objects in one transaction. Keys without an object are ignored.
@@ -497,7 +423,7 @@ class ObjectStore:
             removed = (object_index.delete_object(connection, bucket, key) for key in named_keys)
             return [content_id for content_id in removed if content_id is not None]
 
-        await self.commits.releasing(work)
+        await self.contents.releasing(work)
 
     def take_back(self) -> int:
         """Move content back from the trash that rows name, because the database was replaced by a newer copy.
@@ -512,8 +438,8 @@ class ObjectStore:
         Also deletes the rows of multipart uploads that were completed more than seven days ago.
         """
         before_ms = self.clock.now_ms() - COMPLETE_REMEMBERED_MS
-        if self.database.read(lambda c: object_index.has_completed_uploads(c, before_ms)):
-            await self.database.write(lambda c: object_index.forget_completed_uploads(c, before_ms))
+        if self.database.read(lambda c: upload_index.has_completed_uploads(c, before_ms)):
+            await self.database.write(lambda c: upload_index.forget_completed_uploads(c, before_ms))
         swept = await self.contents.disk.sweep_orphans(
             lambda: self.database.read_in_thread(lambda c: (object_index.content_named(c), unnamed.released_on_disk(c)))
         )
@@ -532,21 +458,7 @@ class ObjectStore:
 
     async def close(self) -> None:
         """Wait for commits in progress, then remove retired content. The database stays open."""
-        await self.commits.drain()
         await self.contents.close()
-
-
-def _put(connection: Connection, info: ObjectInfo, precondition: Precondition | None) -> list[str]:
-    """Store the row of an object. Return the id of the content that it replaces, if any."""
-    object_index.require_bucket(connection, info.bucket)
-    if precondition is not None:
-        precondition(object_index.get_object(connection, info.bucket, info.key))
-    replaced = object_index.put_object(connection, info)
-    return [] if replaced is None else [replaced]
-
-
-def _values(value: ObjectAttributes, kind: type[ObjectAttributes]) -> dict[str, Any]:
-    return {item.name: getattr(value, item.name) for item in fields(kind)}
 
 
 def _name(info: ObjectInfo) -> str:

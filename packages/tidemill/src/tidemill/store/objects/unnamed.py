@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
+from tidemill.store.database.base import ConstantStatement
+from tidemill.store.database.pooled import execute
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.schema import objects, unnamed
 
 _SCHEME = "s3://"
 """Ids of contents in a remote S3 begin with this. Those of files are hexadecimal, and sort before it."""
 
-_FORGET = delete(unnamed).where(unnamed.c.content_id == bindparam("forgotten"))
+_FORGET = ConstantStatement(delete(unnamed).where(unnamed.c.content_id == bindparam("forgotten")))
+_NOTE = ConstantStatement(insert(unnamed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,9 @@ def note(connection: Connection, content_ids: Iterable[str], *, uploading: bool,
         uploading: Whether their upload begins; False if their last row is removed.
         since_ms: Current time, in milliseconds since the epoch.
     """
-    rows = [{"content_id": each, "uploading": int(uploading), "since_ms": since_ms} for each in content_ids]
-    forget(connection, [row["content_id"] for row in rows])
-    if rows:
-        connection.execute(insert(unnamed), rows)
+    for content_id in content_ids:
+        execute(connection, _FORGET, {"forgotten": content_id})
+        execute(connection, _NOTE, {"content_id": content_id, "uploading": int(uploading), "since_ms": since_ms})
 
 
 def forget(connection: Connection, content_ids: Iterable[str]) -> None:
@@ -52,9 +54,8 @@ def forget(connection: Connection, content_ids: Iterable[str]) -> None:
     Args:
         connection: A transaction that may write.
     """
-    rows = [{"forgotten": content_id} for content_id in content_ids]
-    if rows:
-        connection.execute(_FORGET, rows)
+    for content_id in content_ids:
+        execute(connection, _FORGET, {"forgotten": content_id})
 
 
 def released_on_disk(connection: Connection) -> set[str]:

@@ -290,3 +290,25 @@ def _upload_or_damaged(row: Mapping[Any, Any]) -> UploadInfo:
             attributes=ObjectAttributes(),
             is_damaged=True,
         )
+
+
+def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
+    """Return whether any multipart upload was completed before ``before_ms``, in milliseconds since the epoch.
+
+    Args:
+        connection: A transaction.
+        before_ms: Upper bound, exclusive.
+    """
+    return (
+        connection.execute(select(uploads.c.key).where(uploads.c.completed_ms < before_ms).limit(1)).first() is not None
+    )
+
+
+def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
+    """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those.
+
+    Args:
+        connection: A transaction that may write.
+        before_ms: Milliseconds since the epoch, exclusive.
+    """
+    connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))

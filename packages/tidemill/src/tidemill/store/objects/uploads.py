@@ -21,8 +21,8 @@ from tidemill.store.objects import index as object_index
 from tidemill.store.objects import upload_index
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import InvalidArgument, InvalidPart, no_such_upload
-from tidemill.store.objects.index import ObjectAttributes
-from tidemill.store.objects.store import ObjectStore, Precondition
+from tidemill.store.objects.index import ObjectAttributes, Precondition
+from tidemill.store.objects.store import ObjectStore
 from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 
 PART_MIN_BYTES = 5 * 1024 * 1024
@@ -156,7 +156,7 @@ class Uploads:
             upload_index.require_upload(connection, upload.bucket, upload.key, upload.upload_id)
             return upload_index.put_part(connection, part)
 
-        await self._objects.commits.naming([content.content_id], work)
+        await self._objects.contents.naming([content.content_id], work)
         return part
 
     def parts(self, upload: UploadInfo, *, after: int = 0, limit: int | None = None) -> tuple[PartInfo, ...]:
@@ -216,7 +216,7 @@ class Uploads:
         def work(connection: Connection) -> list[str]:
             return upload_index.delete_open_upload(connection, bucket, key, upload_id)
 
-        await self._objects.commits.releasing(work)
+        await self._objects.contents.releasing(work)
 
     async def page(self, bucket: str, *, prefix: str, delimiter: str, after: tuple[str, str], limit: int) -> UploadPage:
         """Return up to ``limit`` open uploads and common prefixes that follow a key and upload id.
@@ -264,7 +264,7 @@ class Uploads:
             upload_index.put_upload(connection, ended)
             return upload_index.forget_parts(connection, upload.upload_id)
 
-        await self._objects.publish(
+        await self._objects.contents.publish(
             upload.bucket,
             upload.key,
             content,

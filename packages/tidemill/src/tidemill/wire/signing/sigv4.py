@@ -4,8 +4,8 @@ The signature covers a canonical text of the request. S3 signs the path as sent;
 normalized path, encoded once more. A plus sign in a query is not decoded to a space.
 
 Cheap checks come first, so that requests of strangers cost little: form, key, token, time and scope before any hash.
-The gateway hashes the body of a JSON request before the signature is compared. S3's signature covers the announced
-hash, which the body stream then verifies.
+The body of a JSON request is hashed before the signature is compared. S3's signature covers the announced hash, which
+the body stream then verifies.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
 from tidemill.core.clock import Clock
-from tidemill.errors import AwsError
+from tidemill.errors import AwsError, PayloadMismatch
 from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 from tidemill.wire.signing.sigv2 import verify_sigv2, verify_sigv2_policy
@@ -95,7 +95,9 @@ class Verifier:
         presigned = "X-Amz-" in request.query_string and any(
             name in request.query_map for name in ("X-Amz-Signature", "X-Amz-Algorithm", "X-Amz-Credential")
         )
-        old_presigned = service == "s3" and "AWSAccessKeyId" in request.query_map
+        old_presigned = (
+            service == "s3" and "AWSAccessKeyId" in request.query_string and "AWSAccessKeyId" in request.query_map
+        )
         if authorization is None and not presigned and not old_presigned:
             _refuse("MissingAuthenticationToken", f"The request is not signed; {_HEADER_FORM}.")
         if authorization is None:
@@ -105,6 +107,24 @@ class Verifier:
                 "InvalidArgument", "A request is signed either by its Authorization header or by its query, not both."
             )
         return self._claim_header(request, authorization, service)
+
+    def verify_whole(self, claim: Claim, request: Request, body: bytes) -> None:
+        """Compare the signature of a request whose whole body is here, of any service but S3.
+
+        Args:
+            claim: The result of ``claim``.
+            request: The same request.
+            body: Its body as it was sent.
+
+        Raises:
+            PayloadMismatch: The body has another hash than the one that a header announces.
+            AwsError: SignatureDoesNotMatch (403).
+        """
+        digest = hashlib.sha256(body).hexdigest()
+        announced = request.headers.get("x-amz-content-sha256")
+        if announced is not None and not hmac.compare_digest(announced.encode(), digest.encode()):
+            raise PayloadMismatch
+        self.verify(claim, request, payload=digest, is_s3=False)
 
     def verify(self, claim: Claim, request: Request, *, payload: str, is_s3: bool) -> None:
         """Compare the signature.

@@ -6,7 +6,7 @@ assumed. The table is `tidemill.core.compatibility`; a look-up is needed only fo
 refusable. Every shape is compiled into functions once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,11 @@ from tidemill.wire.protocols.wording import shown_name as _shown_name
 from tidemill.wire.validation.patterns import compile_pattern
 
 Check = Callable[[Any, Path, list[str]], None]
-Refuse = Callable[[Mapping[str, Any]], None]
-"""Checks the members of a request; raises for a member that the service cannot honor."""
+Refuse = Callable[[Mapping[str, Any]], Sequence[str]]
+"""Checks the members of a request; raises for one that the service cannot honor. Returns the KMS keys they name."""
 
-_CheckRow = Callable[[Any, Path], None]
+_CheckRow = Callable[[Any, Path, list[str]], None]
+"""Checks a value at a path, and adds the KMS keys that it names to a list."""
 _Entry = tuple[Row | None, tuple[Any, ...], _CheckRow | None, str, bool]
 """The check of a member: its row, values that the row accepts, the check of its content, its shown name, and whether
 its value is secret."""
@@ -81,12 +82,19 @@ def compile_refusals(
         refuses_encryption: Whether to refuse requests to encrypt, which are recorded otherwise. Default: false.
 
     Returns:
-        A function of the members, which raises AwsError for the first one that the table refuses.
+        A function of the members, which raises AwsError for the first one that the table refuses. It returns the KMS
+        keys that they name; none for S3, whose handlers need more of a key than that it exists.
     """
     check = None if shape is None else fold(shape, _Refusals(service, operation, code, refuses_encryption))
     if check is None:
-        return lambda members: None
-    return lambda members: check(members, None)
+        return lambda members: ()
+
+    def refuse(members: Mapping[str, Any]) -> list[str]:
+        keys: list[str] = []
+        check(members, None, keys)
+        return keys
+
+    return refuse
 
 
 def _no_check(value: Any, path: Path, errors: list[str]) -> None:
@@ -247,6 +255,11 @@ def _violation(value: Any, path: Path, constraint: str) -> str:
     return f"Value {shown} at '{_render(path)}' failed to satisfy constraint: {constraint}"
 
 
+def _add_key(value: Any, path: Path, keys: list[str]) -> None:
+    if value:
+        keys.append(value)
+
+
 @dataclass(frozen=True, slots=True)
 class _Refusals:
     """Builds the check of each part of a shape; None if nothing can be refused."""
@@ -264,6 +277,8 @@ class _Refusals:
             row = row_of(self.service, self.operation, _render_shape_path((*at, name)))
             if self.refuses_encryption and isinstance(row, Unencrypted):
                 row = row.strict
+            if isinstance(row, Unencrypted) and row.names_key and self.service != "s3":
+                deeper = _add_key
             refusable = row if isinstance(row, Refused) or (isinstance(row, Honored) and row.only) else None
             if refusable is not None or deeper is not None:
                 shown = name if self.service == "s3" else _shown_name(name)
@@ -273,7 +288,7 @@ class _Refusals:
         if not entries:
             return None
 
-        def check(value: Any, path: Path) -> None:
+        def check(value: Any, path: Path, keys: list[str]) -> None:
             for name, item in value.items():
                 entry = entries.get(name)
                 if entry is None:
@@ -282,7 +297,7 @@ class _Refusals:
                 if row is not None and item not in accepted and (reason := row.refusal(item)) is not None:
                     raise self._refused((path, shown), "***" if sensitive else item, row, reason)
                 if inside is not None:
-                    inside(item, (path, shown))
+                    inside(item, (path, shown), keys)
 
         return check
 
@@ -290,9 +305,9 @@ class _Refusals:
         if item is None:
             return None
 
-        def check(value: Any, path: Path) -> None:
+        def check(value: Any, path: Path, keys: list[str]) -> None:
             for index, each in enumerate(value, start=1):
-                item(each, ((path, str(index)), "member"))
+                item(each, ((path, str(index)), "member"), keys)
 
         return check
 
@@ -300,9 +315,9 @@ class _Refusals:
         if value is None:
             return None
 
-        def check(entries: Any, path: Path) -> None:
+        def check(entries: Any, path: Path, keys: list[str]) -> None:
             for name, each in entries.items():
-                value(each, ((path, name), "member"))
+                value(each, ((path, name), "member"), keys)
 
         return check
 

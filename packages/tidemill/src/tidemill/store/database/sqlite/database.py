@@ -26,7 +26,6 @@ from tidemill.store.database.pooled import (
     NotCommitted,
     PendingWork,
     PooledDatabase,
-    Savepoint,
     reason_of,
 )
 from tidemill.store.database.revisions import bring_up_to_date
@@ -185,9 +184,8 @@ class SqliteDatabase(PooledDatabase):
 
     def row(self, statement: ConstantStatement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
         # One statement needs no transaction, so the driver alone does.
-        self._writer.require_open()
         try:
-            raw = self._looking_up.pop() if self._looking_up else _connect(self.path, read_only=True)
+            raw = self._looking_up.pop() if self._looking_up else self._connect_reader()
             text, names = statement.compiled or statement.compile(self._reader.dialect)
             rows = raw.execute(text, list(map(parameters.__getitem__, names))).fetchall()
         except sqlite3.Error as error:
@@ -202,6 +200,10 @@ class SqliteDatabase(PooledDatabase):
         super().close()
         while self._looking_up:
             self._looking_up.pop().close()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        self._writer.require_open()
+        return _connect(self.path, read_only=True)
 
     def _commit(self, group: list[PendingWork]) -> None:
         try:
@@ -243,9 +245,6 @@ class SqliteDatabase(PooledDatabase):
             return
         super()._run(pending)
 
-    def _savepoint(self) -> Savepoint:
-        return _Savepoint(_raw_connection(self._connection))
-
     def _has_lost_transaction(self, error: BaseException) -> bool:
         return _is_sqlite_full(error) or not _in_transaction(self._connection)
 
@@ -263,21 +262,6 @@ class SqliteDatabase(PooledDatabase):
         if _is_unavailable(error):
             return ServiceUnavailable(f"the database {self.path} cannot be used now: {reason_of(error)}; try again")
         return error
-
-
-class _Savepoint:
-    """A savepoint by the driver: SQLAlchemy would compile its statements anew for each work."""
-
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self._raw = raw
-        raw.execute("SAVEPOINT work").close()
-
-    def commit(self) -> None:
-        self._raw.execute("RELEASE work").close()
-
-    def rollback(self) -> None:
-        self._raw.execute("ROLLBACK TO work").close()
-        self._raw.execute("RELEASE work").close()
 
 
 def corrupt_file(path: Path, reason: str) -> ConfigurationError:
