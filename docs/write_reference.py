@@ -1,8 +1,8 @@
-"""Writes the generated pages of the reference: the options of the command line, and the settings.
+"""Writes the generated pages of the reference: options of the command line, settings, modules of AWS's SDK.
 
     python docs/write_reference.py
 
-Both are read from the code that uses them. `make reference` runs this, and a test fails when a page is older than the
+They are read from the code that uses them. `make reference` runs this, and a test fails when a page is older than the
 code.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from tidemill.cli import VERBS, _app
+from tidemill.compat.names import INSTEAD, MODULES
 from tidemill.core.remotes import RemoteS3
 from tidemill.settings import Settings
 
@@ -46,6 +47,19 @@ max_instances = 4
 [remote_s3."team-*"]
 endpoint_url = "https://minio.example:9000"
 ```
+"""
+_MODULES = """\
+# Modules of AWS's SDK
+
+`tidemill run client.py`, or `import tidemill.compat` in the client, answers these imports of the SageMaker Python SDK
+where AWS's package is not installed, or where its version lacks the module. Where AWS's package has a module, that is
+used. Arguments and requests are those of version 2, with the older names of version 1;
+[Compatibility](../compatibility.md#every-member) has every argument.
+"""
+_INSTEAD = """\
+## What is not there
+
+An import of these says what to use instead.
 """
 
 
@@ -96,6 +110,17 @@ def settings() -> str:
     return "\n".join((*lines, ""))
 
 
+def modules() -> str:
+    """Return the page of modules that `tidemill.compat` provides."""
+    lines = [_MARK, _MODULES, "| module | names |", "|---|---|"]
+    lines += [
+        f"| `{module}` | {', '.join(f'`{name}`' for name in sorted(MODULES[module]))} |" for module in sorted(MODULES)
+    ]
+    lines += ["", _INSTEAD, "| import | instead |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell(text)} |" for name, text in sorted(INSTEAD.items())]
+    return "\n".join((*lines, ""))
+
+
 _COMPUTED = {
     "state_dir": "`~/.local/share/tidemill`",
     "node_dir": "`~/.local/share/tidemill-node`",
@@ -123,7 +148,7 @@ def _notes(model: type) -> dict[str, str]:
     return found
 
 
-PAGES = {"options.md": options, "settings.md": settings}
+PAGES = {"options.md": options, "settings.md": settings, "sagemaker-modules.md": modules}
 """The generated pages by file name, in `docs/reference`."""
 
 

@@ -266,11 +266,23 @@ def sdk_service() -> Iterator[Service]:
         yield service
 
 
+_TIDEMILL_RUN = """
+import os, sys
+sys.path.extend(sys.argv[1].split(os.pathsep))
+sys.argv[1:2] = ["run"]
+from tidemill.cli import main
+main()
+"""
+
+
 @pytest.fixture
-def run_sdk(sdk_service: Service, tmp_path: Path) -> Callable[[str, str], list[str]]:
+def run_sdk(
+    sdk_service: Service, tmp_path: Path, build_environment: Callable[..., JobEnvironment]
+) -> Callable[[str, str], list[str]]:
     """Return a function that runs one of `SDK_SCRIPTS` in a shell of `tidemill env --sts`.
 
     It takes the name of the environment with the SDK and that of the script, and returns the lines with results.
+    `tidemill run` runs the script in ``own``, which has no SDK of AWS, and in ``own-peers``, which has version 2.
     """
 
     def run(environment: str, script: str) -> list[str]:
@@ -279,10 +291,16 @@ def run_sdk(sdk_service: Service, tmp_path: Path) -> Callable[[str, str], list[s
         assert record is not None
         variables = sdk_service.environment | proxy_environment(record, state=state, ambient={})
         directory = ROOT / ".venvs" / environment
-        program = shutil.which("node") if script.endswith(".cjs") else directory / "bin/python"
-        assert program is not None
+        program: list[Any] = [shutil.which("node") if script.endswith(".cjs") else directory / "bin/python"]
+        if environment.startswith("own"):
+            # What one environment lacks is behind its own packages on the path, as if it were installed beside them.
+            of_tidemill = [*ROOT.glob(".venv/lib/python*/site-packages"), ROOT / "packages/tidemill/src"]
+            of_pandas = [*build_environment("sklearn-1.9").base.glob("lib/python*/site-packages")]
+            added = of_pandas if environment == "own" else of_tidemill
+            python = ROOT / f".venv{'' if environment == 'own' else 's/peers'}/bin/python"
+            program = [python, "-c", _TIDEMILL_RUN, os.pathsep.join(map(str, added))]
         done = subprocess.run(
-            [program, script],
+            [*program, script],
             cwd=SDK_SCRIPTS,
             env={
                 "PATH": "/usr/bin:/bin",

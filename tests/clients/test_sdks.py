@@ -81,5 +81,19 @@ def test_version_2_deploys_a_job_whose_image_it_does_not_know(run_sdk: RunSdk) -
     ]
 
 
+def test_the_notebooks_of_version_2_run_by_tidemill_run_where_it_is_missing(run_sdk: RunSdk) -> None:
+    prepared, trained, *others = run_sdk("own", "v2.py")[1:]
+    assert prepared == "PREPARED ['x_test_0.npy', 'x_test_1.npy', 'x_train_0.npy', 'x_train_1.npy']"
+    assert trained == "TRAINED val_loss"
+    assert others == [
+        "TUNED 3 True {'Completed'}",
+        "REGISTERED [1]",
+        "FOUND 3",
+        "PREDICTED 2",
+        "SCORED ['rows.json.out']",
+    ]
+    assert run_sdk("own", "v2_pipeline.py")[-2:] == ["CACHED ['Prepare', 'Train']", "FAILED MSE is above 0.0"]
+
+
 def test_javascript_runs_a_processing_job_and_searches(run_sdk: RunSdk) -> None:
     assert run_sdk("sdk-js", "js.cjs") == ["PREPARED Completed from a script", "FOUND 1"]

@@ -159,19 +159,24 @@ def test_no_file_is_shipped_under_awss_import_name() -> None:
     assert not list(SOURCE.glob("sagemaker*"))
 
 
-def test_the_import_of_pipelines_says_what_exists_instead(tmp_path: Path) -> None:
-    message = run(
+def test_an_import_that_is_missing_says_what_exists_instead(tmp_path: Path) -> None:
+    errors = run(
         "import tidemill.compat\n"
-        "import sagemaker\n"
-        "try:\n"
-        "    from sagemaker.workflow.pipeline import Pipeline\n"
-        "except ImportError as error:\n"
-        "    print(json.dumps([error.name, str(error)]))",
+        "errors = []\n"
+        "for line in ('from sagemaker.workflow.lambda_step import LambdaStep',\n"
+        "             'from sagemaker.debugger import FrameworkProfile',\n"
+        "             'from sagemaker.utils import nothing',\n"
+        "             'import sagemaker.debugger; sagemaker.debugger.FrameworkProfile'):\n"
+        "    try:\n        exec(line)\n"
+        "    except Exception as error:\n        errors.append([type(error).__name__, str(error)])\n"
+        "print(json.dumps(errors))",
         path=tmp_path,
     )
-    assert message[0] == "sagemaker.workflow"
-    assert "pip install 'sagemaker<3'" in message[1]
-    assert "create_pipeline" in message[1]
+    assert [kind for kind, _ in errors] == ["ModuleNotFoundError", "ImportError", "ImportError", "ImportError"]
+    for (_, text), part in zip(
+        errors, ("script of a ProcessingStep", "tf.profiler", "answers base_from_name", "tf.profiler"), strict=True
+    ):
+        assert part in text
 
 
 def test_the_pipelines_of_an_installed_sdk_are_imported(tmp_path: Path) -> None:

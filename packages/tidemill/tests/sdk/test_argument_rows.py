@@ -5,7 +5,7 @@ import inspect
 import re
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin, is_typeddict
 
 import pytest
 
@@ -24,6 +24,7 @@ BY_KEYWORD = {"training_steps", "evaluation_steps", "checkpoint_path", "requirem
 
 NAME = re.compile(r"""["'](sagemaker_[a-z_]+)["']""")
 NO_HYPERPARAMETERS = {
+    "sagemaker_remote_function_bootstrap": "a directory",
     "sagemaker_session": "an attribute",
     "sagemaker_model_server_workers": "a variable of a server, in capitals",
     "sagemaker_tensorflow_container": "a module",
@@ -43,7 +44,9 @@ def signatures() -> dict[str, list[str]]:
     """Return every public callable of the SDK that has arguments, with their names."""
     found: dict[str, list[str]] = {}
     for name, thing in exported().items():
-        if inspect.isclass(thing) and not issubclass(thing, Enum):
+        if is_typeddict(thing):  # its members are arguments of other callables
+            continue
+        if inspect.isclass(thing) and not issubclass(thing, (Enum, Exception)):
             found[name] = parameters(thing)
             for method, member in vars(thing).items():
                 plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
@@ -55,8 +58,16 @@ def signatures() -> dict[str, list[str]]:
 
 
 def parameters(function: Any) -> list[str]:
-    found = inspect.signature(function).parameters.values()
-    return [f"**{each.name}" if each.kind is each.VAR_KEYWORD else each.name for each in found if each.name != "self"]
+    found = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
+    return [name for each in found for name in named(each)]
+
+
+def named(parameter: inspect.Parameter) -> list[str]:
+    """Return the name of a parameter; of options that are described once, their names."""
+    if get_origin(parameter.annotation) is Unpack:
+        return list(get_args(parameter.annotation)[0].__annotations__)
+    prefix = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+    return [f"{prefix}{parameter.name}"]
 
 
 @pytest.mark.parametrize("function", sorted({*signatures(), *ARGUMENTS}))

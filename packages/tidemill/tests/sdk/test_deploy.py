@@ -379,6 +379,8 @@ def test_a_model_is_registered_and_its_package_deployed(aws: Any, session: Sessi
                     "Image": f"{REGISTRY}/tensorflow-inference:2.21.0-cpu",
                     "ModelDataUrl": MODEL,
                     "Environment": {"A": "b"},
+                    "Framework": "TENSORFLOW",
+                    "FrameworkVersion": "2.21",
                 }
             ],
             "SupportedContentTypes": ["application/json"],

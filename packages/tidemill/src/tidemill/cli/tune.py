@@ -119,7 +119,7 @@ def _wait(tuner: "HyperparameterTuner") -> None:
         (each["TrainingJobName"], f"{_value(each):g}", *(each["TunedHyperParameters"].get(name, "") for name in names))
         for each in ordered[:_SHOWN]
     ]
-    print_table(("TRAINING JOB", tuner.objective_metric_name.upper(), *names), rows)
+    print_table(("TRAINING JOB", (tuner.objective_metric_name or "objective").upper(), *names), rows)
 
 
 def _value(training: dict[str, Any]) -> float:

@@ -5,15 +5,17 @@ except ``sagemaker.tensorflow``, which v3 lacks. There is no file under the impo
 break AWS's own package.
 """
 
+import dis
 import importlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from tidemill import __version__
+from tidemill.compat.local_mode import LocalModeFinder
 from tidemill.compat.names import INSTEAD, MODULES
 
 
@@ -54,9 +56,10 @@ class _CompatLoader(Loader):
 
 
 def install() -> None:
-    """Install the finder; a second call has no effect."""
+    """Install the finders; a second call has no effect."""
     if any(isinstance(finder, CompatFinder) for finder in sys.meta_path):
         return
+    sys.meta_path.insert(0, LocalModeFinder())
     place = sys.meta_path.index(PathFinder) + 1 if PathFinder in sys.meta_path else len(sys.meta_path)
     sys.meta_path.insert(place, CompatFinder())
 
@@ -69,11 +72,20 @@ def _lookup(module: ModuleType, names: Any) -> Any:
             setattr(module, name, value)
             return value
         submodule = f"{module.__name__}.{name}"
+        if submodule in INSTEAD:
+            raise ImportError(f"cannot import name {name!r} from {module.__name__!r}: {INSTEAD[submodule]}")
         if submodule in MODULES:
             # `import sagemaker` and then `sagemaker.tensorflow.TensorFlow`: AWS's package imports its modules itself.
             return importlib.import_module(submodule)
-        raise AttributeError(
-            f"module {module.__name__!r} has no attribute {name!r}; tidemill answers {', '.join(sorted(names))}"
-        )
+        kind = ImportError if _is_from_import(sys._getframe(1)) else AttributeError
+        raise kind(f"module {module.__name__!r} has no attribute {name!r}; tidemill answers {', '.join(sorted(names))}")
 
     return look_up
+
+
+def _is_from_import(frame: FrameType) -> bool:
+    """Return whether a frame looks the name up for ``from MODULE import NAME``.
+
+    Python replaces the text of an AttributeError there, but not that of an ImportError.
+    """
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"

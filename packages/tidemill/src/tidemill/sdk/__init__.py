@@ -16,7 +16,7 @@ from tidemill.sdk.model_metrics import MetadataProperties, MetricsSource, ModelM
 from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
-from tidemill.sdk.processing import Processor, ScriptProcessor
+from tidemill.sdk.processing import Processor, ProcessorOptions, ScriptProcessor
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
 from tidemill.sdk.run import Run, list_runs, load_run
 from tidemill.sdk.serverless import ServerlessInferenceConfig
@@ -60,6 +60,7 @@ __all__ = [
     "ProcessingJob",
     "ProcessingOutput",
     "Processor",
+    "ProcessorOptions",
     "Run",
     "SKLearnProcessor",
     "ScriptProcessor",

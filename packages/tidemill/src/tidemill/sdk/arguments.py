@@ -12,13 +12,14 @@ from typing import Any
 
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility import LEGACY_MODE, argument_refusal, hyperparameter_refusal
-from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, parse_image, training_image
+from tidemill.core.images import DEFAULT_TENSORFLOW, parse_image, training_image
 from tidemill.core.legacy_script import legacy_refusal
 from tidemill.sdk import distribution as distributions
 from tidemill.sdk.compiler import compiler_hyperparameters
 from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.naming import check_name
 from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.variable import device_for, is_pipeline_variable
 
 __all__ = [
     "DEPRECATED_ALIASES",
@@ -110,7 +111,8 @@ class Arguments:
         _positive("max_run", self.max_run)
         if self.input_mode not in ("File", "Pipe", "FastFile"):
             raise ValueError(f"input_mode={self.input_mode!r} is not allowed; expected File, Pipe or FastFile")
-        if self.max_wait is not None and self.max_wait < self.max_run:
+        are_known = not any(map(is_pipeline_variable, (self.max_wait, self.max_run)))
+        if self.max_wait is not None and are_known and self.max_wait < self.max_run:
             raise ValueError(f"max_wait={self.max_wait} is less than max_run={self.max_run}; it has to cover the run")
         _check_mode(self)
         distributions.check(self.distribution)
@@ -129,7 +131,7 @@ class Arguments:
         if self.image_uri is not None:
             return self.image_uri
         version = self.framework_version or DEFAULT_TENSORFLOW
-        device = "gpu" if "gpu" in map(device_of, self.instance_types) else "cpu"
+        device = "gpu" if "gpu" in map(device_for, self.instance_types) else "cpu"
         return training_image(version, self.py_version or DEFAULT_PYTHON, region, device=device)
 
     @property
@@ -149,7 +151,7 @@ class Arguments:
     @property
     def served_version(self) -> str:
         """TensorFlow version for serving the job's model."""
-        of_image = parse_image(self.image_uri).tensorflow_version if self.image_uri else None
+        of_image = parse_image(self.image_uri).tensorflow_version if isinstance(self.image_uri, str) else None
         return self.framework_version or of_image or DEFAULT_TENSORFLOW
 
 
@@ -277,5 +279,7 @@ def _check_mode(arguments: Arguments) -> None:
 
 
 def _positive(name: str, value: Any) -> None:
+    if is_pipeline_variable(value):
+        return
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}={value!r} is not allowed; expected a whole number from 1")

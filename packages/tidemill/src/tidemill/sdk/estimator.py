@@ -24,6 +24,7 @@ from tidemill.sdk.staging import Staging
 from tidemill.sdk.tensorflow_model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.training_job import TrainingJob, say_tensorboard, wants_logs
 from tidemill.sdk.transformer import Transformer
+from tidemill.sdk.variable import deferrable
 
 __all__ = ["TensorFlow"]
 
@@ -248,6 +249,7 @@ class TensorFlow:
         merged = {**self._arguments.hyperparameters, **hyperparameters}
         self._arguments = replace(self._arguments, hyperparameters=merged)
 
+    @deferrable("create_training_job")
     def fit(
         self,
         inputs: Any = None,
@@ -310,7 +312,7 @@ class TensorFlow:
             ValueError: An input is not usable.
         """
         session = self.sagemaker_session
-        warn_of_instance_types(session, *self._arguments.instance_types, stacklevel=3)
+        warn_of_instance_types(session, *self._arguments.instance_types, stacklevel=4)
         staging = self._staging
         data = channels(inputs, upload=staging.upload)
         self._code_uri = staging.stage_code(job_name)
@@ -448,7 +450,10 @@ class TensorFlow:
             "code_location": self._arguments.code_location,
             "sagemaker_session": self.sagemaker_session,
         }
-        model = TensorFlowModel(self.model_data, **{**known, **arguments})
+        model_data = arguments.pop("model_data", None)
+        if model_data is None:
+            model_data = self.model_data
+        model = TensorFlowModel(model_data, **{**known, **arguments})
         if kind == PYTHON_HANDLERS and entry_point is None and self._code_uri is not None:
             model.use_code(SourceCode(self._code.entry_point, remote=self._code_uri))
         return model

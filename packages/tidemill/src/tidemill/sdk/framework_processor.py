@@ -2,16 +2,16 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from tidemill.core.compatibility import argument_refusal
-from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, scikit_learn_image, training_image
+from tidemill.core.images import DEFAULT_TENSORFLOW, scikit_learn_image, training_image
 from tidemill.core.names import S3Uri
 from tidemill.sdk.estimator import TensorFlow
-from tidemill.sdk.network import NetworkConfig
-from tidemill.sdk.processing import CODE_DIRECTORY, ScriptProcessor
+from tidemill.sdk.processing import CODE_DIRECTORY, ProcessorOptions, ScriptProcessor
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingOutput
 from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.variable import deferrable, device_for
 
 __all__ = ["FrameworkProcessor", "SKLearnProcessor", "TensorFlowProcessor"]
 
@@ -40,17 +40,9 @@ class FrameworkProcessor(ScriptProcessor):
         instance_type: As for `Processor`.
         py_version: ``py3``, or a version such as ``py311``. Default: ``py3``.
         image_uri: Image in place of the one derived from the versions.
-        command: The interpreter of the script, with its options. Default: ``["python3"]``.
-        volume_size_in_gb: As for `Processor`.
-        volume_kms_key: As for `Processor`.
-        output_kms_key: As for `Processor`.
+        command: As for `ScriptProcessor`.
         code_location: S3 prefix for uploaded code. Default: the default bucket.
-        max_runtime_in_seconds: As for `Processor`.
-        base_job_name: As for `Processor`.
-        sagemaker_session: As for `Processor`.
-        env: As for `Processor`.
-        tags: As for `Processor`.
-        network_config: As for `Processor`.
+        **options: `ProcessorOptions`.
 
     Raises:
         ValueError: The class is no estimator of TensorFlow, and there is no image.
@@ -66,45 +58,24 @@ class FrameworkProcessor(ScriptProcessor):
         py_version: str = "py3",
         image_uri: str | None = None,
         command: Sequence[str] | None = None,
-        volume_size_in_gb: int = 30,
-        volume_kms_key: str | None = None,
-        output_kms_key: str | None = None,
         code_location: str | None = None,
-        max_runtime_in_seconds: int | None = None,
-        base_job_name: str | None = None,
-        sagemaker_session: Any = None,
-        env: Mapping[str, str] | None = None,
-        tags: Any = None,
-        network_config: NetworkConfig | None = None,
+        **options: Unpack[ProcessorOptions],
     ) -> None:
         if image_uri is None and not (isinstance(estimator_cls, type) and issubclass(estimator_cls, TensorFlow)):
             raise ValueError(
                 f"estimator_cls={estimator_cls!r} is no estimator of TensorFlow; expected tidemill.sdk.TensorFlow, or"
                 " an image_uri"
             )
-        device = device_of(instance_type or "local")
+        device = device_for(instance_type)
         version = framework_version or DEFAULT_TENSORFLOW
-        super().__init__(
-            role=role,
-            image_uri=image_uri or training_image(version, py_version, device=device),
-            command=command,
-            instance_count=instance_count,
-            instance_type=instance_type,
-            volume_size_in_gb=volume_size_in_gb,
-            volume_kms_key=volume_kms_key,
-            output_kms_key=output_kms_key,
-            max_runtime_in_seconds=max_runtime_in_seconds,
-            base_job_name=base_job_name,
-            sagemaker_session=sagemaker_session,
-            env=env,
-            tags=tags,
-            network_config=network_config,
-        )
+        image_uri = image_uri or training_image(version, py_version, device=device)
+        super().__init__(role, image_uri, command, instance_count, instance_type, **options)
         self.estimator_cls = estimator_cls
         self.framework_version = framework_version
         self.py_version = py_version
         self.code_location = code_location
 
+    @deferrable("create_processing_job")
     def run(  # type: ignore[override] - arguments in the order of AWS's SDK
         self,
         code: str,
@@ -164,27 +135,29 @@ class FrameworkProcessor(ScriptProcessor):
 
     def _code_inputs(self, code: SourceCode, job_name: str, kms_key: str | None) -> list[ProcessingInput]:
         """Upload the code and the script that runs it; return them as inputs."""
-        session = self.sagemaker_session
-        place = (
-            S3Uri.parse((self.code_location or f"s3://{session.default_bucket()}").rstrip("/")) / job_name / "source"
-        )
-        session.ensure_bucket(place.bucket)
-        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
         archive = S3Uri.parse(code.remote).key.rpartition("/")[2] if code.remote else _ARCHIVE
         text = _SCRIPT.format(
             archive=archive, command=shlex.join(self.command), entry_point=shlex.quote(code.entry_point)
         )
-        bodies = {_RUNNER: text.encode(), **({} if code.remote else {_ARCHIVE: code.pack()})}
-        for name, body in bodies.items():
-            session.s3_client.put_object(Bucket=place.bucket, Key=(place / name).key, Body=body, **encryption)
+        packed = code.remote or self._put_code(job_name, _ARCHIVE, code.pack(), kms_key)
+        runner = self._put_code(job_name, _RUNNER, text.encode(), kms_key)
         return [
-            ProcessingInput(code.remote or str(place / _ARCHIVE), str(CODE_DIRECTORY), input_name="code"),
-            ProcessingInput(str(place / _RUNNER), str(_RUNNER_DIRECTORY), input_name="entrypoint"),
+            ProcessingInput(packed, str(CODE_DIRECTORY), input_name="code"),
+            ProcessingInput(runner, str(_RUNNER_DIRECTORY), input_name="entrypoint"),
         ]
+
+    def _put_code(self, job_name: str, name: str, body: bytes, kms_key: str | None) -> str:
+        session = self.sagemaker_session
+        base = S3Uri.parse((self.code_location or f"s3://{session.default_bucket()}").rstrip("/"))
+        place = base / session.code_prefix(f"{job_name}/source", body) / name
+        session.ensure_bucket(place.bucket)
+        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+        session.s3_client.put_object(Bucket=place.bucket, Key=place.key, Body=body, **encryption)
+        return str(place)
 
 
 class TensorFlowProcessor(FrameworkProcessor):
-    """Runs a script with the code beside it in an environment of TensorFlow. Arguments: see `FrameworkProcessor`.
+    """Runs a script with the code beside it in an environment of TensorFlow.
 
     Args:
         framework_version: As for `FrameworkProcessor`.
@@ -193,17 +166,9 @@ class TensorFlowProcessor(FrameworkProcessor):
         instance_type: As for `Processor`.
         py_version: As for `FrameworkProcessor`.
         image_uri: As for `FrameworkProcessor`.
-        command: As for `FrameworkProcessor`.
-        volume_size_in_gb: As for `Processor`.
-        volume_kms_key: As for `Processor`.
-        output_kms_key: As for `Processor`.
+        command: As for `ScriptProcessor`.
         code_location: As for `FrameworkProcessor`.
-        max_runtime_in_seconds: As for `Processor`.
-        base_job_name: As for `Processor`.
-        sagemaker_session: As for `Processor`.
-        env: As for `Processor`.
-        tags: As for `Processor`.
-        network_config: As for `Processor`.
+        **options: `ProcessorOptions`.
     """
 
     def __init__(
@@ -215,37 +180,11 @@ class TensorFlowProcessor(FrameworkProcessor):
         py_version: str = "py3",
         image_uri: str | None = None,
         command: Sequence[str] | None = None,
-        volume_size_in_gb: int = 30,
-        volume_kms_key: str | None = None,
-        output_kms_key: str | None = None,
         code_location: str | None = None,
-        max_runtime_in_seconds: int | None = None,
-        base_job_name: str | None = None,
-        sagemaker_session: Any = None,
-        env: Mapping[str, str] | None = None,
-        tags: Any = None,
-        network_config: NetworkConfig | None = None,
+        **options: Unpack[ProcessorOptions],
     ) -> None:
-        super().__init__(
-            TensorFlow,
-            framework_version,
-            role=role,
-            instance_count=instance_count,
-            instance_type=instance_type,
-            py_version=py_version,
-            image_uri=image_uri,
-            command=command,
-            volume_size_in_gb=volume_size_in_gb,
-            volume_kms_key=volume_kms_key,
-            output_kms_key=output_kms_key,
-            code_location=code_location,
-            max_runtime_in_seconds=max_runtime_in_seconds,
-            base_job_name=base_job_name,
-            sagemaker_session=sagemaker_session,
-            env=env,
-            tags=tags,
-            network_config=network_config,
-        )
+        given = (framework_version, role, instance_count, instance_type, py_version, image_uri, command, code_location)
+        super().__init__(TensorFlow, *given, **options)
 
 
 class SKLearnProcessor(ScriptProcessor):
@@ -257,15 +196,7 @@ class SKLearnProcessor(ScriptProcessor):
         instance_count: As for `Processor`.
         instance_type: As for `Processor`.
         command: As for `ScriptProcessor`.
-        volume_size_in_gb: As for `Processor`.
-        volume_kms_key: As for `Processor`.
-        output_kms_key: As for `Processor`.
-        max_runtime_in_seconds: As for `Processor`.
-        base_job_name: As for `Processor`.
-        sagemaker_session: As for `Processor`.
-        env: As for `Processor`.
-        tags: As for `Processor`.
-        network_config: As for `Processor`.
+        **options: `ProcessorOptions`.
     """
 
     def __init__(
@@ -275,29 +206,6 @@ class SKLearnProcessor(ScriptProcessor):
         instance_count: int | None = None,
         instance_type: str | None = None,
         command: Sequence[str] | None = None,
-        volume_size_in_gb: int = 30,
-        volume_kms_key: str | None = None,
-        output_kms_key: str | None = None,
-        max_runtime_in_seconds: int | None = None,
-        base_job_name: str | None = None,
-        sagemaker_session: Any = None,
-        env: Mapping[str, str] | None = None,
-        tags: Any = None,
-        network_config: NetworkConfig | None = None,
+        **options: Unpack[ProcessorOptions],
     ) -> None:
-        super().__init__(
-            role=role,
-            image_uri=scikit_learn_image(framework_version),
-            command=command,
-            instance_count=instance_count,
-            instance_type=instance_type,
-            volume_size_in_gb=volume_size_in_gb,
-            volume_kms_key=volume_kms_key,
-            output_kms_key=output_kms_key,
-            max_runtime_in_seconds=max_runtime_in_seconds,
-            base_job_name=base_job_name,
-            sagemaker_session=sagemaker_session,
-            env=env,
-            tags=tags,
-            network_config=network_config,
-        )
+        super().__init__(role, scikit_learn_image(framework_version), command, instance_count, instance_type, **options)

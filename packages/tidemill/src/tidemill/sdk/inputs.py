@@ -7,8 +7,9 @@ from typing import Any
 
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.names import S3Uri
+from tidemill.sdk.variable import is_pipeline_variable
 
-__all__ = ["ShuffleConfig", "TrainingInput", "channels", "s3_input"]
+__all__ = ["CreateModelInput", "ShuffleConfig", "TrainingInput", "TransformInput", "channels", "s3_input"]
 
 _DEFAULT_CHANNEL = "training"
 _ALLOWED = {
@@ -135,6 +136,48 @@ class s3_input(TrainingInput):  # noqa: N801  the name is the published one
         )
 
 
+@dataclass(frozen=True)
+class CreateModelInput:
+    """What a step that creates a model needs besides the model.
+
+    Attributes:
+        instance_type: Instance type, from which the image is chosen. Default: ``local``.
+        accelerator_type: Ignored: Elastic Inference no longer exists.
+    """
+
+    instance_type: str | None = None
+    accelerator_type: str | None = None
+
+
+@dataclass(frozen=True)
+class TransformInput:
+    """What a step that transforms a data set needs besides the transformer: arguments of `Transformer.transform`.
+
+    Attributes:
+        data: S3 URI of a prefix, or of a manifest.
+        data_type: As for `Transformer.transform`.
+        content_type: As for `Transformer.transform`.
+        compression_type: As for `Transformer.transform`.
+        split_type: As for `Transformer.transform`.
+        input_filter: As for `Transformer.transform`.
+        output_filter: As for `Transformer.transform`.
+        join_source: As for `Transformer.transform`.
+        model_client_config: As for `Transformer.transform`.
+        batch_data_capture_config: As for `Transformer.transform`.
+    """
+
+    data: Any
+    data_type: str = "S3Prefix"
+    content_type: str | None = None
+    compression_type: str | None = None
+    split_type: str | None = None
+    input_filter: str | None = None
+    output_filter: str | None = None
+    join_source: str | None = None
+    model_client_config: Mapping[str, int] | None = None
+    batch_data_capture_config: Any = None
+
+
 def channels(inputs: Any, *, upload: Callable[[str], str]) -> list[dict[str, Any]]:
     """Return the ``InputDataConfig`` for the inputs of `fit`; ``upload`` uploads a local path and returns its S3 URI.
 
@@ -148,8 +191,8 @@ def channels(inputs: Any, *, upload: Callable[[str], str]) -> list[dict[str, Any
 
 
 def _config(name: str, value: Any, upload: Callable[[str], str]) -> dict[str, Any]:
-    if isinstance(value, (str, os.PathLike)):
-        uri = value if isinstance(value, str) else f"file://{os.fspath(value)}"
+    if isinstance(value, (str, os.PathLike)) or is_pipeline_variable(value):
+        uri: Any = f"file://{os.fspath(value)}" if isinstance(value, os.PathLike) else value
         value = TrainingInput(uri)
     config = getattr(value, "config", None)
     if not isinstance(config, dict):
@@ -163,7 +206,9 @@ def _config(name: str, value: Any, upload: Callable[[str], str]) -> dict[str, An
     return {**config, "DataSource": {"S3DataSource": {**source, "S3Uri": _resolve(name, source["S3Uri"], upload)}}}
 
 
-def _resolve(name: str, uri: str, upload: Callable[[str], str]) -> str:
+def _resolve(name: str, uri: Any, upload: Callable[[str], str]) -> Any:
+    if is_pipeline_variable(uri):
+        return uri
     if uri.startswith("file://"):
         return upload(uri.removeprefix("file://"))
     try:
@@ -174,6 +219,6 @@ def _resolve(name: str, uri: str, upload: Callable[[str], str]) -> str:
     return uri
 
 
-def _check(argument: str, value: str | None) -> None:
-    if value is not None and value not in _ALLOWED[argument]:
+def _check(argument: str, value: Any) -> None:
+    if value is not None and not is_pipeline_variable(value) and value not in _ALLOWED[argument]:
         raise ValueError(f"{argument}={value!r} is not allowed; expected one of {', '.join(_ALLOWED[argument])}")

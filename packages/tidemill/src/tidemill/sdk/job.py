@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill.errors import JobFailed
-from tidemill.sdk.session import Session
 
 __all__ = ["AwaitedJob", "raise_if_failed"]
 
@@ -20,7 +19,7 @@ class AwaitedJob(ABC):
         name: Its name.
     """
 
-    session: Session
+    session: Any  # a Session; its module imports this one, since it waits for jobs
     name: str
 
     @property

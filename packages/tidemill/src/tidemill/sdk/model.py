@@ -17,6 +17,7 @@ from tidemill.sdk.registration import package_request, register
 from tidemill.sdk.serverless import serverless_request
 from tidemill.sdk.session import Session
 from tidemill.sdk.transformer import Transformer
+from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
 __all__ = ["Model", "ModelPackage"]
 
@@ -51,7 +52,8 @@ class Model:
         vpc_config: Mapping[str, Any] | None = None,
         enable_network_isolation: bool = False,
     ) -> None:
-        self.model_data = str(S3Uri.parse(model_data)) if model_data else ""
+        is_known = bool(model_data) and not is_pipeline_variable(model_data)
+        self.model_data: Any = str(S3Uri.parse(model_data)) if is_known else model_data or ""
         self.role = role
         self.image_uri = image_uri
         self.env = dict(env or {})
@@ -62,6 +64,11 @@ class Model:
         self.enable_network_isolation = enable_network_isolation
         self.endpoint_name: str | None = None
         self._created: dict[str, Any] | None = None
+
+    @property
+    def is_packed_later(self) -> bool:
+        """Whether a pipeline packs code into the archive, which does not exist before the pipeline is executed."""
+        return False
 
     def container(self, instance_type: str) -> dict[str, Any]:
         """Return the container definition for CreateModel; upload the model's code, if it has any.
@@ -80,6 +87,7 @@ class Model:
         del instance_type  # an explicit image is used for every type
         return {"Image": self.image_uri, "ModelDataUrl": self.model_data, "Environment": self.env}
 
+    @deferrable("create_model")
     def create(self, instance_type: str = "local", *, tags: Any = None) -> str:
         """Create the model at the service. A second call with the same values changes nothing.
 
@@ -216,6 +224,7 @@ class Model:
         predictor = self._predictor(name, serializer, deserializer)
         return predictor if later is None or predictor is None else AsyncPredictor(predictor, self.name)
 
+    @deferrable("create_model_package")
     def register(
         self,
         content_types: Sequence[str] | None = None,
@@ -264,8 +273,9 @@ class Model:
             The package, which can be deployed.
         """
         container = self.container("local")
+        container |= self._framework()
         if image_uri is not None:
-            container = {**container, "Image": image_uri}
+            container["Image"] = image_uri
         if model_package_name is None and model_package_group_name is None:
             model_package_group_name = self._base_name("local")
         request = package_request(
@@ -347,6 +357,10 @@ class Model:
         if self.name is None:
             raise ValueError("this model was not created yet, so there is nothing to delete; call create() or deploy()")
         self.sagemaker_session.delete_model(self.name)
+
+    def _framework(self) -> dict[str, str]:
+        """Return the members of a package's container that name its framework."""
+        return {}
 
     def _base_name(self, instance_type: str) -> str:
         del instance_type

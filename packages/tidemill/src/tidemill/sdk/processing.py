@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import present, tags_of
@@ -12,11 +12,39 @@ from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
 from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
+from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["CODE_DIRECTORY", "Processor", "ScriptProcessor", "local_file"]
+__all__ = ["CODE_DIRECTORY", "Processor", "ProcessorOptions", "ScriptProcessor", "local_file"]
 
 CODE_DIRECTORY = PurePosixPath("/opt/ml/processing/input/code")
 """Directory of the submitted code inside a job."""
+
+
+class ProcessorOptions(TypedDict, total=False):
+    """What all processors have in common, by keyword.
+
+    Attributes:
+        volume_size_in_gb: Size of the data volume in GB, sent as ``VolumeSizeInGB``. Default: 30.
+        volume_kms_key: Sent as ``VolumeKmsKeyId``. Recorded: nothing is encrypted.
+        output_kms_key: Sent as ``ProcessingOutputConfig.KmsKeyId``. Recorded: nothing is encrypted.
+        max_runtime_in_seconds: Maximum duration of a job in seconds. Default: 86,400 (24 hours).
+        base_job_name: Prefix of generated job names. Default: derived from the image.
+        sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
+            service.
+        env: Environment variables of the command.
+        tags: Tags of the jobs: a dictionary, or a list of ``{"Key": ..., "Value": ...}``.
+        network_config: A `NetworkConfig`.
+    """
+
+    volume_size_in_gb: int
+    volume_kms_key: str | None
+    output_kms_key: str | None
+    max_runtime_in_seconds: int | None
+    base_job_name: str | None
+    sagemaker_session: Any
+    env: Mapping[str, str] | None
+    tags: Any
+    network_config: NetworkConfig | None
 
 
 class Processor:
@@ -28,18 +56,10 @@ class Processor:
         instance_count: Number of instances. Default: 1.
         instance_type: Type of the instances, or ``local``. Default: ``local``.
         entrypoint: The command, with its first arguments.
-        volume_size_in_gb: Size of the data volume in GB, sent as ``VolumeSizeInGB``. Default: 30.
-        volume_kms_key: Sent as ``VolumeKmsKeyId``. Recorded: nothing is encrypted.
-        output_kms_key: Sent as ``ProcessingOutputConfig.KmsKeyId``. Recorded: nothing is encrypted.
-        max_runtime_in_seconds: Maximum duration of a job in seconds. Default: 86,400 (24 hours).
-        base_job_name: Prefix of generated job names. Default: derived from the image.
-        sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
-            service.
-        env: Environment variables of the command.
-        tags: Tags of the jobs: a dictionary, or a list of ``{"Key": ..., "Value": ...}``.
-        network_config: A `NetworkConfig`.
+        **options: `ProcessorOptions`.
 
     Raises:
+        TypeError: An argument is unknown.
         ValueError: There is no image.
 
     Example:
@@ -55,16 +75,14 @@ class Processor:
         instance_count: int | None = None,
         instance_type: str | None = None,
         entrypoint: Sequence[str] | None = None,
-        volume_size_in_gb: int = 30,
-        volume_kms_key: str | None = None,
-        output_kms_key: str | None = None,
-        max_runtime_in_seconds: int | None = None,
-        base_job_name: str | None = None,
-        sagemaker_session: Any = None,
-        env: Mapping[str, str] | None = None,
-        tags: Any = None,
-        network_config: NetworkConfig | None = None,
+        **options: Unpack[ProcessorOptions],
     ) -> None:
+        unknown = options.keys() - ProcessorOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__}() has no argument {', '.join(sorted(unknown))}; by keyword it has"
+                f" {', '.join(ProcessorOptions.__annotations__)}"
+            )
         if not image_uri:
             raise ValueError(
                 "image_uri is missing: it selects the environment, e.g. 'tensorflow-training:2.21.0-cpu-py311' or"
@@ -75,20 +93,21 @@ class Processor:
         self.instance_count = 1 if instance_count is None else instance_count
         self.instance_type = instance_type or "local"
         self.entrypoint = list(entrypoint) if entrypoint else None
-        self.volume_size_in_gb = volume_size_in_gb
-        self.volume_kms_key = volume_kms_key
-        self.output_kms_key = output_kms_key
-        self.max_runtime_in_seconds = max_runtime_in_seconds
-        self.base_job_name = base_job_name
-        self.sagemaker_session = Session.adopt(sagemaker_session)
-        self.env = dict(env) if env else None
-        self.tags = tags_of(tags)
-        self.network_config = network_config
+        self.volume_size_in_gb = options.get("volume_size_in_gb", 30)
+        self.volume_kms_key = options.get("volume_kms_key")
+        self.output_kms_key = options.get("output_kms_key")
+        self.max_runtime_in_seconds = options.get("max_runtime_in_seconds")
+        self.base_job_name = options.get("base_job_name")
+        self.sagemaker_session = Session.adopt(options.get("sagemaker_session"))
+        self.env = dict(options.get("env") or {}) or None
+        self.tags = tags_of(options.get("tags"))
+        self.network_config = options.get("network_config")
         self.arguments: list[str] | None = None
         self.jobs: list[ProcessingJob] = []
         # None before the first job. Any instead of a union: a client that has called run() knows that there is a job.
         self.latest_job: Any = None
 
+    @deferrable("create_processing_job")
     def run(
         self,
         inputs: Sequence[ProcessingInput] | None = None,
@@ -140,14 +159,10 @@ class Processor:
         self.arguments = list(arguments) if arguments else None
         staged = tuple(self._staged(each, i, name, kms_key) for i, each in enumerate(inputs or (), start=1))
         targets = tuple(self._placed(each, i, name) for i, each in enumerate(outputs or (), start=1))
-        warn_of_instance_types(session, self.instance_type, stacklevel=3)
+        warn_of_instance_types(session, self.instance_type, stacklevel=4)
         session.sagemaker_client.create_processing_job(
             ProcessingJobName=name,
             RoleArn=session.expand_role(self.role),
-            ProcessingInputs=[each.to_request() for each in staged],
-            ProcessingOutputConfig=present(
-                Outputs=[each.to_request() for each in targets], KmsKeyId=self.output_kms_key
-            ),
             ProcessingResources={
                 "ClusterConfig": present(
                     InstanceCount=self.instance_count,
@@ -160,6 +175,12 @@ class Processor:
                 ImageUri=self.image_uri, ContainerEntrypoint=self.entrypoint, ContainerArguments=self.arguments
             ),
             **present(
+                ProcessingInputs=[each.to_request() for each in staged] or None,
+                ProcessingOutputConfig=(
+                    present(Outputs=[each.to_request() for each in targets], KmsKeyId=self.output_kms_key)
+                    if targets
+                    else None
+                ),
                 StoppingCondition=(
                     {"MaxRuntimeInSeconds": self.max_runtime_in_seconds} if self.max_runtime_in_seconds else None
                 ),
@@ -174,19 +195,22 @@ class Processor:
 
     def _staged(self, given: ProcessingInput, number: int, job_name: str, kms_key: str | None) -> ProcessingInput:
         """Return an input with its name and an S3 URI; a local source is uploaded."""
-        name, source = given.input_name or f"input-{number}", given.source or ""
-        if not source.startswith("s3://"):
+        name = given.input_name or f"input-{number}"
+        source: Any = given.source or ""
+        if isinstance(source, str) and not source.startswith("s3://"):
             path = Path(source.removeprefix("file://")).expanduser()
             if not path.exists():
                 raise ValueError(f"source={source!r}: no file or directory {path.absolute()}, and no S3 URI")
-            source = self._upload(path, f"{job_name}/input/{name}", kms_key)
+            prefix = self.sagemaker_session.job_prefix(job_name)
+            source = self._upload(path, f"{prefix}/input/{name}", kms_key)
         return replace(given, input_name=name, source=source, s3_input=None)
 
     def _placed(self, given: ProcessingOutput, number: int, job_name: str) -> ProcessingOutput:
         """Return an output with its name and an S3 URI whose bucket exists."""
         name, session = given.output_name or f"output-{number}", self.sagemaker_session
-        destination = given.destination or f"s3://{session.default_bucket()}/{job_name}/output/{name}"
-        session.ensure_bucket(S3Uri.parse(destination).bucket)
+        destination = given.destination or session.output_place(job_name, "output", name)
+        if not is_pipeline_variable(destination):
+            session.ensure_bucket(S3Uri.parse(destination).bucket)
         return replace(given, output_name=name, destination=destination)
 
     def _upload(self, path: Path, prefix: str, kms_key: str | None) -> str:
@@ -203,15 +227,7 @@ class ScriptProcessor(Processor):
         command: The interpreter of the script, with its options. Default: ``["python3"]``.
         instance_count: As for `Processor`.
         instance_type: As for `Processor`.
-        volume_size_in_gb: As for `Processor`.
-        volume_kms_key: As for `Processor`.
-        output_kms_key: As for `Processor`.
-        max_runtime_in_seconds: As for `Processor`.
-        base_job_name: As for `Processor`.
-        sagemaker_session: As for `Processor`.
-        env: As for `Processor`.
-        tags: As for `Processor`.
-        network_config: As for `Processor`.
+        **options: `ProcessorOptions`.
 
     Example:
         >>> processor = ScriptProcessor(image_uri="tensorflow-training:2.21.0-cpu-py311")  # doctest: +SKIP
@@ -225,33 +241,12 @@ class ScriptProcessor(Processor):
         command: Sequence[str] | None = None,
         instance_count: int | None = None,
         instance_type: str | None = None,
-        volume_size_in_gb: int = 30,
-        volume_kms_key: str | None = None,
-        output_kms_key: str | None = None,
-        max_runtime_in_seconds: int | None = None,
-        base_job_name: str | None = None,
-        sagemaker_session: Any = None,
-        env: Mapping[str, str] | None = None,
-        tags: Any = None,
-        network_config: NetworkConfig | None = None,
+        **options: Unpack[ProcessorOptions],
     ) -> None:
-        super().__init__(
-            role=role,
-            image_uri=image_uri,
-            instance_count=instance_count,
-            instance_type=instance_type,
-            volume_size_in_gb=volume_size_in_gb,
-            volume_kms_key=volume_kms_key,
-            output_kms_key=output_kms_key,
-            max_runtime_in_seconds=max_runtime_in_seconds,
-            base_job_name=base_job_name,
-            sagemaker_session=sagemaker_session,
-            env=env,
-            tags=tags,
-            network_config=network_config,
-        )
+        super().__init__(role, image_uri, instance_count, instance_type, None, **options)
         self.command = list(command) if command else ["python3"]
 
+    @deferrable("create_processing_job")
     def run(  # type: ignore[override] - a script comes first, as in AWS's SDK
         self,
         code: str,
@@ -282,13 +277,17 @@ class ScriptProcessor(Processor):
             ValueError: ``code`` is no file, or as for `Processor.run`.
         """
         name = self._name(job_name)
-        uri = code if code.startswith("s3://") else self._upload(local_file(code), f"{name}/input/code", kms_key)
+        uri = code if code.startswith("s3://") else self._upload_code(local_file(code), name, kms_key)
         source = ProcessingInput(uri, str(CODE_DIRECTORY), input_name="code")
         self.entrypoint = [*self.command, str(CODE_DIRECTORY / S3Uri.parse(uri).key.rpartition("/")[2])]
         given = [*(inputs or ()), source]
         self._start(name, given, outputs, arguments, experiment_config=experiment_config, kms_key=kms_key)
         if wait:
             self.latest_job.wait(logs=logs)
+
+    def _upload_code(self, path: Path, job_name: str, kms_key: str | None) -> str:
+        prefix = self.sagemaker_session.code_prefix(f"{job_name}/input/code", path.read_bytes())
+        return self._upload(path, prefix, kms_key)
 
 
 def local_file(code: str) -> Path:

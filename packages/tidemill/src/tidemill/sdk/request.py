@@ -9,13 +9,14 @@ from tidemill.sdk.arguments import Arguments, present, tags_of
 from tidemill.sdk.compiler import compiler_hyperparameters
 from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.run_context import current_config
+from tidemill.sdk.variable import is_pipeline_variable
 
 __all__ = ["job_hyperparameters", "training_request"]
 
 
 def job_hyperparameters(
     arguments: Arguments, *, job_name: str, entry_point: str, code_uri: str, region: str, model_dir: str | None
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Return all hyperparameters of a job, JSON-encoded: the user's and then the platform's ``sagemaker_*``.
 
     Args:
@@ -27,7 +28,7 @@ def job_hyperparameters(
         model_dir: S3 URI; None to leave it out.
 
     Returns:
-        JSON text by hyperparameter.
+        JSON text by hyperparameter, or the variable of a pipeline.
     """
     values = dict(arguments.hyperparameters)
     values |= {
@@ -41,7 +42,8 @@ def job_hyperparameters(
     if model_dir is not None:
         values["model_dir"] = model_dir
     values |= compiler_hyperparameters(arguments.compiler_config)
-    return hps.encode(values)
+    encoded = hps.encode({name: value for name, value in values.items() if not is_pipeline_variable(value)})
+    return {**encoded, **{name: each.to_string() for name, each in values.items() if is_pipeline_variable(each)}}
 
 
 def training_request(
@@ -198,7 +200,7 @@ def _texts(environment: Mapping[str, str] | None) -> dict[str, str] | None:
     if not environment:
         return None
     for name, value in environment.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str) and not is_pipeline_variable(value):
             raise ValueError(f"environment[{name!r}]={value!r} ({type(value).__name__}); expected a string")
     return dict(environment)
 

@@ -3,16 +3,23 @@
 It connects on first use: a session that is created but never used neither loads boto3 nor starts a service.
 """
 
+import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tidemill.core import names
+from tidemill.core.compatibility import argument_refusal
 from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
+from tidemill.sdk.expressions import Join
+from tidemill.sdk.pipeline_parameters import ExecutionVariables
+from tidemill.sdk.training_job import TrainingJob
 from tidemill.sdk.upload import files_below, upload_files
+from tidemill.sdk.variable import StepContext, is_pipeline_variable, known
 
 __all__ = ["LocalSession", "Session", "get_execution_role", "warn_of_instance_types"]
 
@@ -48,6 +55,7 @@ class Session:
             self._clients["sagemaker-runtime"] = sagemaker_runtime_client
         self._default_bucket = default_bucket
         self._existing: set[str] = set()
+        self._step: StepContext | None = None
 
     @classmethod
     def adopt(cls, session: Any) -> "Session":
@@ -91,8 +99,9 @@ class Session:
 
     @property
     def sagemaker_client(self) -> Any:
-        """boto3's ``sagemaker`` client."""
-        return self._client("sagemaker")
+        """boto3's ``sagemaker`` client; while the request of a pipeline's step is written, one that sends no create."""
+        client = self._client("sagemaker")
+        return client if self._step is None else _RecordingClient(client, self._step.requests)
 
     @property
     def sagemaker_runtime_client(self) -> Any:
@@ -117,6 +126,69 @@ class Session:
     def logs_client(self) -> Any:
         """boto3's ``logs`` client."""
         return self._client("logs")
+
+    @property
+    def is_deferring(self) -> bool:
+        """Whether calls that create a job return arguments for a pipeline's step instead; see `PipelineSession`."""
+        return False
+
+    @contextmanager
+    def recording(self, context: StepContext) -> Generator[None]:
+        """Record requests that create something instead of sending them, for the duration of a ``with`` block.
+
+        Args:
+            context: The step of a pipeline that gets the requests.
+
+        Returns:
+            A context manager.
+        """
+        outer, self._step = self._step, context
+        try:
+            yield
+        finally:
+            self._step = outer
+
+    def job_prefix(self, job_name: str) -> str:
+        """Return the key prefix of the data that is uploaded for a job.
+
+        Args:
+            job_name: Name of the job.
+
+        Returns:
+            The name; of a pipeline's step, ``PIPELINE/STEP``, since its job has no name yet.
+        """
+        return job_name if self._step is None else f"{self._step.pipeline}/{self._step.step}"
+
+    def code_prefix(self, prefix: str, content: bytes) -> str:
+        """Return the key prefix of the code that is uploaded for a job.
+
+        Args:
+            prefix: The prefix of an ordinary job.
+            content: The code.
+
+        Returns:
+            ``prefix``; of a pipeline's step, ``PIPELINE/code/DIGEST``: the definition changes if and only if the code
+            does, which is what the cache of steps compares.
+        """
+        if self._step is None:
+            return prefix
+        return f"{self._step.pipeline}/code/{hashlib.sha256(content).hexdigest()}"
+
+    def output_place(self, job_name: str, *tail: str) -> Any:
+        """Return where a processing or transform job writes whose request names no place.
+
+        Args:
+            job_name: Name of the job.
+            *tail: Names below it.
+
+        Returns:
+            An S3 URI; of a pipeline's step, an expression with the id of the execution.
+        """
+        bucket = self.default_bucket()
+        if self._step is None:
+            return "/".join([f"s3://{bucket}", job_name, *tail])
+        execution = (self._step.pipeline, ExecutionVariables.PIPELINE_EXECUTION_ID, self._step.step)
+        return Join(on="/", values=["s3:/", bucket, *execution, *tail])
 
     @property
     def is_aws(self) -> bool:
@@ -147,7 +219,7 @@ class Session:
         head, separator, tail = arn.partition(":assumed-role/")
         return f"{head.replace(':sts:', ':iam:')}:role/{tail.partition('/')[0]}" if separator else arn
 
-    def expand_role(self, role: str) -> str:
+    def expand_role(self, role: Any) -> Any:
         """Return the ARN of a role.
 
         Args:
@@ -156,6 +228,8 @@ class Session:
         Returns:
             The ARN.
         """
+        if is_pipeline_variable(role):
+            return role
         if role.startswith("arn:") or not self.is_aws:
             return names.role_arn(role)
         return self._client("iam").get_role(RoleName=role)["Role"]["Arn"]
@@ -277,6 +351,60 @@ class Session:
         """
         return self.s3_client.get_object(Bucket=bucket, Key=key_prefix)["Body"].read().decode()
 
+    def list_s3_files(self, bucket: str, key_prefix: str) -> list[str]:
+        """Return the keys of all objects below a prefix.
+
+        Args:
+            bucket: Name of the bucket.
+            key_prefix: The prefix.
+
+        Returns:
+            Keys, in their order.
+        """
+        pages = self.s3_client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key_prefix)
+        return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+    def logs_for_job(
+        self, job_name: str, wait: bool = False, poll: int = 10, log_type: str = "All", timeout: int | None = None
+    ) -> None:
+        """Print the log of a training job.
+
+        Args:
+            job_name: Name of the training job.
+            wait: Whether to follow the log until the job ends. Default: False, which prints what is there.
+            poll: Ignored: new lines are asked for as soon as they can be there.
+            log_type: ``All`` or ``Training``; ``Rules`` prints nothing, since no rule is evaluated.
+            timeout: Refused: stop the job by ``max_run`` instead.
+
+        Raises:
+            JobFailed: The job failed; the message contains the whole FailureReason.
+        """
+        del poll
+        refusal = argument_refusal("Session.logs_for_job", "timeout", timeout)
+        if refusal is not None:
+            raise ValueError(refusal)
+        job = TrainingJob(self, job_name)
+        if wait:
+            job.wait(log_type)
+        elif log_type != "Rules":
+            job.show_logs()
+
+    def wait_for_job(self, job: str, poll: int = 5) -> dict[str, Any]:
+        """Wait for the end of a training job, without its log.
+
+        Args:
+            job: Name of the training job.
+            poll: Ignored, as for `logs_for_job`.
+
+        Returns:
+            The last description.
+
+        Raises:
+            JobFailed: The job failed; the message contains the whole FailureReason.
+        """
+        del poll
+        return TrainingJob(self, job).wait(logs=False)
+
     def describe_training_job(self, job_name: str) -> dict[str, Any]:
         """Return the answer of DescribeTrainingJob.
 
@@ -345,6 +473,24 @@ class LocalSession(Session):
     """AWS's SDK needs this class to run jobs on the local machine; here it is the same as `Session`."""
 
 
+class _RecordingClient:
+    """A client that keeps the requests of a step's job, and sends all others."""
+
+    def __init__(self, client: Any, requests: dict[str, dict[str, Any]]) -> None:
+        self._sent = client
+        self._requests = requests
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("create_"):
+            return getattr(self._sent, name)
+
+        def record(**request: Any) -> dict[str, Any]:
+            self._requests[name] = request
+            return {}
+
+        return record
+
+
 def get_execution_role(sagemaker_session: Any = None) -> str:
     """Return the ARN of the caller's role.
 
@@ -367,6 +513,6 @@ def warn_of_instance_types(session: Session, *instance_types: str, stacklevel: i
     """
     model = session.sagemaker_client.meta.service_model
     offered = {each for shape in OFFERING_SHAPES for each in model.shape_for(shape).metadata["enum"]}
-    for each in dict.fromkeys(instance_types):
-        if sentence := unoffered(each, offered=offered):
+    for each in dict.fromkeys(known(each) for each in instance_types):
+        if each and (sentence := unoffered(each, offered=offered)):
             warnings.warn(sentence, UserWarning, stacklevel=stacklevel + 1)

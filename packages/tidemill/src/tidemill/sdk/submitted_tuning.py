@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from tidemill.sdk.analytics import ResultTable
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, patiently
 from tidemill.sdk.interruption import say_detached
@@ -12,6 +13,8 @@ from tidemill.sdk.session import Session
 __all__ = ["HyperparameterTuningJobAnalytics", "SubmittedTuning"]
 
 _POLL_S = 0.5
+_SEVERAL = "TrainingJobDefinitions"
+_KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
 
 
 class SubmittedTuning(AwaitedJob):
@@ -72,7 +75,7 @@ class SubmittedTuning(AwaitedJob):
             time.sleep(_POLL_S)
 
 
-class HyperparameterTuningJobAnalytics:
+class HyperparameterTuningJobAnalytics(ResultTable):
     """The results of a tuning job.
 
     Args:
@@ -112,21 +115,28 @@ class HyperparameterTuningJobAnalytics:
         del force_refresh
         return self._job.trainings()
 
-    def dataframe(self, force_refresh: bool = False) -> Any:
-        """Return a pandas DataFrame with a row for each training: its hyperparameters, status, objective and times.
-
-        Args:
-            force_refresh: Ignored: nothing is kept.
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each training: its hyperparameters, status, objective and times.
 
         Returns:
-            The table.
-
-        Raises:
-            ImportError: pandas is not installed.
+            Values by column.
         """
-        import pandas
+        return [_row(each) for each in self.training_job_summaries()]
 
-        return pandas.DataFrame([_row(each) for each in self.training_job_summaries(force_refresh)])
+    @property
+    def tuning_ranges(self) -> dict[str, Any]:
+        """The ranges that are searched, in the API's form by the hyperparameter's name.
+
+        With several definitions, these dictionaries by the name of the definition.
+        """
+        found = self.description()
+        if "TrainingJobDefinition" in found:
+            return _ranges(found["HyperParameterTuningJobConfig"]["ParameterRanges"])
+        return {each["DefinitionName"]: _ranges(each["HyperParameterRanges"]) for each in found[_SEVERAL]}
+
+
+def _ranges(given: dict[str, Any]) -> dict[str, Any]:
+    return {each["Name"]: each for kind in _KINDS for each in given.get(kind, ())}
 
 
 def _progress(description: dict[str, Any]) -> str:

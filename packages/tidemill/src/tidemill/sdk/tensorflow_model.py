@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tidemill.core.images import DEFAULT_TENSORFLOW, device_of, inference_image, python_inference_image
+from tidemill.core.images import DEFAULT_TENSORFLOW, inference_image, python_inference_image
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import DEFAULT_PYTHON
 from tidemill.sdk.model import Model
@@ -11,6 +11,7 @@ from tidemill.sdk.naming import image_base
 from tidemill.sdk.predictor import TensorFlowPredictor
 from tidemill.sdk.repack import repack
 from tidemill.sdk.sourcedir import SourceCode
+from tidemill.sdk.variable import device_for, is_pipeline_variable
 
 __all__ = ["PYTHON_HANDLERS", "TENSORFLOW_SERVING", "TensorFlowModel", "check_endpoint_type"]
 
@@ -101,6 +102,17 @@ class TensorFlowModel(Model):
         self.model_server_workers = model_server_workers
         self._code = None if entry_point is None else SourceCode.find(entry_point, source_dir, dependencies, git_config)
 
+    @property
+    def handlers(self) -> SourceCode | None:
+        """The code with handlers, if there is any."""
+        return self._code
+
+    @property
+    def is_packed_later(self) -> bool:
+        """Whether a pipeline packs code into the archive, which does not exist before the pipeline is executed."""
+        is_served_with_code = self._code is not None and self.endpoint_type == TENSORFLOW_SERVING
+        return is_served_with_code and is_pipeline_variable(self.model_data)
+
     def use_code(self, code: SourceCode) -> None:
         """Use these handlers instead of those of ``entry_point``.
 
@@ -121,19 +133,22 @@ class TensorFlowModel(Model):
         image = self.image_uri or self._image(instance_type)
         if self.endpoint_type == PYTHON_HANDLERS:
             return {"Image": image, "ModelDataUrl": self.model_data, "Environment": self._python_environment()}
-        data = self.model_data
-        if self._code is not None:
+        data: Any = self.model_data
+        if self._code is not None and not is_pipeline_variable(data):
             data = repack(self.sagemaker_session, data, self._code, target=self._place() / "model.tar.gz")
         level = self.container_log_level
         known = {} if level is None else {"SAGEMAKER_TFS_NGINX_LOGLEVEL": _SERVING_LOG_LEVELS.get(level, "info")}
         known |= self._workers("SAGEMAKER_GUNICORN_WORKERS")
         return {"Image": image, "ModelDataUrl": data, "Environment": {**known, **self.env}}
 
+    def _framework(self) -> dict[str, str]:
+        return {"Framework": "TENSORFLOW", "FrameworkVersion": self.framework_version}
+
     def _workers(self, variable: str) -> dict[str, str]:
         return {} if self.model_server_workers is None else {variable: str(self.model_server_workers)}
 
     def _image(self, instance_type: str) -> str:
-        region, device = self.sagemaker_session.boto_region_name, device_of(instance_type)
+        region, device = self.sagemaker_session.boto_region_name, device_for(instance_type)
         if self.endpoint_type == PYTHON_HANDLERS:
             return python_inference_image(self.framework_version, self.py_version, region, device=device)
         return inference_image(self.framework_version, region, device=device)

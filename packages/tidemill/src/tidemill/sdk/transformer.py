@@ -12,6 +12,7 @@ from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.transform_job import TransformJob
+from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
 __all__ = ["Transformer"]
 
@@ -113,6 +114,7 @@ class Transformer:
         transformer.latest_transform_job = job
         return transformer
 
+    @deferrable("create_transform_job")
     def transform(
         self,
         data: str,
@@ -155,7 +157,8 @@ class Transformer:
         refusal = argument_refusal("Transformer.transform", "batch_data_capture_config", batch_data_capture_config)
         if refusal is not None:
             raise ValueError(refusal)
-        S3Uri.parse(data)
+        if not is_pipeline_variable(data):
+            S3Uri.parse(data)
         name = timestamped(self._base_name()) if job_name is None else check_name("job_name", job_name)
         session = self.sagemaker_session
         request = {
@@ -185,7 +188,7 @@ class Transformer:
                 ModelClientConfig=model_client_config,
             ),
         }
-        warn_of_instance_types(session, self.instance_type, stacklevel=2)
+        warn_of_instance_types(session, self.instance_type, stacklevel=3)
         session.sagemaker_client.create_transform_job(**request)
         self.latest_transform_job = TransformJob(session, name)
         if wait:
@@ -229,9 +232,9 @@ class Transformer:
     def _output(self, job_name: str) -> dict[str, Any]:
         """Return the request member for the results of a job, whose bucket then exists."""
         if self._own_output_path:
-            self.output_path = f"s3://{self.sagemaker_session.default_bucket()}/{job_name}"
-        assert self.output_path is not None
-        self.sagemaker_session.ensure_bucket(S3Uri.parse(self.output_path).bucket)
+            self.output_path = self.sagemaker_session.output_place(job_name)
+        if isinstance(self.output_path, str):
+            self.sagemaker_session.ensure_bucket(S3Uri.parse(self.output_path).bucket)
         return present(
             S3OutputPath=self.output_path,
             KmsKeyId=self.output_kms_key,
@@ -242,6 +245,8 @@ class Transformer:
     def _base_name(self) -> str:
         if self.base_transform_job_name is not None:
             return self.base_transform_job_name
+        if is_pipeline_variable(self.model_name):
+            return "transform"  # a step's job gets its name from the service
         model = self.sagemaker_session.sagemaker_client.describe_model(ModelName=self.model_name)
         image = (model.get("PrimaryContainer") or model["Containers"][0]).get("Image", "")
         return image_base(image) if parse_image(image).repository else base_of(self.model_name)

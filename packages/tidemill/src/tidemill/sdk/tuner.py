@@ -10,25 +10,13 @@ from tidemill.sdk.naming import check_name, image_base, tuning_name
 from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter, ranges_in_request
 from tidemill.sdk.session import Session
 from tidemill.sdk.submitted_tuning import HyperparameterTuningJobAnalytics, SubmittedTuning
+from tidemill.sdk.tuned_estimator import TunedEstimator
 from tidemill.sdk.tuning_settings import WarmStartConfig, WarmStartTypes
+from tidemill.sdk.variable import deferrable
 
 __all__ = ["HyperparameterTuner"]
 
-_SHARED = (
-    "RoleArn",
-    "InputDataConfig",
-    "VpcConfig",
-    "OutputDataConfig",
-    "ResourceConfig",
-    "StoppingCondition",
-    "EnableNetworkIsolation",
-    "EnableInterContainerTrafficEncryption",
-    "EnableManagedSpotTraining",
-    "CheckpointConfig",
-    "RetryStrategy",
-    "Environment",
-)
-_ALGORITHM = ("TrainingImage", "TrainingInputMode", "MetricDefinitions")
+_SEVERAL = "TrainingJobDefinitions"
 
 
 class HyperparameterTuner:
@@ -83,9 +71,14 @@ class HyperparameterTuner:
     ) -> None:
         if not hyperparameter_ranges and not autotune:
             raise ValueError("hyperparameter_ranges is empty, so nothing would be tuned; give ranges, or autotune=True")
-        self.estimator = estimator
-        self.objective_metric_name = objective_metric_name
-        self.metric_definitions = metric_definitions
+        first = TunedEstimator(
+            estimator=estimator,
+            objective_metric_name=objective_metric_name,
+            ranges=dict(hyperparameter_ranges or {}),
+            metric_definitions=metric_definitions,
+            kept_static=tuple(hyperparameters_to_keep_static or ()),
+        )
+        self._tuned: list[TunedEstimator] = [first]
         self.strategy = strategy
         self.objective_type = objective_type
         self.max_jobs = 1 if max_jobs is None and strategy != "Grid" else max_jobs
@@ -99,24 +92,105 @@ class HyperparameterTuner:
         self.early_stopping_type = early_stopping_type
         self.random_seed = random_seed
         self.autotune = autotune
-        self.hyperparameters_to_keep_static = tuple(hyperparameters_to_keep_static or ())
-        self._ranges = dict(hyperparameter_ranges or {})
         # None before the first job. Any instead of a union: a client that has called fit() knows that there is a job.
         self.latest_tuning_job: Any = None
 
+    @classmethod
+    def create(
+        cls,
+        estimator_dict: Mapping[str, Any],
+        objective_metric_name_dict: Mapping[str, str],
+        hyperparameter_ranges_dict: Mapping[str, Mapping[str, Any]],
+        metric_definitions_dict: Mapping[str, Sequence[Mapping[str, str]]] | None = None,
+        hyperparameters_to_keep_static_dict: Mapping[str, Sequence[str]] | None = None,
+        **arguments: Any,
+    ) -> "HyperparameterTuner":
+        """Return a tuner of several estimators: one tuning job searches all of them for the best model.
+
+        Args:
+            estimator_dict: Estimators by a name of each.
+            objective_metric_name_dict: Name of the metric to optimize, by the name of the estimator.
+            hyperparameter_ranges_dict: Ranges, by the name of the estimator.
+            metric_definitions_dict: Metrics, by the name of the estimator. Default: those of the estimators.
+            hyperparameters_to_keep_static_dict: With ``autotune``, hyperparameters that are not tuned, by the name of
+                the estimator.
+            **arguments: Further arguments of `HyperparameterTuner`, for all estimators.
+
+        Returns:
+            The tuner, without a tuning job.
+
+        Raises:
+            ValueError: There is no estimator, an estimator has no metric or no ranges, or a name has no estimator.
+        """
+        names = sorted(estimator_dict)
+        given = {
+            "objective_metric_name_dict": objective_metric_name_dict,
+            "hyperparameter_ranges_dict": hyperparameter_ranges_dict,
+            "metric_definitions_dict": metric_definitions_dict or {},
+            "hyperparameters_to_keep_static_dict": hyperparameters_to_keep_static_dict or {},
+        }
+        _check_names(names, given)
+        first = names[0] if names else ""
+        tuner = cls(
+            estimator_dict[first], objective_metric_name_dict[first], hyperparameter_ranges_dict[first], **arguments
+        )
+        tuner._tuned = [
+            TunedEstimator(
+                name=name,
+                estimator=estimator_dict[name],
+                objective_metric_name=objective_metric_name_dict[name],
+                ranges=dict(hyperparameter_ranges_dict[name]),
+                metric_definitions=(metric_definitions_dict or {}).get(name),
+                kept_static=tuple((hyperparameters_to_keep_static_dict or {}).get(name, ())),
+            )
+            for name in names
+        ]
+        return tuner
+
+    @property
+    def estimator(self) -> Any:
+        """The estimator; None for several."""
+        return None if self._has_several else self._tuned[0].estimator
+
+    @property
+    def estimator_dict(self) -> dict[str, Any] | None:
+        """The estimators by name; None for one without a name."""
+        return {each.name or "": each.estimator for each in self._tuned} if self._has_several else None
+
+    @property
+    def objective_metric_name(self) -> str | None:
+        """Name of the metric to optimize; None for several estimators."""
+        return None if self._has_several else self._tuned[0].objective_metric_name
+
+    @property
+    def metric_definitions(self) -> Sequence[Mapping[str, str]] | None:
+        """Metrics to read from the log in place of the estimator's; None for several estimators."""
+        return None if self._has_several else self._tuned[0].metric_definitions
+
     @property
     def sagemaker_session(self) -> Session:
-        """The session of the estimator."""
-        return self.estimator.sagemaker_session
+        """The session of the first estimator."""
+        return self._tuned[0].estimator.sagemaker_session
 
-    def hyperparameter_ranges(self) -> dict[str, Sequence[dict[str, Any]]]:
+    def hyperparameter_ranges(self) -> dict[str, Sequence[dict[str, Any]]] | None:
         """Return ``ParameterRanges`` of the request.
 
         Returns:
-            Lists of ranges by kind.
+            Lists of ranges by kind; None for several estimators.
         """
-        return ranges_in_request(self._ranges)
+        return None if self._has_several else ranges_in_request(dict(self._tuned[0].ranges))
 
+    def hyperparameter_ranges_dict(self) -> dict[str, dict[str, Sequence[dict[str, Any]]]] | None:
+        """Return the ranges of several estimators.
+
+        Returns:
+            Lists of ranges by kind, by the name of the estimator; None for one without a name.
+        """
+        if not self._has_several:
+            return None
+        return {each.name or "": ranges_in_request(dict(each.ranges)) for each in self._tuned}
+
+    @deferrable("create_hyper_parameter_tuning_job")
     def fit(
         self,
         inputs: Any = None,
@@ -128,10 +202,10 @@ class HyperparameterTuner:
         """Start a tuning job and, by default, wait for its end.
 
         Args:
-            inputs: As for `TensorFlow.fit`.
+            inputs: As for `TensorFlow.fit`; of several estimators, such inputs by the name of the estimator.
             job_name: Name of the tuning job, at most 32 characters. Default: a generated name.
             include_cls_metadata: Ignored: the image names the estimator.
-            estimator_kwargs: Ignored: it belongs to tuners of several estimators.
+            estimator_kwargs: Ignored: it belongs to AWS's own algorithms.
             wait: Whether to return only when the job has ended.
 
         Raises:
@@ -140,8 +214,7 @@ class HyperparameterTuner:
         """
         del include_cls_metadata, estimator_kwargs
         name = self._name() if job_name is None else check_name("job_name", job_name)
-        training = self.estimator.training_request(name, inputs)
-        request = self._request(name, training)
+        request = self._request(name, inputs)
         self.sagemaker_session.sagemaker_client.create_hyper_parameter_tuning_job(**request)
         self.latest_tuning_job = SubmittedTuning(self.sagemaker_session, name)
         if wait:
@@ -155,47 +228,47 @@ class HyperparameterTuner:
         job_details: Mapping[str, Any] | None = None,
         estimator_cls: Any = None,
     ) -> "HyperparameterTuner":
-        """Return the tuner of an existing tuning job with one definition.
+        """Return the tuner of an existing tuning job.
 
         Args:
             tuning_job_name: Name of the tuning job.
             sagemaker_session: A `Session` of this SDK or of AWS's SDK. Default: a new one for the service.
             job_details: A description of the job. Default: it is asked for.
-            estimator_cls: Ignored: the estimator is `TensorFlow`.
+            estimator_cls: Ignored: the estimators are `TensorFlow`.
 
         Returns:
             A tuner, for `best_training_job`, `deploy`, `wait` and so on.
 
         Raises:
-            ValueError: The job has several definitions.
+            ValueError: The trainings were not started by an estimator.
         """
         del estimator_cls
         session = Session.adopt(sagemaker_session)
         job = SubmittedTuning(session, tuning_job_name)
         found = job_details or job.describe()
-        if "TrainingJobDefinition" not in found:
-            raise ValueError(
-                f"tuning job {tuning_job_name} has several training job definitions; read its results by"
-                " HyperparameterTuningJobAnalytics, and attach TensorFlow.attach(NAME) to its best training job"
-            )
-        definition, config = found["TrainingJobDefinition"], found["HyperParameterTuningJobConfig"]
-        described = {"TrainingJobName": tuning_job_name, "HyperParameters": definition["StaticHyperParameters"]}
-        estimator = TensorFlow.of_description({**definition, **described}, session=session)
+        config = found["HyperParameterTuningJobConfig"]
+        limits, objective = config["ResourceLimits"], config.get("HyperParameterTuningJobObjective", {})
         warm = found.get("WarmStartConfig")
+        if "TrainingJobDefinition" in found:
+            given = [(found["TrainingJobDefinition"], objective, config.get("ParameterRanges", {}))]
+        else:
+            given = [(each, each["TuningObjective"], each.get("HyperParameterRanges", {})) for each in found[_SEVERAL]]
+        tuned = [_tuned_of(*each, session=session) for each in given]
         tuner = cls(
-            estimator,
-            config["HyperParameterTuningJobObjective"]["MetricName"],
-            _ranges_of(config["ParameterRanges"]),
-            metric_definitions=definition["AlgorithmSpecification"].get("MetricDefinitions"),
+            tuned[0].estimator,
+            tuned[0].objective_metric_name,
+            tuned[0].ranges,
             strategy=config["Strategy"],
-            objective_type=config["HyperParameterTuningJobObjective"]["Type"],
-            max_jobs=config["ResourceLimits"]["MaxNumberOfTrainingJobs"],
-            max_parallel_jobs=config["ResourceLimits"]["MaxParallelTrainingJobs"],
+            objective_type=given[0][1]["Type"],
+            max_jobs=limits.get("MaxNumberOfTrainingJobs"),
+            max_parallel_jobs=limits["MaxParallelTrainingJobs"],
+            max_runtime_in_seconds=limits.get("MaxRuntimeInSeconds"),
             early_stopping_type=config["TrainingJobEarlyStoppingType"],
             random_seed=config.get("RandomSeed"),
             warm_start_config=_warm_start_of(warm) if warm else None,
             autotune="Autotune" in found,
         )
+        tuner._tuned = tuned
         tuner.latest_tuning_job = job
         return tuner
 
@@ -240,7 +313,7 @@ class HyperparameterTuner:
         if best is None:
             raise ValueError(
                 f"tuning job {self._latest().name} has no best training job yet: no training has ended with a value of"
-                f" {self.objective_metric_name}"
+                f" {', '.join(sorted({each.objective_metric_name for each in self._tuned}))}"
             )
         return best["TrainingJobName"]
 
@@ -316,11 +389,17 @@ class HyperparameterTuner:
     def _warm_started(
         self, kind: WarmStartTypes, parents: Iterable[str] | None, estimator: Any
     ) -> "HyperparameterTuner":
+        if self._has_several:
+            raise ValueError(
+                "this tuner has several estimators; give HyperparameterTuner.create(...) a WarmStartConfig with the"
+                " name of its tuning job"
+            )
+        tuned = self._tuned[0]
         return HyperparameterTuner(
             estimator,
-            self.objective_metric_name,
-            self._ranges,
-            metric_definitions=self.metric_definitions,
+            tuned.objective_metric_name,
+            tuned.ranges,
+            metric_definitions=tuned.metric_definitions,
             strategy=self.strategy,
             objective_type=self.objective_type,
             max_jobs=self.max_jobs,
@@ -335,50 +414,87 @@ class HyperparameterTuner:
             raise ValueError("this tuner has no tuning job; call fit() first, or use HyperparameterTuner.attach(NAME)")
         return self.latest_tuning_job
 
+    @property
+    def _has_several(self) -> bool:
+        """Whether the estimators have names, as those of `create` have."""
+        return self._tuned[0].name is not None
+
     def _name(self) -> str:
-        base = self.base_tuning_job_name or image_base(self.estimator.training_image_uri())
+        base = self.base_tuning_job_name or image_base(self._tuned[0].estimator.training_image_uri())
         return tuning_name(base)
 
-    def _request(self, name: str, training: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request, from the one of a training with the estimator's hyperparameters."""
-        if "ContainerEntrypoint" in training["AlgorithmSpecification"]:
-            raise ValueError("container_entry_point is not possible in a tuning job; give an entry_point")
-        ranges: dict[str, Any] = self.hyperparameter_ranges()
-        static = {key: text for key, text in training["HyperParameters"].items() if key not in self._ranges}
-        if self.autotune:
-            tuned = (
-                set(self.estimator.hyperparameters()) - self._ranges.keys() - set(self.hyperparameters_to_keep_static)
+    def _request(self, name: str, inputs: Any) -> dict[str, Any]:
+        """Return the request, after uploading code and inputs."""
+        several = self._has_several
+        if several and inputs is not None and set(inputs) != {each.name for each in self._tuned}:
+            raise ValueError(
+                f"inputs={inputs!r}; expected a dictionary with the inputs of each estimator by its name:"
+                f" {', '.join(each.name or '' for each in self._tuned)}"
             )
-            ranges["AutoParameters"] = [{"Name": key, "ValueHint": static.pop(key)} for key in sorted(tuned)]
-        algorithm = {key: text for key, text in training["AlgorithmSpecification"].items() if key in _ALGORITHM}
-        if self.metric_definitions is not None:
-            algorithm["MetricDefinitions"] = [dict(each) for each in self.metric_definitions]
-        objective = {"Type": self.objective_type, "MetricName": self.objective_metric_name}
+        definitions, all_tags, alone = list[Any](), list[Any](), dict[str, Any]()
+        for each in self._tuned:
+            own = inputs[each.name] if several and inputs is not None else inputs
+            definition, ranges, tags = each.written(name, own, autotune=self.autotune)
+            objective = {"Type": self.objective_type, "MetricName": each.objective_metric_name}
+            if several:
+                definition |= {
+                    "DefinitionName": each.name,
+                    "TuningObjective": objective,
+                    "HyperParameterRanges": ranges,
+                }
+            else:
+                alone = {"HyperParameterTuningJobObjective": objective, "ParameterRanges": ranges}
+            definitions.append(definition)
+            all_tags.append(tags)
         return present(
             HyperParameterTuningJobName=name,
             HyperParameterTuningJobConfig=present(
                 Strategy=self.strategy,
                 StrategyConfig=_sent(self.strategy_config),
-                HyperParameterTuningJobObjective=objective,
                 ResourceLimits=present(
                     MaxNumberOfTrainingJobs=self.max_jobs,
                     MaxParallelTrainingJobs=self.max_parallel_jobs,
                     MaxRuntimeInSeconds=self.max_runtime_in_seconds,
                 ),
-                ParameterRanges=ranges,
                 TrainingJobEarlyStoppingType=self.early_stopping_type,
                 TuningJobCompletionCriteria=_sent(self.completion_criteria_config),
                 RandomSeed=self.random_seed,
+                **alone,
             ),
-            TrainingJobDefinition={
-                **{member: training[member] for member in _SHARED if member in training},
-                "StaticHyperParameters": static,
-                "AlgorithmSpecification": algorithm,
-            },
+            TrainingJobDefinition=None if several else definitions[0],
+            TrainingJobDefinitions=definitions if several else None,
             WarmStartConfig=_sent(self.warm_start_config),
-            Tags=training.get("Tags") if self.tags is None else tags_of(self.tags),
+            Tags=all_tags[0] if self.tags is None else tags_of(self.tags),
             Autotune={"Mode": "Enabled"} if self.autotune else None,
         )
+
+
+def _check_names(names: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse dictionaries of `HyperparameterTuner.create` whose names do not fit those of the estimators."""
+    if not names:
+        raise ValueError("estimator_dict is empty; give at least one estimator by its name")
+    for argument, values in given.items():
+        unknown, missing = sorted(set(values) - set(names)), sorted(set(names) - set(values))
+        if unknown or (missing and argument in ("objective_metric_name_dict", "hyperparameter_ranges_dict")):
+            raise ValueError(
+                f"{argument} has the names {', '.join(sorted(values))}; estimator_dict has {', '.join(names)}, and both"
+                " have to be the same"
+            )
+
+
+def _tuned_of(
+    definition: Mapping[str, Any], objective: Mapping[str, str], ranges: Mapping[str, Any], *, session: Session
+) -> TunedEstimator:
+    """Return a described definition with its estimator."""
+    described = {"TrainingJobName": definition.get("DefinitionName", "tuning"), **definition}
+    described["HyperParameters"] = definition["StaticHyperParameters"]
+    return TunedEstimator(
+        name=definition.get("DefinitionName") if "TuningObjective" in definition else None,
+        estimator=TensorFlow.of_description(described, session=session),
+        objective_metric_name=objective["MetricName"],
+        ranges=_ranges_of(ranges),
+        metric_definitions=definition["AlgorithmSpecification"].get("MetricDefinitions"),
+    )
 
 
 def _sent(settings: Any) -> Any:

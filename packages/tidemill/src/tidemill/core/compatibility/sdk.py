@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility import sdk_processing, sdk_tuning
+from tidemill.core.compatibility import sdk_modules, sdk_processing, sdk_tuning
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent
 from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Argument, Arguments, honored, sent
@@ -234,7 +234,18 @@ _SESSION_METHODS: Mapping[str, Arguments] = {
     "ensure_bucket": honored("bucket"),
     "expand_role": honored("role"),
     "read_s3_file": honored("bucket", "key_prefix"),
+    "code_prefix": honored("prefix", "content"),
+    "job_prefix": honored("job_name"),
+    "list_s3_files": honored("bucket", "key_prefix"),
+    "logs_for_job": {
+        **honored("job_name", "wait", "log_type"),
+        "poll": Recorded("new lines are asked for as soon as they can be there"),
+        "timeout": Refused("is not possible here; leave it out, or give the estimator max_run"),
+    },
+    "output_place": honored("job_name", "*tail"),
+    "recording": honored("context"),
     "stop_training_job": honored("job_name"),
+    "wait_for_job": {**honored("job"), "poll": Recorded("the end is noticed as soon as it can be")},
     "upload_data": {
         **honored("path", "bucket", "key_prefix", "callback"),
         "extra_args": Honored("further members of PutObject, whose rows decide"),
@@ -497,6 +508,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "LocalSession": _CLIENTS,
     "get_execution_role": SESSION,
     **sdk_tuning.ARGUMENTS,
+    **sdk_modules.ARGUMENTS,
     **_SERIALIZERS,
 }
 

@@ -55,13 +55,21 @@ ARGUMENTS: Mapping[str, Mapping[str, Row | Sent]] = {
         "job_name": Sent("HyperParameterTuningJobName", _CREATE),
         "wait": Honored(),
         "include_cls_metadata": Recorded("the image names the estimator"),
-        "estimator_kwargs": Recorded("it belongs to tuners of several estimators"),
+        "estimator_kwargs": Recorded("it belongs to AWS's own algorithms"),
+    },
+    "HyperparameterTuner.create": {
+        "estimator_dict": Honored("estimators of tidemill"),
+        "hyperparameters_to_keep_static_dict": Honored("with autotune"),
+        "objective_metric_name_dict": Sent("TrainingJobDefinitions[].TuningObjective.MetricName", _CREATE),
+        "hyperparameter_ranges_dict": Sent("TrainingJobDefinitions[].HyperParameterRanges", _CREATE),
+        "metric_definitions_dict": Sent("TrainingJobDefinitions[].AlgorithmSpecification.MetricDefinitions", _CREATE),
+        "**arguments": Honored("as of HyperparameterTuner"),
     },
     "HyperparameterTuner.attach": {
         **_SESSION,
         "tuning_job_name": Honored(),
         "job_details": Honored(),
-        "estimator_cls": Recorded("the estimator is `TensorFlow`"),
+        "estimator_cls": Recorded("the estimators are `TensorFlow`"),
     },
     "HyperparameterTuner.best_estimator": {"best_training_job": Honored()},
     "HyperparameterTuner.deploy": {
@@ -72,7 +80,6 @@ ARGUMENTS: Mapping[str, Mapping[str, Row | Sent]] = {
     "HyperparameterTuner.identical_dataset_and_algorithm_tuner": _PARENTS,
     "HyperparameterTuner.transfer_learning_tuner": {**_PARENTS, "estimator": Honored()},
     "HyperparameterTuningJobAnalytics": {**_SESSION, "hyperparameter_tuning_job_name": Honored()},
-    "HyperparameterTuningJobAnalytics.dataframe": _REFRESH,
     "HyperparameterTuningJobAnalytics.description": _REFRESH,
     "HyperparameterTuningJobAnalytics.training_job_summaries": _REFRESH,
     "CategoricalParameter": {
