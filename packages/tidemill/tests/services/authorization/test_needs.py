@@ -331,6 +331,19 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         ("sagemaker", f"{verb}Artifact", {"ArtifactArn": ARTIFACT}, [(f"sagemaker:{verb}Artifact", ARTIFACT)])
         for verb in ("Describe", "Update", "Delete")
     ),
+    # What is found by the end of an ARN needs the permission for that, however the ARN begins.
+    (
+        "sagemaker",
+        "DescribeArtifact",
+        {"ArtifactArn": ARTIFACT.replace("artifact/", "artifact/mine/")},
+        [("sagemaker:DescribeArtifact", ARTIFACT)],
+    ),
+    (
+        "sagemaker-metrics",
+        "BatchGetMetrics",
+        {"MetricQueries": [{"ResourceArn": f"{SAGEMAKER}experiment-trial-component/mine/c"}]},
+        [("sagemaker:BatchGetMetrics", f"{SAGEMAKER}experiment-trial-component/c")],
+    ),
     ("sagemaker", "DeleteArtifact", {"Source": {"SourceUri": "s3://b/k"}}, [("sagemaker:DeleteArtifact", PLACED)]),
     *(
         (

@@ -239,6 +239,8 @@ def _end(transaction: Transaction, arn: str, side: str) -> dict[str, str]:
     if kind not in (ARTIFACT, TRIAL_COMPONENT, EXPERIMENT):  # actions and contexts do not exist here
         raise ResourceNotFound(f"{arn!r} does not exist.")
     document = existing(transaction, kind, name).document
+    if document["arn"] != arn:
+        raise ResourceNotFound(f"{arn!r} does not exist.")
     if kind == ARTIFACT:
         artifact = LineageArtifact(**document)
         return {f"{side}Name": artifact.name, f"{side}Type": artifact.members["ArtifactType"]}

@@ -109,8 +109,9 @@ def _artifact(operation: str) -> Rule:
 
     def rule(request: Members, region: str) -> tuple[Permission, ...]:
         source = request.get("Source")
-        arn = request.get("ArtifactArn") or _arn("artifact", artifact_id(source) if source else "*", region)
-        return (Permission(f"sagemaker:{operation}", arn),)
+        # The ARN of what the handler finds, which is not always the text that the request has.
+        name = request.get("ArtifactArn", "").rpartition("/")[2] or (artifact_id(source) if source else "*")
+        return (Permission(f"sagemaker:{operation}", _arn("artifact", name, region)),)
 
     return rule
 
@@ -124,8 +125,9 @@ def _tags(operation: str) -> Rule:
 
 
 def _metrics_of(request: Members, region: str) -> tuple[Permission, ...]:
-    arns = [query["ResourceArn"] for query in request["MetricQueries"]]
-    return tuple(Permission("sagemaker:BatchGetMetrics", arn) for arn in dict.fromkeys(arns))
+    names = dict.fromkeys(query["ResourceArn"].rpartition("/")[2] for query in request["MetricQueries"])
+    arns = (_arn("experiment-trial-component", name, region) for name in names)
+    return tuple(Permission("sagemaker:BatchGetMetrics", arn) for arn in arns)
 
 
 def _anything(operation: str) -> Rule:
