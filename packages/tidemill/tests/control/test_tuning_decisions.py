@@ -9,7 +9,7 @@ import pytest
 from tidemill.control.tuning.admission import check_search, check_tuning_request
 from tidemill.control.tuning.completion import decision_on, not_improving
 from tidemill.control.tuning.definition import definitions_of, trial_name
-from tidemill.control.tuning.early_stopping import Brackets, median_stops
+from tidemill.control.tuning.early_stopping import hyperband_stops, median_stops
 from tidemill.core.training import TrainingStatus
 from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
 from tidemill.errors import ValidationException
@@ -111,15 +111,14 @@ def test_hyperband_keeps_the_best_third_at_the_latest_rung(
     values: Mapping[str, Sequence[float]], stopped: list[str]
 ) -> None:
     found = job(running=4)
-    assert Brackets(lowest=1, highest=None).stops(found, values) == stopped
+    assert hyperband_stops(found, values) == stopped
 
 
 def test_hyperband_ends_at_its_highest_resource_and_has_brackets_below() -> None:
     found = job(running=3, StrategyConfig={"HyperbandStrategyConfig": {"MinResource": 2, "MaxResource": 6}})
-    brackets = Brackets.of(found)
-    assert brackets.stops(found, {"r-0": [1.0] * 6}) == ["r-0"]
+    assert hyperband_stops(found, {"r-0": [1.0] * 6}) == ["r-0"]
     # Trials 0 and 2 are compared at 2 values; trial 1, in the second bracket, runs to 6.
-    assert brackets.stops(found, {"r-0": [1.0] * 2, "r-1": [9.0] * 5, "r-2": [2.0] * 2}) == ["r-2"]
+    assert hyperband_stops(found, {"r-0": [1.0] * 2, "r-1": [9.0] * 5, "r-2": [2.0] * 2}) == ["r-2"]
 
 
 def test_names_of_trials_follow_from_the_job_and_their_number() -> None:

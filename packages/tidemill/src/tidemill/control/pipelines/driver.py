@@ -79,11 +79,7 @@ class PipelineDriver:
             self.wake(name)
 
     def wake(self, name: str) -> None:
-        """Drive an execution that was started or changed.
-
-        Args:
-            name: Name of its record.
-        """
+        """Drive an execution that was started or changed, by the name of its record."""
         self._queue.wake(name)
 
     def job_ended(self, job: AnyJob) -> None:

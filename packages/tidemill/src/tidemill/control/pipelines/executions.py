@@ -51,7 +51,6 @@ class Executions:
         """Accept an execution. After this returns, it survives kill -9.
 
         Args:
-            request: The members of StartPipelineExecution.
             key_id: Access key id of the caller.
             starter: ARN of the caller.
 
@@ -91,9 +90,6 @@ class Executions:
     def record(self, arn: str) -> Record:
         """Return the record of an execution.
 
-        Args:
-            arn: Its ARN.
-
         Raises:
             ResourceNotFound: There is no such execution.
         """
@@ -106,19 +102,11 @@ class Executions:
         return record
 
     def get(self, arn: str) -> PipelineExecution:
-        """Return an execution; raises the errors of `record`.
-
-        Args:
-            arn: Its ARN.
-        """
+        """Return an execution; raises the errors of `record`."""
         return PipelineExecution.from_document(self.record(arn).document)
 
     def find(self, name: str) -> PipelineExecution | None:
-        """Return an execution, or None if it does not exist.
-
-        Args:
-            name: Name of its record.
-        """
+        """Return an execution by the name of its record, or None if it does not exist."""
         record = self._records.get(PIPELINE_EXECUTION, name)
         return None if record is None else PipelineExecution.from_document(record.document)
 
@@ -144,9 +132,6 @@ class Executions:
     async def update_described(self, request: Mapping[str, Any]) -> PipelineExecution:
         """Change the name, description or parallelism of an execution.
 
-        Args:
-            request: The members of UpdatePipelineExecution.
-
         Raises:
             ResourceNotFound: There is no such execution.
         """
@@ -155,9 +140,6 @@ class Executions:
 
     async def stop(self, arn: str) -> PipelineExecution:
         """Ask an execution to stop: no further step begins, and running jobs are stopped.
-
-        Args:
-            arn: Its ARN.
 
         Raises:
             ResourceNotFound: There is no such execution.
@@ -176,9 +158,6 @@ class Executions:
 
     async def retry(self, request: Mapping[str, Any]) -> PipelineExecution:
         """Execute again the steps of an execution that have not succeeded.
-
-        Args:
-            request: The members of RetryPipelineExecution.
 
         Raises:
             ResourceNotFound: There is no such execution.
@@ -206,7 +185,6 @@ class Executions:
         """Change an execution and related records in one commit; return the stored execution.
 
         Args:
-            name: Name of its record.
             change: Returns the changed execution, or the same object if nothing changes.
             also: Makes further changes in the same commit. Default: none.
 

@@ -127,7 +127,6 @@ class Pipelines:
         """Change a pipeline. Another definition becomes a new version; executions keep theirs.
 
         Args:
-            request: The members of UpdatePipeline.
             modifier: ARN of the caller.
 
         Raises:

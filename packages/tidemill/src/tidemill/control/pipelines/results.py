@@ -38,7 +38,6 @@ class StepResults:
         Args:
             key: Names the result.
             oldest_s: Age in seconds up to which it is reused.
-            job: Type of the step.
             arguments: The members of the step's request.
             asks: Asks whether the job still exists.
         """

@@ -65,21 +65,12 @@ def properties_of(expression: Expression, *, depth: int = 0) -> Iterator[str]:
 
 
 def value_at(view: _View, path: str) -> Any:
-    """Return the first value of a property; None without one.
-
-    Args:
-        view: The properties of a resource.
-        path: Path of the property.
-    """
+    """Return the first value of a property; None without one."""
     return next(_values(view, path), None)
 
 
 def sort_key(value: Any) -> tuple[int, Any]:
-    """Return a key that orders values of different types: none before texts, then times and numbers.
-
-    Args:
-        value: Value of a property.
-    """
+    """Return a key that orders values of different types: none before texts, then times and numbers."""
     if isinstance(value, datetime):
         number: float | None = value.timestamp()
     else:

@@ -81,7 +81,6 @@ def position_in(token: str | None, listing: Mapping[str, Any]) -> Position | Non
 
     Args:
         token: The token; None for the first page.
-        listing: What determines the listing.
 
     Raises:
         ValidationException: The token was not issued for this listing.
@@ -105,7 +104,6 @@ def next_token(position: Position, listing: Mapping[str, Any]) -> str:
 
     Args:
         position: Sort value and name of the page's last record.
-        listing: What determines the listing.
     """
     return base64.urlsafe_b64encode(json.dumps([_digest(listing), *position]).encode()).decode()
 

@@ -61,7 +61,6 @@ async def search(records: RecordStore, searched: Searched, wanted: Wanted) -> tu
     """Return one page of the records that satisfy an expression, and the token of the next page.
 
     Args:
-        searched: The kind of resource.
         wanted: Expression, order and page.
 
     Raises:
@@ -113,7 +112,6 @@ def _sorted_page(
     Args:
         keys: Sort key and name of each result.
         wanted: Order and page.
-        listing: What determines the listing.
     """
     keys.sort(reverse=wanted.descending)
     after = position_in(wanted.token, listing)

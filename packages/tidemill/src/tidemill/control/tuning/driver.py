@@ -18,7 +18,7 @@ from tidemill.control.training.jobs import Training
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.control.tuning.completion import decision_on, trials_allowed
 from tidemill.control.tuning.definition import Definition, definitions_of, trial_name
-from tidemill.control.tuning.early_stopping import Brackets, median_stops
+from tidemill.control.tuning.early_stopping import hyperband_stops, median_stops
 from tidemill.control.tuning.search import (
     ModelProcess,
     Point,
@@ -247,8 +247,8 @@ class TuningDriver(JobDriver[TuningJob]):
                 if trial.status.terminal:
                     known[trial.name] = curves[trial.name]
         curves |= known
-        hopeless = Brackets.of(job).stops(job, curves) if _is_hyperband(job) else median_stops(job, curves)
-        for name in hopeless:
+        stops = hyperband_stops if _is_hyperband(job) else median_stops
+        for name in stops(job, curves):
             training = self._training.find(name)
             if training is not None and training.status is TrainingStatus.IN_PROGRESS:
                 _log.info("tuning.stopped_early", name=job.name, training=name)
