@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidemill.core.conditions import Fact, Facts, Lack
-from tidemill.core.facts import Sender
+from tidemill.core.facts import RequestSender
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.policy_document import read_policy
 
@@ -261,7 +261,7 @@ def test_negated_actions_and_resources_are_all_others() -> None:
 
 def test_the_sender_of_a_request_has_the_values_that_aws_documents() -> None:
     def of(arn: str, key: str, **members: Any) -> Fact:
-        return Sender(arn=arn, now_ms=1_893_456_000_500, region="eu-west-1", **members).fact(key.casefold())
+        return RequestSender(arn=arn, now_ms=1_893_456_000_500, region="eu-west-1", **members).fact(key.casefold())
 
     session = "arn:aws:sts::000000000000:assumed-role/Trainer/digits"
     assert of(USER, "aws:username") == ("ann",)

@@ -63,7 +63,7 @@ def test_statements_decide_alone_unless_the_policy_keeps_what_is_published() -> 
         ({"Statement": {**ALLOW, "Action": "GetObject"}}, "Action 'GetObject' is malformed"),
         ({"Statement": {**ALLOW, "Effect": "Deny", "Action": "s3:DeletObject"}}, "fits no action .*s3:DeleteObject,"),
         (
-            {"Statement": {**ALLOW, "Action": "ecr:*"}},
+            {"Statement": {**ALLOW, "Effect": "Deny", "Action": "ecr:*"}},
             "fits no action .*of application-autoscaling, cloudwatch, iam, kms, logs, s3, sagemaker, sts",
         ),
         ({"Statement": {**ALLOW, "Resource": "bucket"}}, "Resource 'bucket' is not the ARN of a resource"),
@@ -86,6 +86,12 @@ def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "config.toml"
     monkeypatch.setenv("TIDEMILL_CONFIG", str(file))
     return file
+
+
+def test_an_action_that_does_not_exist_here_may_be_allowed_and_allows_nothing_else() -> None:
+    policy = read_policy({"Statement": {**ALLOW, "Action": ["ecr:*", "sagemaker:CreateNotebookInstance", "s3:Put*"]}})
+    assert policy.rule(GET, {}) is Ruling.UNMENTIONED
+    assert policy.rule(GET._replace(action="s3:PutObject"), {}) is Ruling.ALLOWED
 
 
 def test_roles_are_read_from_the_settings_file(settings_file: Path) -> None:

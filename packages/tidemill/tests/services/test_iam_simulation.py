@@ -167,7 +167,7 @@ def test_results_come_in_pages_and_mistakes_are_refused(iam, refusal: Callable[.
     for members, named in (
         ({"ActionNames": ["GetObject"]}, "SERVICE:NAME"),
         ({"PolicyInputList": ["{"]}, "PolicyInputList.1"),
-        ({"PolicyInputList": [policy(allow("s3:Nothing"))]}, "fits no action"),
+        ({"PolicyInputList": [policy(deny("s3:Nothing"))]}, "fits no action"),
         ({"Marker": "later"}, "Marker"),
     ):
         status, code, message = refusal(iam.simulate_custom_policy, **{**given, **members})

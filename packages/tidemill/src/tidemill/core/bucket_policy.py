@@ -12,6 +12,7 @@ from tidemill.core.names import ACCOUNT_ID, role_name
 from tidemill.core.policy import Permission, PolicyEffect, Ruling, Statement
 from tidemill.core.policy_document import ACTIONS, VERSION, read_statement, read_table, read_texts
 
+_ACTIONS = [action for action in ACTIONS if action.startswith("s3:")]
 _MAX_BYTES = 20 * 1024
 _VERSIONS = (VERSION, "2008-10-17")
 _MEMBERS = ("Version", "Id", "Statement")
@@ -143,7 +144,8 @@ def _statement(document: object, at: str, bucket: str) -> BucketStatement:
     own = {name: value for name, value in members.items() if name not in _OF_CALLERS}
     statement = read_statement(own, at)
     for action in statement.actions:
-        if not statement.other_actions and not any(action.fits(each) for each in ACTIONS if each.startswith("s3:")):
+        of_s3 = action.text.lower().startswith("s3:") or any(action.fits(each) for each in _ACTIONS)
+        if not statement.other_actions and not of_s3:
             raise ValueError(f"{at}: Action {action.text!r} is none of S3; a bucket's policy is about actions of s3")
     arn = f"arn:aws:s3:::{bucket}"
     for resource in statement.resources:

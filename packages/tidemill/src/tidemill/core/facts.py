@@ -12,7 +12,7 @@ _FLAGS = {False: ("false",), True: ("true",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class RequestSender:
     """The sender of a request.
 
     Attributes:

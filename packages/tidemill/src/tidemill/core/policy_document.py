@@ -1,7 +1,7 @@
 """Reads IAM policy documents from the settings (TOML or JSON).
 
-Everything that is accepted is honored. Members that have no effect here are errors. So are actions that no request
-needs, and conditions on keys that are not known: a Deny statement with them would deny nothing.
+Everything that is accepted is honored. Members that have no effect here are errors. So are, in a Deny statement,
+actions that no request needs and conditions on keys that are not known: it would deny nothing.
 """
 
 import re
@@ -165,7 +165,10 @@ def read_statement(document: object, at: str) -> Statement:
     resource = "Resource" if "Resource" in members else "NotResource"
     return Statement(
         effect=effect,
-        actions=tuple(_action(text, f"{at}: {action}") for text in read_texts(members[action], f"{at}: {action}")),
+        actions=tuple(
+            _action(text, f"{at}: {action}", denies=effect is PolicyEffect.DENY)
+            for text in read_texts(members[action], f"{at}: {action}")
+        ),
         resources=tuple(
             _resource(text, f"{at}: {resource}") for text in read_texts(members[resource], f"{at}: {resource}")
         ),
@@ -175,15 +178,17 @@ def read_statement(document: object, at: str) -> Statement:
     )
 
 
-def _action(text: str, at: str) -> ActionPattern:
+def _action(text: str, at: str, *, denies: bool) -> ActionPattern:
+    """Read an action. One that no request needs may be allowed, as AWS's policies do, but not denied or excepted."""
     if not _ACTION.fullmatch(text):
         raise ValueError(f"{at} {text!r} is malformed; expected SERVICE:NAME, e.g. 's3:GetObject' or 's3:Get*'")
     pattern = ActionPattern(text)
-    if not any(pattern.fits(action) for action in ACTIONS):
+    excepts = at.endswith(": NotAction")
+    if (denies or excepts) and not any(pattern.fits(action) for action in ACTIONS):
         service = text.partition(":")[0].lower()
         known = sorted(action for action in ACTIONS if action.startswith(f"{service}:"))
-        if not known and at.endswith(": NotAction"):
-            return pattern  # what does not exist here needs no exception
+        if not known and excepts:
+            return pattern  # of a service that does not exist here, nothing could be excepted
         services = sorted({action.partition(":")[0] for action in ACTIONS})
         allowed = ", ".join(known) if known else f"actions of {', '.join(services)}"
         raise ValueError(

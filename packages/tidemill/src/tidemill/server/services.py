@@ -67,16 +67,7 @@ async def open_gateway(
         services["tidemill-instances"] = InstancesService(executors.agents)
     if objects.contents.new is objects.contents.disk:
         await start.stack.enter_async_context(handed_files.listening(state.files_socket))
-    authorizer = Authorization(
-        access.roles,
-        access.denials,
-        rules=access.rules,
-        keys=access.kms,
-        tags_of=Tags(records, clock=clock).of,
-        clock=clock,
-        # A standby of a service with this database forwards the connections of its clients.
-        sees_clients=settings.database_url is None,
-    )
+    authorizer = _authorizer(start, stores, access)
     refuses_encryption = settings.encryption == "refuse"
     perform = Performer(services, authorizer, region=settings.region, refuses_encryption=refuses_encryption)
     await pipelines.start(StepRequests(perform, access.credentials, access.roles))
@@ -97,4 +88,17 @@ async def open_gateway(
             "isolation_reason": executors.isolation_reason,
             "warm": "on" if settings.warm else "off",
         },
+    )
+
+
+def _authorizer(start: Startup, stores: Stores, access: Access) -> Authorization:
+    return Authorization(
+        access.roles,
+        access.denials,
+        rules=access.rules,
+        keys=access.kms,
+        tags_of=Tags(stores.records, clock=stores.clock).of,
+        clock=stores.clock,
+        # A standby of a service with this database forwards the connections of its clients.
+        sees_clients=start.settings.database_url is None,
     )

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from tidemill.core.clock import SystemClock
 from tidemill.core.conditions import Fact, Lack
-from tidemill.core.facts import Sender
+from tidemill.core.facts import RequestSender
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.facts import RequestFacts
 from tidemill.services.authorization.needs import needs_of
@@ -51,6 +51,7 @@ CONFIG = {
     ],
 }
 TRANSFORM = {"TransformJobName": "t", "ModelName": "m"}
+TAGGING = {"Bucket": "b", "Key": "k", "Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]}}
 LIST = {"Bucket": "b", "Prefix": "home/", "MaxKeys": 10}
 
 FACTS: list[tuple[str, str, dict[str, Any], str, Fact]] = [
@@ -97,6 +98,7 @@ FACTS: list[tuple[str, str, dict[str, Any], str, Fact]] = [
     ),
     ("kms", "DescribeKey", {"KeyId": "k"}, "aws:ResourceTag/team", Lack.UNDETERMINED),
     ("s3", "GetObject", {"Bucket": "b", "Key": "k"}, "aws:ResourceTag/team", None),
+    ("s3", "PutObjectTagging", TAGGING, "aws:RequestTag/a", ("b",)),
     ("s3", "ListObjectsV2", LIST, "s3:prefix", ("home/",)),
     ("s3", "ListObjectsV2", {"Bucket": "b"}, "s3:prefix", None),
     ("s3", "ListObjectsV2", {"Bucket": "b", "Prefix": ""}, "s3:prefix", ("",)),
@@ -126,7 +128,7 @@ def test_a_key_has_the_value_that_the_request_gives_it(
     context = Context(
         request_id="r", service=service, operation=operation, caller=caller, region="us-west-2", headers={}
     )
-    sender = Sender(arn=caller.arn, now_ms=0, region="us-west-2", address=("127.0.0.1",))
+    sender = RequestSender(arn=caller.arn, now_ms=0, region="us-west-2", address=("127.0.0.1",))
     facts = RequestFacts(members, context, sender, lambda arn: tags.get(arn, {}), None)
     permission = (needs_of(members, context) or ())[0]
     assert facts.on(permission)(key.casefold()) == expected
@@ -141,7 +143,7 @@ def test_a_role_is_passed_to_sagemaker_and_to_nothing_else() -> None:
         region="r",
         headers={},
     )
-    facts = RequestFacts(TRAINING, context, Sender(arn="arn", now_ms=0, region="r"), None, None)
+    facts = RequestFacts(TRAINING, context, RequestSender(arn="arn", now_ms=0, region="r"), None, None)
     assert facts.on(Permission("iam:PassRole", ROLE))("iam:passedtoservice") == ("sagemaker.amazonaws.com",)
     assert facts.on(Permission("sagemaker:CreateTrainingJob", "a"))("iam:passedtoservice") is None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.core.clock import SystemClock
 from tidemill.core.conditions import Fact, Lack
-from tidemill.core.facts import Sender
+from tidemill.core.facts import RequestSender
 from tidemill.core.job_scope import JobScope
 from tidemill.core.names import ACCOUNT_ID, S3Uri, role_name
 from tidemill.core.policy import Permission, Ruling
@@ -59,5 +59,7 @@ class RoleRights:
         if key.startswith(("aws:requesttag/", "aws:resourcetag/")) or key == "aws:tagkeys":
             return None  # objects have no such tags
         now_ms = SystemClock().now_ms()
-        sender = Sender(arn=self._arn, now_ms=now_ms, region=self._region, secure=True, address=None, internal=True)
+        sender = RequestSender(
+            arn=self._arn, now_ms=now_ms, region=self._region, secure=True, address=None, internal=True
+        )
         return sender.fact(key)

@@ -24,7 +24,7 @@ from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.bucket_policy import BucketPolicy
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.conditions import Lack
-from tidemill.core.facts import Sender
+from tidemill.core.facts import RequestSender
 from tidemill.core.policy import Permission, Ruling
 from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
@@ -155,7 +155,7 @@ class Authorization:
 
     def _facts(self, request: Members, context: Context) -> RequestFacts:
         known = self._sees_clients and context.address
-        sender = Sender(
+        sender = RequestSender(
             arn=context.caller.arn,
             now_ms=self._clock.now_ms(),
             region=context.region,

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.core.condition_keys import ACL, ENCRYPTION, ENCRYPTION_KEY
 from tidemill.core.conditions import Fact, Facts, Lack
-from tidemill.core.facts import Sender
+from tidemill.core.facts import RequestSender
 from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.rule import Members
@@ -83,7 +83,7 @@ class RequestFacts:
 
     request: Members
     context: Context
-    sender: Sender
+    sender: RequestSender
     tags_of: Callable[[str], Mapping[str, str]] | None
     rules: BucketRules | None
 
@@ -197,9 +197,11 @@ def _tag(tags: Mapping[str, str], name: str) -> Fact:
 
 def _tags(request: Members) -> Mapping[str, str]:
     """Return the tags that a request sets, by key."""
-    if isinstance(request.get("Tagging"), str):
-        return dict(parse_qsl(request["Tagging"], keep_blank_values=True))
-    given = request.get("Tags") or request.get("tags") or {}
+    given = request.get("Tags") or request.get("tags") or request.get("Tagging") or {}
+    if isinstance(given, str):  # of an object
+        return dict(parse_qsl(given, keep_blank_values=True))
+    if isinstance(given, Mapping) and "TagSet" in given:
+        given = given["TagSet"]
     if isinstance(given, Mapping):
         return {str(key): str(value) for key, value in given.items()}
     return {
