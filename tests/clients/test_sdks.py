@@ -24,8 +24,14 @@ def test_version_3_prepares_trains_and_tunes(run_sdk: RunSdk) -> None:
     assert run_sdk("sdk-v3", "v3.py") == [ROLE, "PREPARED ['x_train_0.npy']", "TRAINED Completed", "TUNED Completed 2"]
 
 
-def test_version_3_runs_a_pipeline(run_sdk: RunSdk) -> None:
-    assert run_sdk("sdk-v3", "v3_pipeline.py") == ["EXECUTED Succeeded 4"]
+def test_version_3_runs_a_pipeline_that_registers_a_good_model_and_fails_for_a_bad_one(run_sdk: RunSdk) -> None:
+    assert run_sdk("sdk-v3", "v3_pipeline.py") == [
+        "EXECUTED Succeeded 5",
+        "REGISTERED [(1, 'Approved')]",
+        "WAITED WaiterError",
+        "CACHED ['Prepare', 'Train']",
+        "FAILED the model is too bad",
+    ]
 
 
 def test_version_3_trains_under_mpi_and_on_several_instances_without_ssh(run_sdk: RunSdk) -> None:
@@ -36,6 +42,12 @@ def test_version_3_trains_under_mpi_and_on_several_instances_without_ssh(run_sdk
         "FAILED rank 1 on algo-2: ValueError: rank 1 has no data",
         "FAILED ValueError: rank 0 has no data",
         "REFUSED distributed=Torchrun(): torchrun belongs to",
+    ]
+
+
+def test_version_2_trains_under_mpi_on_two_instances(run_sdk: RunSdk) -> None:
+    assert run_sdk("peers", "v2_distributed.py") == [
+        "SEVERAL ['0 of 4 on algo-1', '1 of 4 on algo-1', '2 of 4 on algo-2', '3 of 4 on algo-2']"
     ]
 
 

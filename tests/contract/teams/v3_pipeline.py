@@ -1,4 +1,4 @@
-"""A pipeline with version 3 of AWS's SDK: prepare, train, evaluate, and fail if the model is bad."""
+"""A pipeline with version 3 of AWS's SDK: prepare, train, evaluate; register a good model, and fail for a bad one."""
 
 import io
 
@@ -14,18 +14,22 @@ from sagemaker.core.workflow.pipeline_context import PipelineSession
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.condition_step import ConditionStep
 from sagemaker.mlops.workflow.fail_step import FailStep
+from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
-from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
+from sagemaker.mlops.workflow.steps import CacheConfig, ProcessingStep, TrainingStep
+from sagemaker.serve import ModelBuilder
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import Compute, InputData, SourceCode
 
 IMAGE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
+SERVING = "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-inference:2.21.0-cpu"
 SKLEARN = "246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
 
 session = PipelineSession()
 role = get_execution_role(Session())
 bucket = session.default_bucket()
 prefix = "pipeline-v3"
+cache = CacheConfig(enable_caching=True, expire_after="PT1H")
 generator = np.random.default_rng(1)
 for kind in ("train", "test"):
     buffer = io.BytesIO()
@@ -68,6 +72,7 @@ prepare = ProcessingStep(
         inputs=[source("raw", f"s3://{bucket}/{prefix}/raw", "input")],
         outputs=[target("train"), target("test")],
     ),
+    cache_config=cache,
 )
 
 
@@ -91,6 +96,7 @@ train = TrainingStep(
             InputData(channel_name="test", data_source=output("test")),
         ]
     ),
+    cache_config=cache,
 )
 report = PropertyFile(name="Report", output_name="evaluation", path="evaluation.json")
 evaluate = ProcessingStep(
@@ -106,10 +112,28 @@ evaluate = ProcessingStep(
     property_files=[report],
 )
 mse = JsonGet(step_name=evaluate.name, property_file=report, json_path="regression_metrics.mse.value")
+builder = ModelBuilder(
+    image_uri=SERVING,
+    s3_model_data_url=train.properties.ModelArtifacts.S3ModelArtifacts,
+    role_arn=role,
+    sagemaker_session=session,
+    instance_type="ml.m5.xlarge",
+)
+register = ModelStep(
+    name="Register",
+    step_args=builder.register(
+        model_package_group_name="housing-v3",
+        content_types=["application/json"],
+        response_types=["application/json"],
+        inference_instances=["ml.m5.xlarge"],
+        transform_instances=["ml.m5.xlarge"],
+        approval_status="Approved",
+    ),
+)
 good = ConditionStep(
     name="GoodEnough",
     conditions=[ConditionLessThanOrEqualTo(left=mse, right=threshold)],
-    if_steps=[],
+    if_steps=[register],
     else_steps=[FailStep(name="TooBad", error_message="the model is too bad")],
 )
 pipeline = Pipeline(
@@ -119,3 +143,12 @@ pipeline.upsert(role_arn=role)
 execution = pipeline.start()
 execution.wait(delay=1, max_attempts=600)
 print("EXECUTED", execution.describe()["PipelineExecutionStatus"], len(execution.list_steps()))
+packages = boto3.client("sagemaker").list_model_packages(ModelPackageGroupName="housing-v3")["ModelPackageSummaryList"]
+print("REGISTERED", [(each["ModelPackageVersion"], each["ModelApprovalStatus"]) for each in packages])
+execution = pipeline.start({"MaximumMse": 0.0})
+try:
+    execution.wait(delay=1, max_attempts=600)
+except Exception as error:
+    print("WAITED", type(error).__name__)
+print("CACHED", sorted(step["StepName"] for step in execution.list_steps() if "CacheHitResult" in step))
+print("FAILED", execution.describe()["FailureReason"].rpartition(": ")[2])
