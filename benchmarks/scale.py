@@ -36,7 +36,7 @@ from botocore.credentials import Credentials
 from sqlalchemy import insert
 
 from control_plane import cpu_s
-from tidemill.control.jobs import job_record
+from tidemill.control.jobs import TRAINING
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.instance.assignment import AgentAssignment
 from tidemill.store.database.schema import metadata, records
@@ -245,7 +245,7 @@ def finished_rows(numbers: range, *, begin_ms: int) -> list[dict[str, Any]]:
         return begin_ms + number * 1000
 
     def made(number: int) -> dict[str, Any]:
-        return _to_row(job_record(finished_job(number, created_ms=created_ms(number))))
+        return _to_row(TRAINING.write(finished_job(number, created_ms=created_ms(number))))
 
     first = made(numbers[0])
     times = [(f"{created_ms(numbers[0]) + late_ms}", late_ms) for late_ms in (0, 1000)]

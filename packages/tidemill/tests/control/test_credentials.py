@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill.control.credentials import Credentials, end_keys
-from tidemill.control.jobs import job_record
+from tidemill.control.jobs import TRAINING
 from tidemill.control.server_keys import ServerKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
@@ -195,7 +195,7 @@ def test_the_users_own_keys_are_not_restricted(stage: Stage) -> None:
 
 def test_keys_of_an_earlier_version_get_what_their_job_would_get_today(stage: Stage) -> None:
     stage.store_earlier()
-    asyncio.run(stage.records.insert(job_record(job())))
+    asyncio.run(stage.records.insert(TRAINING.write(job())))
     found = stage.credentials.lookup(KEY_ID)
     assert found is not None
     assert (found.role, found.scope, found.unrestricted) == ("Limited", SCOPE, False)
@@ -206,7 +206,7 @@ def test_keys_of_an_earlier_version_get_what_their_job_would_get_today(stage: St
 def test_keys_of_an_earlier_version_without_their_job_get_no_scope(stage: Stage, present: TrainingJob | None) -> None:
     stage.store_earlier()
     if present is not None:
-        asyncio.run(stage.records.insert(job_record(present)))
+        asyncio.run(stage.records.insert(TRAINING.write(present)))
     found = stage.credentials.lookup(KEY_ID)
     assert found is not None
     assert (found.scope, found.unrestricted) == (None, False)

@@ -14,7 +14,7 @@ from separate_executor import SeparateExecutor
 
 from tidemill.control.credentials import Credentials
 from tidemill.control.denials import Denials
-from tidemill.control.jobs import TRAINING, Jobs, job_record
+from tidemill.control.jobs import TRAINING, Jobs
 from tidemill.control.plan import DataMissing
 from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.slots import Slots
@@ -183,7 +183,7 @@ class Stage:
         """Make the reports of another launch of a job count, as a restart of its instances does."""
 
         def change(record: Record) -> Record:
-            return job_record(replace(_job(record), attempt=attempt))
+            return TRAINING.write(replace(_job(record), attempt=attempt))
 
         return instance_of(_job(await self.records.update(TRAINING_JOB, name, change)))
 
@@ -523,7 +523,7 @@ def test_a_job_on_spot_instances_starts_no_attempt_when_its_time_is_over(make_st
         ref = await stage.create(EnableManagedSpotTraining=True, StoppingCondition=limits)
         await stage.until(lambda: ref in stage.executor.launches)
         job = stage.training.get("digits")
-        await stage.records.update(TRAINING_JOB, "digits", lambda _: job_record(replace(job, created_ms=0)))
+        await stage.records.update(TRAINING_JOB, "digits", lambda _: TRAINING.write(replace(job, created_ms=0)))
         stage.executor.lose(ref)
         stage.wake(ref)
         return await stage.reaches(SecondaryStatus.MAX_WAIT_TIME_EXCEEDED)

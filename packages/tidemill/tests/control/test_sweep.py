@@ -8,7 +8,7 @@ import pytest
 from separate_executor import SeparateExecutor
 
 from tidemill.control.job_archive import JobArchive
-from tidemill.control.jobs import job_record, transform_record
+from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import endpoint_record, removal_record
 from tidemill.control.sweep import clean_up, find_leftovers
 from tidemill.core.clock import SystemClock
@@ -77,7 +77,7 @@ class Start:
         job = TrainingJob(name=name, arn="arn", job_id=job_id, request={}, created_ms=1, log_streams=("s",))
         for status in (SecondaryStatus.STARTING, *reached):
             job = job.enter(status, at_ms=1, message="")
-        asyncio.run(self.records.insert(job_record(job)))
+        asyncio.run(self.records.insert(TRAINING.write(job)))
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_ended_transform_jobs_are_cleaned_up_and_running_ones_are_not(start: Sta
         job = TransformJob(
             name=name, arn="arn", job_id=job_id, request={}, model={}, created_ms=1, log_streams=("s",), status=status
         )
-        asyncio.run(start.records.insert(transform_record(job)))
+        asyncio.run(start.records.insert(TRANSFORM.write(job)))
         start.instance(job_id, name=name, kind="transform")
     start.instance("00cc", name="gone", kind="transform")
     start.sweep()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.control.jobs import job_record
+from tidemill.control.jobs import TRAINING
 from tidemill.control.training import metric_process
 from tidemill.control.training.metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import SystemClock
@@ -41,13 +41,13 @@ class Stage:
         job = TrainingJob(
             name=name, arn=name, job_id=name.encode().hex(), request=request, created_ms=1, log_streams=(stream,)
         ).enter(SecondaryStatus.TRAINING, at_ms=1, message="")
-        asyncio.run(self.records.insert(job_record(job)))
+        asyncio.run(self.records.insert(TRAINING.write(job)))
         return SegmentWriter(create_stream(self.logs, GROUP, stream))
 
     def end(self, name: str, *found: FinalMetric) -> None:
         def change(record: Any) -> Any:
             job = TrainingJob.from_document(record.document).enter(SecondaryStatus.COMPLETED, at_ms=9, message="")
-            return job_record(replace(job, final_metrics=found))
+            return TRAINING.write(replace(job, final_metrics=found))
 
         asyncio.run(self.records.update("training-job", name, change))
 

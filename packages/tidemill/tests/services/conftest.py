@@ -32,7 +32,7 @@ from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.iam_roles import IamRoles
-from tidemill.control.jobs import job_record
+from tidemill.control.jobs import TRAINING
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.pipelines import Pipelines
@@ -241,7 +241,7 @@ class Stage:
         """Change the state of a training job, as its driver would."""
         document = TrainingJob.from_document
         asyncio.run(
-            self.records.update(TRAINING_JOB, name, lambda record: job_record(change(document(record.document))))
+            self.records.update(TRAINING_JOB, name, lambda record: TRAINING.write(change(document(record.document))))
         )
 
     def change_endpoint(self, name: str, change: Callable[[Endpoint], Endpoint]) -> None:

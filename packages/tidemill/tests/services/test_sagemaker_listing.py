@@ -9,7 +9,7 @@ import pytest
 from botocore import xform_name
 
 from tidemill.control.hosting import ENDPOINT_CONFIG, MODEL
-from tidemill.control.jobs import job_record, transform_record
+from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import endpoint_record, resource_record
 from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
@@ -35,7 +35,7 @@ def job(name: str, at_ms: int) -> Record:
     job = made.enter(SecondaryStatus.STARTING, at_ms=at_ms, message="")
     if at_ms // 1000 % 3 == 0:
         job = job.enter(SecondaryStatus.FAILED, at_ms=at_ms, message="")
-    return job_record(job)
+    return TRAINING.write(job)
 
 
 def transform_job(name: str, at_ms: int) -> Record:
@@ -44,7 +44,7 @@ def transform_job(name: str, at_ms: int) -> Record:
     )
     if at_ms // 1000 % 3 == 0:
         made = made.decide(TransformStatus.FAILED, failure_reason="no memory").end(at_ms=at_ms)
-    return transform_record(made)
+    return TRANSFORM.write(made)
 
 
 def endpoint(name: str, at_ms: int) -> Record:

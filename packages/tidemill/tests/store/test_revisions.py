@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import insert, select
 
-from tidemill.control.jobs import job_record, transform_record
+from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import ENDPOINT_CONFIG, MODEL, endpoint_record, resource_record
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Resource
@@ -160,10 +160,10 @@ def test_records_of_a_release_without_summaries_get_those_that_this_release_writ
     transform = TransformJob(name="t", arn="arn:t", job_id="0b", request={}, model={}, created_ms=5, log_streams=())
     failed = transform.decide(TransformStatus.FAILED, failure_reason="no memory").end(at_ms=9)
     stored = [
-        job_record(job.enter(SecondaryStatus.STARTING, at_ms=6, message="")),
-        job_record(replace(ended, name="b", arn="arn:b")),
-        transform_record(transform),
-        transform_record(replace(failed, name="u", arn="arn:u")),
+        TRAINING.write(job.enter(SecondaryStatus.STARTING, at_ms=6, message="")),
+        TRAINING.write(replace(ended, name="b", arn="arn:b")),
+        TRANSFORM.write(transform),
+        TRANSFORM.write(replace(failed, name="u", arn="arn:u")),
         *(resource_record(kind, Resource(name="m", arn=f"arn:{kind}", request={}, created_ms=5)) for kind in RESOURCES),
         endpoint_record(Endpoint(name="e", arn="arn:e", endpoint_id="0e", created_ms=5)),
         *(Record(kind="tags", name=f"{n:04}", created_ms=5, modified_ms=5, document={"n": "1"}) for n in range(1500)),

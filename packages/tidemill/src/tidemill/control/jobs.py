@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tidemill.control.experiments.job_components import begin_component, end_component
-from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of, record_of
+from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
 from tidemill.control.search.pages import walk
 from tidemill.control.tags import delete_tags, insert_tags
 from tidemill.core import faults
@@ -30,8 +30,6 @@ __all__ = [
     "JobKind",
     "Jobs",
     "S",
-    "job_record",
-    "transform_record",
 ]
 
 AnyJob = TrainingJob | TransformJob | TuningJob
@@ -52,7 +50,6 @@ class JobKind(Generic[J]):
         missing: Message for a name without a job; ``{name}`` is replaced. As on SageMaker, each kind of job has its own
             message, because clients search for its text.
         read: Returns the job of a record's document.
-        write: Returns the record of a job.
         error: The error for a name without a job, which is a ValidationException for most kinds, as on SageMaker.
     """
 
@@ -60,26 +57,23 @@ class JobKind(Generic[J]):
     title: str
     missing: str
     read: Callable[[Mapping[str, Any]], J]
-    write: Callable[[J], Record]
     error: type[AwsError] = ValidationException
 
+    def write(self, job: J) -> Record:
+        """Return the record of a job.
 
-def job_record(job: TrainingJob) -> Record:
-    """Return a training job as a record.
-
-    Args:
-        job: The job.
-    """
-    return record_of(TRAINING_JOB, job, status=str(job.status))
-
-
-def transform_record(job: TransformJob) -> Record:
-    """Return a batch transform job as a record.
-
-    Args:
-        job: The job.
-    """
-    return record_of(TRANSFORM_JOB, job, status=str(job.status))
+        Args:
+            job: The job.
+        """
+        return Record(
+            kind=self.kind,
+            name=job.name,
+            status=str(job.status),
+            created_ms=job.created_ms,
+            modified_ms=job.created_ms,
+            summary=job.to_summary(),
+            document=job.to_document(),
+        )
 
 
 TRAINING = JobKind(
@@ -87,28 +81,24 @@ TRAINING = JobKind(
     title="training job",
     missing="Requested resource not found: there is no training job {name!r}",
     read=TrainingJob.from_document,
-    write=job_record,
 )
 PROCESSING: JobKind[ProcessingJob] = JobKind(
     kind=PROCESSING_JOB,
     title="processing job",
     missing="Could not find requested job with name: {name}",
     read=ProcessingJob.from_document,
-    write=lambda job: record_of(PROCESSING_JOB, job, status=str(job.status)),
 )
 TRANSFORM = JobKind(
     kind=TRANSFORM_JOB,
     title="transform job",
     missing="Could not find requested job with name: {name}",
     read=TransformJob.from_document,
-    write=transform_record,
 )
 TUNING = JobKind(
     kind=TUNING_JOB,
     title="hyperparameter tuning job",
     missing="Requested resource not found: there is no hyperparameter tuning job {name!r}",
     read=TuningJob.from_document,
-    write=lambda job: record_of(TUNING_JOB, job, status=str(job.status)),
     error=ResourceNotFound,
 )
 
