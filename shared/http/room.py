@@ -28,11 +28,9 @@ class Entrant(Protocol):
     @property
     def waits(self) -> bool:
         """Whether the next step is the client's: no complete request is being answered."""
-        ...
 
     def abort(self) -> None:
         """Close at once."""
-        ...
 
 
 @dataclass(slots=True)

@@ -31,8 +31,6 @@ def call(address: Address, *, secret: bytes, rank: int, peer: int, channel: str,
     """Connect to a rank; retry until the deadline if it does not listen yet.
 
     Args:
-        secret: The job's secret.
-        rank: Rank of this process.
         peer: The rank that listens there.
         channel: What the connection is for, in at most 10 bytes.
         deadline_s: Time limit, on the clock of `time.monotonic`.

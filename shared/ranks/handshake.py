@@ -39,8 +39,6 @@ def introduce(connection: socket.socket, *, secret: bytes, rank: int, channel: s
 
     Args:
         connection: A connection to another rank.
-        secret: The job's secret.
-        rank: Rank of this process.
         channel: What the connection is for, in at most 10 bytes.
 
     Raises:

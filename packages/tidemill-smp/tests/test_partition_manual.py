@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,6 @@ from smdistributed.modelparallel.tensorflow.partitioning.manual import (
     Rules,
     assign_by_rules,
     match_layers,
-    split_variables,
 )
 from smdistributed.modelparallel.tensorflow.partitioning.units import Edge, Unit, UnitGraph
 
@@ -118,9 +116,3 @@ def test_units_follow_their_layers_and_glue_follows_its_inputs() -> None:
     rules: Rules = {"a": 1, "b": 2, "c": 3}
     assert assign_by_rules(GRAPH, rules, partitions=4) == (0, 1, 2, 2, 3, 1, 1)
     assert assign_by_rules(GRAPH, {"b": 2}, partitions=4, default=3) == (3, 3, 2, 3, 3, 3, 3)
-
-
-def test_variables_used_on_several_partitions_are_named() -> None:
-    assert split_variables(GRAPH, (0, 1, 2, 2, 3, 1, 1)) == {"w": (1, 3)}
-    assert split_variables(GRAPH, (0,) * 7) == {}
-    assert split_variables(replace(GRAPH, edges=()), (0, 0, 0, 0, 0, 1, 0)) == {"w": (0, 1)}

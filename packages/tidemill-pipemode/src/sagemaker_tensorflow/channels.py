@@ -31,7 +31,6 @@ def require_pipe_channel(channel: str, channels: dict[str, Any]) -> None:
     """Raise PipeModeDatasetException unless `channel` is in `channels` and its mode is Pipe.
 
     Args:
-        channel: Name of the channel.
         channels: Content of `inputdataconfig.json`.
 
     Raises:

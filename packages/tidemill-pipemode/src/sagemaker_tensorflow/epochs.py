@@ -91,7 +91,6 @@ def about_other_reader(channel: str, *, own_fd: int) -> str:
     """Return a hint if another dataset of this process reads an epoch of the channel; else an empty string.
 
     Args:
-        channel: Name of the channel.
         own_fd: Descriptor of this dataset's FIFO.
 
     Returns:

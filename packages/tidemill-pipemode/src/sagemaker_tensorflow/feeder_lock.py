@@ -27,7 +27,6 @@ class FeederLock:
     """Holds the lock of one channel from construction to `release`, or to the end of the process.
 
     Args:
-        path: The lock file.
         prepare: Runs before the lock is held, but while no other feeder holds it: readers still see that there is no
             feeder. It may run several times.
 

@@ -31,9 +31,6 @@ def is_enabled(framework: Mapping[str, Any]) -> bool:
 def compiler_variables(environment: Environment) -> dict[str, str]:
     """Return the variables for a script if the compiler is on, else none.
 
-    Args:
-        environment: The job.
-
     Returns:
         Variables for the script, by name; empty if the compiler is off.
     """

@@ -51,7 +51,6 @@ def advice(*, message: str, keras: str, owner: str, attribute: str, line: str) -
     Args:
         keras: Version of Keras in the process; empty if it had none.
         owner: Module of Keras whose object lacks an attribute; empty for other objects and exceptions.
-        attribute: Name of that attribute.
         line: The innermost line of the script's own code.
     """
     if _ESTIMATOR.search(message):

@@ -62,7 +62,6 @@ class Environment:
         """Read configuration files and container variables.
 
         Args:
-            variables: The container's environment.
             devices: Processors of the instance. Default: counted.
 
         Raises:

@@ -38,7 +38,6 @@ class Hyperparameters:
     """The decoded hyperparameters of a job.
 
     Attributes:
-        user: Hyperparameters for the script.
         reserved: Hyperparameters that configure the runtime; their names are in ``RESERVED``.
         framework: All other hyperparameters that begin with ``sagemaker_``, such as distribution and compiler.
     """
@@ -69,9 +68,6 @@ def decode(raw: Mapping[str, Any], *, training_job: str | None = None) -> Hyperp
 
 def as_arguments(user: Mapping[str, Any]) -> tuple[str, ...]:
     """Encode the user's hyperparameters as command line arguments.
-
-    Args:
-        user: Hyperparameters by name.
 
     Returns:
         ``--name value`` pairs sorted by name, ``-n value`` for names of one letter. None becomes an empty argument.

@@ -67,7 +67,6 @@ def install(environment: Path, requirements: Path, *, variables: Mapping[str, st
     """Install into a virtual environment. pip's output goes to the job's log as it arrives.
 
     Args:
-        environment: Directory of the virtual environment.
         requirements: Result of `needed_by`.
 
     Raises:

@@ -66,7 +66,6 @@ class Metrics:
         """Record a request that was answered, or several that took the same time.
 
         Args:
-            model: The model's name.
             api: e.g. ``Predict``.
             entrypoint: ``REST`` or ``GRPC``.
             status: Name of a status code.
@@ -100,7 +99,6 @@ class Metrics:
         """Record the warm-up of a version.
 
         Args:
-            path: Directory of the version.
             requests: Number of replayed requests.
             latency_s: Duration of the warm-up.
         """

@@ -54,7 +54,6 @@ class ManagedModels:
     Attributes:
         config_file: Model configuration file; None for one model.
         config_poll_s: Seconds between reads of the file; 0 reads it once.
-        base_path: Directory of its versions.
         poll_s: Seconds between scans of the version directories; 0 scans them once.
         retries: Number of retries for a version that fails to load.
         retry_s: Seconds between retries.

@@ -143,7 +143,6 @@ class Registry:
         """Set the state of a version; only the last few ended versions are kept.
 
         Args:
-            name: Name of the model.
             status: Replaces the status of its version.
         """
         model = self._models.get(name, _Model())
@@ -155,9 +154,6 @@ class Registry:
 
     def withdraw(self, name: str, version: int) -> Servable | None:
         """Remove one version, which is UNLOADING until its end is noted; the caller must free it.
-
-        Args:
-            name: Name of the model.
 
         Returns:
             The version, or None if it is not loaded. Runs in progress may still use it.

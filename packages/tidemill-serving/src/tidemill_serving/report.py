@@ -88,7 +88,6 @@ def report_placement(
     """Log where the runs of a signature take place.
 
     Args:
-        signature: Name of the signature.
         name: Name of the event. Default: ``signature.placed``.
     """
     event(
@@ -105,7 +104,6 @@ def report_unshared(version: ModelVersion, signature: str, reason: str) -> None:
     """Log that requests of a signature cannot share a run, and what to do.
 
     Args:
-        signature: Name of the signature.
         reason: Why the shared run failed.
     """
     advice = (

@@ -1,7 +1,5 @@
 """`horovod.common.util`: the functions that scripts import from Horovod."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Two gradients a and b are combined as (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²
 their mean if they are equal. Ranks are combined in pairs, then in pairs of pairs, separately for each tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

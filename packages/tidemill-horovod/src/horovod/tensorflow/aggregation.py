@@ -1,7 +1,5 @@
 """Gradients of several calls, summed on each rank before they are reduced over the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

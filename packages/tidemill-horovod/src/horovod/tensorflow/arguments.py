@@ -4,8 +4,6 @@ Arguments without effect change no result in Horovod either: names and hints abo
 the signatures, and calls every function with every argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from horovod.tensorflow._shared.argument_effects import ArgumentRow, honored, without_effect

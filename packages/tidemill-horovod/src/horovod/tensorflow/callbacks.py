@@ -1,7 +1,5 @@
 """Callbacks for `Model.fit`, for the callbacks of any Keras: Keras 3 or tf_keras."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterable

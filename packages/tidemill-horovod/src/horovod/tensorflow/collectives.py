@@ -4,8 +4,6 @@ With the native engine each call is one op of its library. A communicator that o
 With one process no op is needed.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

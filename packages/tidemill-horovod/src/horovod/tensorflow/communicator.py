@@ -1,7 +1,5 @@
 """The interface of a group of processes, and the group of one process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -21,12 +19,10 @@ class Communicator(Protocol):
     @property
     def rank(self) -> int:
         """Rank of this process in the group."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of processes in the group."""
-        ...
 
     def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
         """Return the element-wise `sum` or `mean` over the group, bit-equal on all its members.
@@ -38,7 +34,6 @@ class Communicator(Protocol):
         Returns:
             An array of the same shape and dtype.
         """
-        ...
 
     def allgather(self, array: np.ndarray) -> list[np.ndarray]:
         """Return the arrays of all members, by rank.
@@ -49,7 +44,6 @@ class Communicator(Protocol):
         Returns:
             One array per member.
         """
-        ...
 
     def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
         """Return the array of member `root`.
@@ -61,11 +55,9 @@ class Communicator(Protocol):
         Returns:
             The array of `root`.
         """
-        ...
 
     def barrier(self) -> None:
         """Return when all members have called this method."""
-        ...
 
 
 class Single:

@@ -1,7 +1,5 @@
 """Compression of tensors while they are sent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

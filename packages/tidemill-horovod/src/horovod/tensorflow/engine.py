@@ -5,8 +5,6 @@ a tensor is ready on all ranks, the coordinator has all ranks reduce it, togethe
 ranks follow the same order, so no order of ops can deadlock the ranks.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Collectives that send tensors unchanged (allgather, alltoall, broadcast), and those that only wait."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """`horovod.tensorflow.gradient_aggregation`: Horovod's class for its own optimizers, which is refused by name."""
 
-from __future__ import annotations
-
 __all__ = ["LocalGradientAggregationHelper"]
 
 

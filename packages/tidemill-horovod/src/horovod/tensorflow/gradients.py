@@ -1,7 +1,5 @@
 """The reduction of gradients that tapes and optimizers share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The module that `horovod.keras` and `horovod.tensorflow.keras` share: all names that do not depend on the Keras."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType

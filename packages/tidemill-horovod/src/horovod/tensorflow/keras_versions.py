@@ -1,7 +1,5 @@
 """Differences between Keras 3 and tf_keras."""
 
-from __future__ import annotations
-
 import functools
 import sys
 

@@ -4,8 +4,6 @@ Rank 0 has a control socket to each other rank. Ranks of one machine share memor
 sockets, so no file remains, however the job ends. Ranks of several machines have a data socket for each pair.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The processes that mpirun started."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Without eager execution, the bytes go through a graph and a session of their own.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any

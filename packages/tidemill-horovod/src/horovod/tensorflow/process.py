@@ -1,7 +1,5 @@
 """The position of this process among the ranks: `init`, ranks and sizes."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import socket

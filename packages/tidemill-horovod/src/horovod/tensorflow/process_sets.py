@@ -4,8 +4,6 @@ As in Horovod, `size`, `rank` and `included` of a set are None until the set is 
 `hvd.add_process_set`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions over the ranks: allreduce and reducescatter, of one tensor or several."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, TypeGuard

@@ -1,7 +1,5 @@
 """How ranks find each other: through tidemill's launcher, or through a communicator that they already have."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Generator

@@ -1,7 +1,5 @@
 """`init` and `shutdown`, including the process sets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

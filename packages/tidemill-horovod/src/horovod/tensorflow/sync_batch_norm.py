@@ -1,7 +1,5 @@
 """Batch normalization with the mean and variance of the batches of all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

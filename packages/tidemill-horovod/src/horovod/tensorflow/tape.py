@@ -1,7 +1,5 @@
 """A gradient tape that reduces gradients over all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

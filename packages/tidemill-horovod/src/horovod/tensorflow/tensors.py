@@ -1,7 +1,5 @@
 """Ranks and sizes as int32 tensors, with the values at the time when a graph is traced."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from horovod.tensorflow import process

@@ -1,7 +1,5 @@
 """`horovod.tensorflow.util`: the names that scripts import from Horovod's module."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Broadcasts of variables, which make them equal on all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -54,9 +54,6 @@ class MPIChild(ColdChild):
 class MPILauncher:
     """Starts the supervisor, which starts mpirun.
 
-    Args:
-        environment: The job.
-
     Raises:
         ConfigurationError: The job's distribution cannot be run.
     """

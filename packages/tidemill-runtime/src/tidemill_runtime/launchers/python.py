@@ -37,7 +37,6 @@ def command_of(entry_point: EntryPoint, arguments: tuple[str, ...], *, python: s
 
     Args:
         entry_point: File and kind. A command is made executable.
-        arguments: Arguments of the script.
         python: Interpreter for scripts and packages.
 
     Returns:

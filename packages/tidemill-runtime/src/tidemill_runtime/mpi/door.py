@@ -43,7 +43,6 @@ class Door:
     Args:
         directory: Directory of its supervisor.
         addresses: Addresses of all instances, and the secret.
-        host: Name of this instance.
 
     Raises:
         OSError: There is no free port.
@@ -73,9 +72,7 @@ class Door:
         """Deliver a notice. Until an instance has begun, retry only notices that it may wait for.
 
         Args:
-            notice: Name of the notice.
             outcome: Fields of the outcome.
-            to: Name of the instance.
         """
         waited_for = notice == ENDED and outcome["exit_code"] == 0
         until = time.monotonic() + PATIENCE_S
@@ -193,10 +190,7 @@ def main(directory: str, file: str, host: str, others: Sequence[str]) -> int:
     """Run the door until the supervisor has ended and all its notices are delivered.
 
     Args:
-        directory: Directory of this instance's notices.
         file: File of the instances' addresses.
-        host: Name of this instance.
-        others: Names of the other instances.
 
     Returns:
         0, or 1 if the door cannot listen.

@@ -106,8 +106,6 @@ class NetworkPeers:
     Args:
         directory: Directory of this instance, for sockets and notices.
         file: The file with addresses and secret; see `Addresses`.
-        host: Name of this instance.
-        others: Names of the other instances.
     """
 
     def __init__(self, directory: Path, *, file: Path, host: str, others: Sequence[str]) -> None:
@@ -134,12 +132,7 @@ class NetworkPeers:
         return listener
 
     def notify(self, notice: str, outcome: Outcome) -> None:
-        """Write a notice here and hand it to the door, which delivers it to the other instances.
-
-        Args:
-            notice: Name of the notice.
-            outcome: How the job ended.
-        """
+        """Write a notice here and hand it to the door, which delivers it to the other instances, as `Peers.notify`."""
         write_notice(self._directory, notice, outcome, sender=self._host)
         if self._door is not None and self._door.stdin is not None:
             line = json.dumps({"notice": notice, "outcome": asdict(outcome)}) + "\n"
@@ -197,7 +190,6 @@ def call(addresses: Addresses, host: str) -> SupervisorConnection | None:
 
     Args:
         addresses: Addresses and secret of the job.
-        host: Name of the instance.
 
     Returns:
         An encrypted connection, if the job encrypts.

@@ -33,7 +33,6 @@ class Peers(Protocol):
         """Publish a notice to all instances, including this one, without waiting for them.
 
         Args:
-            notice: Name of the notice.
             outcome: How the job ended.
         """
 

@@ -24,12 +24,10 @@ class MpiPlan:
         argv: The script's argument vector, the same for every rank.
         directory: Working directory of the ranks.
         mpirun: Command line of mpirun up to the program; empty on instances where mpirun does not run.
-        host: Name of this instance.
         reports: Directory in which each rank gets a subdirectory for its reports.
         variables: Variables set for the ranks in addition to the supervisor's own environment.
         shared: Directory of notices and sockets, which instances of one machine share; empty with one instance.
         network: File with addresses and secret, for instances on several machines; empty on one machine.
-        others: Names of the other instances.
     """
 
     argv: Sequence[str]
@@ -68,7 +66,6 @@ class Outcome:
         exit_code: Exit code of the rank that failed first, negative for a signal; 0 if none failed.
         where: The rank that failed, e.g. ``rank 1 on algo-1``; empty if mpirun itself failed.
         pid: Process id of that rank.
-        reports: Directory of its reports.
         tail: The end of its standard error, or of the output of mpirun.
     """
 

@@ -27,8 +27,6 @@ class DirectoryPeers:
 
     Args:
         directory: The directory that all instances share.
-        host: Name of this instance.
-        others: Names of the other instances.
     """
 
     def __init__(self, directory: Path, *, host: str, others: Sequence[str]) -> None:
@@ -40,12 +38,7 @@ class DirectoryPeers:
         return listen(self._directory / _socket_name(self._host))
 
     def notify(self, notice: str, outcome: Outcome) -> None:
-        """Write a notice and wake the other instances, if they listen.
-
-        Args:
-            notice: Name of the notice.
-            outcome: How the job ended.
-        """
+        """Write a notice and wake the other instances, if they listen, as `Peers.notify`."""
         write_notice(self._directory, notice, outcome, sender=self._host)
         for host in self._others:
             with contextlib.suppress(OSError):  # the other instance may not have begun, or may have ended
@@ -95,7 +88,6 @@ def write_notice(directory: Path, notice: str, outcome: Outcome, *, sender: str)
     Args:
         directory: A directory that all instances share.
         outcome: How the job ended.
-        sender: Name of this instance.
     """
     own = directory / f"{notice}.json.{sender}"
     outcome.write(own)

@@ -87,21 +87,17 @@ class LoadedModel(Protocol):
     @property
     def signatures(self) -> Mapping[str, Signature]:
         """Signatures that can be served, by key."""
-        ...
 
     @property
     def unusable(self) -> Mapping[str, str]:
         """Reasons why the remaining signatures cannot be served, by key."""
-        ...
 
     @property
     def signature_defs(self) -> Mapping[str, Any]:
         """All SignatureDef messages of the model, by key."""
-        ...
 
     def prepare(self, signature: Signature) -> None:
         """Do everything that the first run of a signature needs, without running an operation of the model."""
-        ...
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         """Run a signature.
@@ -117,11 +113,9 @@ class LoadedModel(Protocol):
         Raises:
             RequestError: TensorFlow refused the feeds or failed.
         """
-        ...
 
     def close(self) -> None:
         """Free the model. The caller makes sure that no run is in progress."""
-        ...
 
 
 class Engine(Protocol):
@@ -130,33 +124,23 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """One of `ENGINE_NAMES`."""
-        ...
 
     @property
     def description(self) -> str:
         """Library and version that run the models, for the log."""
-        ...
 
     def load_operations(self, library: Path) -> None:
         """Load a shared library of custom operations for the models that are loaded after it.
 
-        Args:
-            library: File of the library.
-
         Raises:
             StartFailed: TensorFlow cannot load it.
         """
-        ...
 
     def release_memory(self) -> None:
         """Release memory that only loading models and their first runs needed, before requests are served."""
-        ...
 
     def load(self, path: Path) -> LoadedModel:
         """Load a SavedModel.
-
-        Args:
-            path: Directory of the SavedModel.
 
         Returns:
             The model in memory.
@@ -164,4 +148,3 @@ class Engine(Protocol):
         Raises:
             StartFailed: The directory is not a SavedModel, has no serving graph, or TensorFlow refuses it.
         """
-        ...

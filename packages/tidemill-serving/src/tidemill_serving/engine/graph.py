@@ -32,7 +32,6 @@ def outer_nodes_behind(tensors: Sequence[str], nodes: Mapping[str, Any]) -> Iter
 
     Args:
         tensors: Names of tensors or of operations.
-        nodes: The nodes of the graph by name.
     """
     names = [node_name(tensor) for tensor in tensors]
     seen: set[str] = set()

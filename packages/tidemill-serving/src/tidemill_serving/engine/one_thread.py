@@ -15,9 +15,6 @@ from tidemill_serving.engine.wheel import Wheel, open_wheel
 def suffices_one_thread(paths: Sequence[Path]) -> bool:
     """Return whether all these SavedModels are small dense networks.
 
-    Args:
-        paths: Directories of the SavedModels.
-
     Raises:
         StartFailed: A SavedModel cannot be read, or TensorFlow is not installed.
     """

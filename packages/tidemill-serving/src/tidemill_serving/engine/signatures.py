@@ -82,7 +82,6 @@ class LoadedGraph(Protocol):
         Args:
             name: ``OPERATION:INDEX``.
         """
-        ...
 
     def definition(self, operation: str) -> Any | None:
         """Return the OpDef of an operation by its name, or None if it is not known.
@@ -90,7 +89,6 @@ class LoadedGraph(Protocol):
         Args:
             operation: Name of the kind, e.g. ``MatMul``.
         """
-        ...
 
 
 def signatures_of(path: Path, meta_graph: Any, loaded: LoadedGraph, *, wheel: Wheel) -> Signatures:

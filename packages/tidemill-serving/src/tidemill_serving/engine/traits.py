@@ -63,7 +63,6 @@ def traits_of(outputs: Sequence[str], graph: Any, *, definition: Callable[[str],
     """Return the traits of the runs that compute these tensors.
 
     Args:
-        outputs: Names of the tensors.
         graph: The GraphDef that has them.
         definition: Returns the OpDef of an operation by its name, or None if it is not known.
     """

@@ -69,7 +69,6 @@ class Replies(Protocol):
         Args:
             message: The serialized message, without the prefix of five bytes.
         """
-        ...
 
     def send_failure(self, call: "Call", status: int, message: bytes) -> None:
         """Answer a call with an error status. No effect if the call is over.
@@ -78,14 +77,12 @@ class Replies(Protocol):
             status: gRPC's number of the error.
             message: UTF-8 text.
         """
-        ...
 
 
 class Call:
     """Call of a connection.
 
     Args:
-        stream: Number of the call's stream.
         head: Parsed headers.
         begin_s: Time at which the headers arrived, by the loop's clock.
         send_window: Bytes that may be sent before the client enlarges the window.
@@ -164,7 +161,6 @@ class Call:
         """Answer with an error. No effect if the call is over. Must be called on the event loop.
 
         Args:
-            code: The error's code.
             text: Shown to the client; cut at a limit of bytes.
         """
         shown = text.encode("utf-8", "replace")[:_MAX_DETAIL_BYTES]

@@ -14,7 +14,6 @@ class Sender:
     """Sending side of one connection.
 
     Args:
-        transport: The connection's transport.
         answered: Called with a call when its whole answer was written.
     """
 

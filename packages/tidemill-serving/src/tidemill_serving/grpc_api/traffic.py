@@ -20,19 +20,15 @@ class OpenConnection(Protocol):
     @property
     def busy(self) -> bool:
         """Whether a call is not yet answered completely."""
-        ...
 
     def announce_end(self) -> None:
         """Announce to the client that the server will stop."""
-        ...
 
     def stop(self) -> None:
         """Accept no more calls, and close the connection after the last answer."""
-        ...
 
     def abort(self) -> None:
         """Close the connection immediately."""
-        ...
 
     def tick(self, now_s: float) -> None:
         """Enforce the time limits.
@@ -40,7 +36,6 @@ class OpenConnection(Protocol):
         Args:
             now_s: Time of the event loop, in seconds.
         """
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -61,7 +61,6 @@ class HandlerPool:
     """Runs requests in worker processes.
 
     Args:
-        code: The user's code.
         setup: Setup that each worker gets.
         size: See `PoolSize`.
         event: Writes an event with its fields to the log.

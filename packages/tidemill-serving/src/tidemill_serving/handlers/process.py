@@ -20,7 +20,6 @@ class WorkerProcess:
     """A process that runs handlers.
 
     Args:
-        code: The user's code.
         setup: Setup for the worker; `start` fills in the numbers of its sockets.
         threads: Number of requests that the process handles at a time.
         answered: Called with each answer and the lane that received it.

@@ -43,11 +43,7 @@ class InferenceScript:
         self._handler: Callable[[Any, Context], Any] = handler or self._around(before, after)
 
     def answer(self, request: Mapping[str, Any], body: bytes) -> Answered:
-        """Handle one request; exceptions of the handler propagate.
-
-        Args:
-            request: Header of the frame.
-            body: The request's body.
+        """Handle one request; exceptions of the handler propagate, as `HandlerScript.answer`.
 
         Returns:
             Status 200 with body and content type of the handler.

@@ -32,12 +32,10 @@ class HandlerScript(Protocol):
 
         Args:
             request: Header of the frame.
-            body: The request's body.
 
         Returns:
             Status, body and content type.
         """
-        ...
 
 
 def main(arguments: list[str]) -> int:

@@ -34,7 +34,6 @@ class NumericReader:
     """Reads predict bodies for one model. It must not be used by two threads at once.
 
     Args:
-        signatures: The signatures of the model, by name.
         default: Name of the signature of bodies that name none.
     """
 

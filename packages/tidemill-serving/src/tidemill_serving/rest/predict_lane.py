@@ -34,7 +34,6 @@ class PredictLane:
 
     Args:
         target: The model, and the version if the target names one.
-        registry: The models.
         metrics: Records the requests that the lane answers.
         general: Answers requests that the lane does not support.
         headers: Returns the headers of an answer, given the version's number.

@@ -89,9 +89,6 @@ def cast(array: Array, spec: TensorSpec) -> Array | None:
     Args:
         array: Any shape; numbers as NumPy parsed them.
         spec: The input of the signature.
-
-    Returns:
-        An array of the input's dtype.
     """
     kind = array.dtype.kind
     if spec.type_name in FLOAT_TYPES:

@@ -48,15 +48,12 @@ class StepCoordinator(Coordinator, Protocol):
 
     def runs_wanted(self, grouping: Grouping) -> int:
         """Return how many runs this call of the step of `fit` must do."""
-        ...
 
     def decision_of_replica(self, key: str) -> str | None:
         """Return the variant that another trace of the same step chose in this process."""
-        ...
 
     def decision_of_first(self, key: str) -> str | None:
         """Return the variant that rank 0 chose. None on rank 0 itself, or if no decision of rank 0 can be read."""
-        ...
 
 
 class Step(TracedStep):

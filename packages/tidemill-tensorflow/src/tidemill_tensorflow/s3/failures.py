@@ -37,7 +37,6 @@ class FilesystemError(Exception):
     """A failure that TensorFlow raises as one of ``tf.errors``.
 
     Attributes:
-        code: TensorFlow's error code.
         text: The error message, with the path.
     """
 

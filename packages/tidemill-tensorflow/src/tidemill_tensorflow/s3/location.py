@@ -14,7 +14,6 @@ class Location:
     """Location of an object, of a directory (all keys with a prefix), or of a bucket.
 
     Attributes:
-        bucket: Name of the bucket.
         key: Key without a trailing slash; empty for the bucket itself.
     """
 

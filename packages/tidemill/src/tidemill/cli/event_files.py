@@ -34,7 +34,6 @@ class EventFiles:
 
     Args:
         service: The service that runs the job.
-        job: Name of the job.
         target: Directory for the copies.
 
     Attributes:

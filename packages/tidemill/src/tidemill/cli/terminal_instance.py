@@ -54,11 +54,7 @@ class TerminalLog:
         self.write(text.encode(errors="replace").split(b"\n"))
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Print lines of the server, as `LineSplitter` returns them.
-
-        Args:
-            lines: Without LF.
-        """
+        """Print lines of the server, as `LineSplitter` returns them, as `Log.write`."""
         for line in lines:
             text = line.decode(errors="replace")
             self._console.log(text)

@@ -100,7 +100,6 @@ class Credentials:
 
         Args:
             job_id: Id of the instance or the job.
-            role: Name of the role.
             scope: The endpoint or job.
             lifetime_s: Time in seconds after which the keys expire unless they are renewed.
         """

@@ -38,7 +38,6 @@ def plan_gpus(
 
     Args:
         request: The request, by botocore's member names.
-        present: Number of GPUs of the machine.
         shared: Whether several instances may use the same GPU.
         frameworks: Selects the environment. Default: without the setting ``images``.
 

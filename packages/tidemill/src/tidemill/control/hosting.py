@@ -344,11 +344,7 @@ class Hosting:
 
 
 class _EndpointCache:
-    """Caches endpoints until any endpoint's record changes, so that a request to a model need not read a record.
-
-    Args:
-        records: Stores the endpoints.
-    """
+    """Caches endpoints until any endpoint's record changes, so that a request to a model need not read a record."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records

@@ -69,7 +69,6 @@ class ServerPlanner:
         """Return the spec of an instance of a variant.
 
         Args:
-            variant: The variant, with its model.
             variables: Environment variables with the address and the keys of the service; those of the model win.
 
         Raises:

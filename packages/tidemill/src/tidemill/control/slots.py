@@ -40,7 +40,6 @@ class Slots:
         """Reserve slots if enough are free and no job waits; return whether they were reserved.
 
         Args:
-            count: Number of instances.
             gpus: GPUs of all instances together.
         """
         if self._waiting or not self._fits(count, gpus):
@@ -61,7 +60,6 @@ class Slots:
         """Wait for slots and take them. A cancelled call leaves the queue and holds no slots.
 
         Args:
-            count: Number of instances.
             gpus: GPUs of all instances together.
         """
         place = _QueuePlace(count, gpus, asyncio.get_running_loop().create_future())
@@ -81,7 +79,6 @@ class Slots:
         """Give slots back, and grant them to waiting jobs.
 
         Args:
-            count: Number of instances.
             gpus: GPUs of all instances together.
         """
         self._taken -= count

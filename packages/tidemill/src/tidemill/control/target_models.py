@@ -49,7 +49,6 @@ class TargetModels:
         """Invoke a model; load it first if the server does not have it.
 
         Args:
-            ref: The server's instance.
             ask: Sends the client's request to a path.
             send: Sends other requests to the same server.
 

@@ -72,7 +72,6 @@ class UserKey:
     """One key of a user.
 
     Attributes:
-        user: Name of the user.
         access_key_id: 20 characters, begins with ``AKIA``.
         secret_access_key: 40 characters.
         created_ms: Milliseconds since the epoch.

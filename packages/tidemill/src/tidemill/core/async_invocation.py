@@ -12,7 +12,6 @@ class AsyncInvocation:
     Attributes:
         invocation_id: Hexadecimal id; names the result unless the client does.
         inference_id: The client's InferenceId, or a generated one.
-        endpoint: Name of the endpoint.
         endpoint_id: Id of the endpoint, which distinguishes it from a later one of the same name.
         headers: Headers of the request to the model.
         input: S3 URI of the body.

@@ -9,11 +9,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the wall time in milliseconds since the epoch. It may jump."""
-        ...
 
     def monotonic_s(self) -> float:
         """Return the seconds since an arbitrary point. They never jump, and are comparable within one boot."""
-        ...
 
 
 class SystemClock:

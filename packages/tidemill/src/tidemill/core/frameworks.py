@@ -97,7 +97,6 @@ def environment_of(version: str, *, gpu: bool, family: str = _TENSORFLOW) -> str
 
     Args:
         version: For example ``2.21``.
-        gpu: Whether the job has GPUs.
         family: See `Framework.family`. Default: that of TensorFlow.
 
     Returns:

@@ -26,9 +26,6 @@ def decode(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         hyperparameters: Texts as the API has them.
-
-    Returns:
-        Values by name.
     """
     return {name: _decode_value(text) for name, text in hyperparameters.items()}
 

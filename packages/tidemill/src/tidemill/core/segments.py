@@ -80,7 +80,6 @@ def create_stream(root: Path, group: str, stream: str, *, clock: Clock | None = 
     """Create a log stream durably, unless it exists, and return its directory.
 
     Args:
-        root: Directory of all logs.
         group: E.g. ``/aws/sagemaker/TrainingJobs``.
         stream: E.g. ``JOB/algo-1-1700000000``.
         clock: Source of the creation time. Default: the system clock.

@@ -64,9 +64,6 @@ def write_bundle(content: bytes, *, directory: Path, name: str, environ: Mapping
     Args:
         content: PEM certificates.
         name: Tells bundles apart.
-
-    Returns:
-        The file.
     """
     path = directory / f"{_BUNDLE}-{name}.pem"
     write_json(path.with_suffix(".json"), {each: environ[each] for each in BUNDLES if environ.get(each)})

@@ -34,9 +34,6 @@ def register_state_directory(directory: Path, *, environments_dir: Path) -> None
 def known_state_directories(environments_dir: Path) -> tuple[Path, ...]:
     """Return the state directories that have a file here; none if it cannot be read.
 
-    Args:
-        environments_dir: Directory of the environments.
-
     Returns:
         Absolute paths, which need not exist.
     """

@@ -44,7 +44,6 @@ class JobEnvironment:
         key: Hash of all inputs: lock, in-job distributions, interpreter and machine type.
         prefix: Directory of the virtual environment.
         lock_sha256: Digest of the lock file, hexadecimal.
-        base: Directory of the base.
         aws_cli: Directory of the AWS CLI; None if the locks do not contain it.
         interpreter: The Python of environment and base.
         read_only_paths: Directories that a job must be able to read: all layers, their Pythons, and the sources if

@@ -24,7 +24,6 @@ class RequirementsOverlay:
 
     Attributes:
         key: Hash of the environment below and of everything that determines the installed packages.
-        prefix: Directory of the overlay.
         sha256: Digest of the names and contents of all its files, hexadecimal.
     """
 

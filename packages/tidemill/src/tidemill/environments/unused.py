@@ -21,7 +21,6 @@ def unused_environments(directory: Path, environments: Environments, *, before_s
     A shared layer is yielded after the environments above it, and only if all of these are yielded.
 
     Args:
-        environments: The environments of that directory.
         before_s: Time in seconds since the epoch; environments that were used later are kept.
     """
     current = {path for each in environments.current() for path in (each.prefix, *each.shared_layers)}
@@ -44,9 +43,6 @@ def unused_overlays(directory: Path, *, before_s: float) -> Iterator[Path]:
 
     Args:
         before_s: Upper bound, exclusive.
-
-    Yields:
-        Directories.
     """
     for path in _subdirectories(directory):
         if _marker(path) is not None and _is_unused(path, before_s=before_s):

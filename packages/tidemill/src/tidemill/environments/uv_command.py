@@ -87,7 +87,6 @@ def run_command(
     """Run ``argv`` to its end, and pass every line that it prints to ``log``.
 
     Args:
-        argv: Command and arguments.
         log: Called with each line of standard output and error, without the line end.
         poll: Called several times a second; if it raises, the command is killed.
         cwd: Working directory.

@@ -25,7 +25,6 @@ class Capacity:
     Attributes:
         instances: Maximum number of concurrent training instances; more instances wait in the queue.
         cpus: Number of processors of all machines.
-        gpus: Number of GPUs of all machines.
         shares_gpus: Whether several instances may use the same GPU.
     """
 
@@ -54,11 +53,9 @@ class LogSink(Protocol):
 
     def create(self, stream: StreamName) -> None:
         """Create a stream durably, unless it exists, so that it is listed before its first line."""
-        ...
 
     def received_bytes(self, stream: StreamName) -> int:
         """Return the size in bytes of the part of a stream that the service has: the offset of the next delivery."""
-        ...
 
     def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
         """Append lines to a stream. Lines that the service has already are ignored.
@@ -72,7 +69,6 @@ class LogSink(Protocol):
             ValueError: There is a gap before ``offset``, or the last line is incomplete.
             OSError: The lines could not be stored; deliver them again later.
         """
-        ...
 
 
 class Executor(Protocol):
@@ -86,16 +82,13 @@ class Executor(Protocol):
     @property
     def isolation(self) -> Isolation:
         """The isolation mode of jobs that do not need a separate network."""
-        ...
 
     @property
     def no_network(self) -> str:
         """The reason why jobs cannot get a separate network, which EnableNetworkIsolation needs; empty if they can."""
-        ...
 
     def capacity(self) -> Capacity:
         """Return the capacity, which may change while the service runs. Does not block."""
-        ...
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         """Start instances of one job, all or none. Instances that run or have ended are not changed.
@@ -112,7 +105,6 @@ class Executor(Protocol):
                 removed, none counts as launched, and the launch may be repeated. Also raised, without any change, if
                 a newer attempt was launched before.
         """
-        ...
 
     def relaunch(self, ref: InstanceRef) -> None:
         """Start an instance that was launched, if the service died before it could start it.
@@ -120,7 +112,6 @@ class Executor(Protocol):
         Args:
             ref: The attempt; one that runs or has ended stays as it is.
         """
-        ...
 
     def recover(self, *, finished: Callable[[str], bool]) -> list[KnownInstance]:
         """Find the instances that earlier services launched. From now on, `changed` also returns the running ones.
@@ -128,7 +119,6 @@ class Executor(Protocol):
         Args:
             finished: Returns whether the job with a job id is cleaned up; then its instances are skipped.
         """
-        ...
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         """Return the reported status of the attempt ``ref``. When it has ended, the log store has its whole log.
@@ -136,7 +126,6 @@ class Executor(Protocol):
         Returns:
             ``launched`` is False for an attempt that this executor does not know.
         """
-        ...
 
     def stop(self, ref: InstanceRef, *, reason: StopReason) -> None:
         """Send SIGTERM to the script's process group, SIGKILL after the grace time; end at once if no script runs.
@@ -145,7 +134,6 @@ class Executor(Protocol):
             ref: The attempt; no effect after its end.
             reason: Reported with its end.
         """
-        ...
 
     def kill(self, ref: InstanceRef) -> None:
         """Send SIGKILL to the instance and all its descendants.
@@ -153,7 +141,6 @@ class Executor(Protocol):
         Args:
             ref: The attempt.
         """
-        ...
 
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         """Wait up to ``timeout_s`` seconds for new reports. Return the instances that reported; empty on time-out.
@@ -161,7 +148,6 @@ class Executor(Protocol):
         Args:
             timeout_s: Longest wait in seconds.
         """
-        ...
 
     def endpoint_url(self, ref: InstanceRef) -> str | None:
         """Return the address of an endpoint's server: ``http+unix://PATH`` (percent-encoded) or ``http://HOST:PORT``.
@@ -171,7 +157,6 @@ class Executor(Protocol):
         Args:
             ref: The attempt of an endpoint.
         """
-        ...
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         """Copy the archive of a model to the instance of an endpoint. A later load request names the file.
@@ -183,16 +168,13 @@ class Executor(Protocol):
         Raises:
             LaunchError: The archive cannot be copied.
         """
-        ...
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
         """Return an artifact of an ended instance by its name in `InstanceExit.artifacts`; None if it was removed.
 
         Args:
-            ref: The attempt.
             name: For example ``model``.
         """
-        ...
 
     def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         """Kill the remaining processes of a job and remove its files. `observe` still returns its last reports.
@@ -202,4 +184,3 @@ class Executor(Protocol):
         Args:
             keep_files: Do not remove files on the service's machine. Default: false.
         """
-        ...

@@ -20,7 +20,6 @@ class Gpu:
     Attributes:
         index: Index among the GPUs of the machine.
         uuid: ``GPU-...``, a name for CUDA_VISIBLE_DEVICES that does not depend on which other GPUs are visible.
-        name: Name of the model.
         memory: Size with its unit, e.g. ``15360 MiB``.
         driver: Version of the driver.
     """
@@ -89,7 +88,6 @@ class GpuPool:
         """Record the GPUs of an instance that an earlier service launched.
 
         Args:
-            ref: The attempt.
             devices: Numbers of its GPUs; none is no error.
         """
         if devices:

@@ -43,7 +43,6 @@ class LocalExecutor:
 
     Args:
         state_dir: Directory of the jobs; created if missing. Hidden from jobs.
-        environments_dir: Directory of the environments.
         isolation: ``auto``, ``full``, ``mount``, ``plain``, or another value that `tidemill.sandbox.detect` accepts.
         instances: Training instances that may run at the same time; default: one per processor.
         content_file: Returns the file of an object's content by its content id; of content in another S3, the file
@@ -199,9 +198,6 @@ class LocalExecutor:
 
     def endpoint_url(self, ref: InstanceRef) -> str:
         """Return the URL of an endpoint's unix socket. The path may be too long for a socket address.
-
-        Args:
-            ref: The attempt of an endpoint.
 
         Returns:
             ``http+unix://PATH``, percent-encoded; also before the socket exists.

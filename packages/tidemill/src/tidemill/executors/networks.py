@@ -26,7 +26,6 @@ class JobNetworks:
     """Makes, finds and ends the networks of jobs.
 
     Attributes:
-        state_dir: Directory of the jobs.
         service_url: URL that jobs may reach from inside, unless their network is isolated; None without a service.
     """
 

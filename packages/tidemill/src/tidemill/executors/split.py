@@ -58,9 +58,6 @@ class SplitExecutor:
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         """Wait for either executor. Reports that come too late for this call are returned by the next one.
 
-        Args:
-            timeout_s: Longest wait in seconds.
-
         Returns:
             Attempts of both executors.
         """

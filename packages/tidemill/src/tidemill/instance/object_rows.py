@@ -23,7 +23,6 @@ class ObjectRows(Protocol):
         Raises:
             TypeError: An input is no object of the service's store.
         """
-        ...
 
 
 def row_of(reference: ObjectReference) -> ObjectRow:

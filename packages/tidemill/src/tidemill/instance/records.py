@@ -33,7 +33,6 @@ class Site:
 
     Attributes:
         state_dir: The service's state directory, hidden from jobs; contains ``notify.sock``.
-        environments_dir: Directory of the environments.
         backend: Name of the sandbox, e.g. ``bubblewrap``.
         warm_socket: Socket of a process that forks scripts with TensorFlow imported; None starts them cold.
         network: File that describes the job's network; None uses the machine's network.
@@ -65,8 +64,6 @@ class SpecRecord:
         channels: Names of the channels in File mode.
         log_directory: Directory of the segment files of the spec's log stream.
         site: What the executor adds.
-        code: The spec's code.
-        model: The spec's model.
         pipes: The channels in Pipe mode; their ``objects`` are empty here.
         fast_files: Names of the channels in FastFile mode with objects of a remote S3, which are read on demand.
         shared: By name of a channel in File mode: the directory of links that it shares with other instances, if any

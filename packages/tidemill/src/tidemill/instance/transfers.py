@@ -67,11 +67,7 @@ class _Broken(Exception):
 
 
 class Transfers:
-    """A group of transfers that can be ended together, and their shared connections. May be used by several threads.
-
-    Args:
-        stores: Stores of the objects.
-    """
+    """A group of transfers that can be ended together, and their shared connections. May be used by several threads."""
 
     def __init__(self, stores: RemoteStores) -> None:
         self.stores = stores
@@ -152,11 +148,7 @@ class Transfers:
 
 
 class RemoteBody:
-    """The bytes of one object. After a broken connection, reading continues at the next byte over a new connection.
-
-    Args:
-        transfers: The group of this transfer.
-    """
+    """The bytes of one object. After a broken connection, reading continues at the next byte over a new connection."""
 
     def __init__(self, entry: RemoteObject, transfers: Transfers) -> None:
         self._entry = entry

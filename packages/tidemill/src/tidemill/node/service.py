@@ -88,10 +88,9 @@ class ServiceClient:
         return StopReason(stop) if stop else None
 
     def deliver(self, lines: bytes, *, offset: int) -> int:
-        """Deliver lines of the log. Return how many bytes of the log the service has.
+        """Deliver lines of the log. Return how many bytes of the log the service has, as `InstanceReports.deliver`.
 
         Args:
-            lines: Complete lines in the format of the log store.
             offset: Offset of ``lines`` in the attempt's log, in bytes.
 
         Raises:

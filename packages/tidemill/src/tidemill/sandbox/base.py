@@ -82,7 +82,6 @@ class Launch:
     """A process to start: the process of the sandbox, which then starts the command.
 
     Attributes:
-        argv: Command and arguments.
         variables: The whole environment of that process.
         descriptors: File descriptors that it must inherit; the starter closes its own copies afterwards.
         directory: Working directory.
@@ -103,7 +102,6 @@ class Sandbox(Protocol):
     @property
     def name(self) -> str:
         """Name of the backend, e.g. ``bubblewrap``."""
-        ...
 
     @property
     def isolation(self) -> Isolation: ...
@@ -114,7 +112,6 @@ class Sandbox(Protocol):
         Args:
             view: What the job may see.
         """
-        ...
 
     def variables(self, view: View) -> dict[str, str]:
         """Return the variables with the job's directories: HOME, TMPDIR, and SAGEMAKER_BASE_DIR if necessary.
@@ -122,7 +119,6 @@ class Sandbox(Protocol):
         Args:
             view: What the job may see.
         """
-        ...
 
     def wrap(self, argv: Sequence[str], *, view: View, variables: Mapping[str, str]) -> Launch:
         """Return the process to start so that ``argv`` runs in the sandbox, with ``variables`` as whole environment.
@@ -135,7 +131,6 @@ class Sandbox(Protocol):
         Returns:
             Command, variables and descriptors for the process.
         """
-        ...
 
 
 def secret_file(data: bytes) -> int:

@@ -1,7 +1,5 @@
 """Detects which sandbox works here, by running ``/bin/true`` in it once when the service starts."""
 
-import os
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +8,11 @@ from tidemill.errors import ConfigurationError
 from tidemill.sandbox.base import Sandbox, View
 from tidemill.sandbox.bubblewrap import BubblewrapSandbox
 from tidemill.sandbox.network import network_failure
+from tidemill.sandbox.overlays import trial_fault
 from tidemill.sandbox.plain import PlainSandbox
 from tidemill.sandbox.unshare import UnshareSandbox
 
 BACKENDS: tuple[Sandbox, ...] = (BubblewrapSandbox(), UnshareSandbox(), PlainSandbox())
-
-_TRIAL_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +123,4 @@ def _try(sandbox: Sandbox) -> str | None:
             launch = sandbox.wrap(["/bin/true"], view=view, variables={"PATH": "/usr/bin:/bin"})
         except OSError as error:
             return str(error)
-        try:
-            result = subprocess.run(
-                launch.argv,
-                env=dict(launch.variables),
-                pass_fds=launch.descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                cwd="/",
-                timeout=_TRIAL_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        finally:
-            for fd in launch.descriptors:
-                os.close(fd)
-    if result.returncode == 0:
-        return None
-    lines = result.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {result.returncode}"]
-    return lines[-1]
+        return trial_fault(launch) or None

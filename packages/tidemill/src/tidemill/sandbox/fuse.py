@@ -62,4 +62,4 @@ def _trial_fault() -> str:
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryDirectory() as target:
         mount = FuseMount(target=Path(target), socket=theirs.detach())
-        return trial_fault(overlaid(Launch(argv=("/bin/true",), variables={}), (), [mount]))
+        return trial_fault(overlaid(Launch(argv=("/bin/true",), variables={"LANG": "C.UTF-8"}), (), [mount]))

@@ -57,19 +57,20 @@ def overlay_fault(overlay: Overlay) -> str:
     Args:
         overlay: The overlay; its directories exist.
     """
-    return trial_fault(overlaid(Launch(argv=("/bin/true",), variables={}), [overlay]))
+    return trial_fault(overlaid(Launch(argv=("/bin/true",), variables={"LANG": "C.UTF-8"}), [overlay]))
 
 
 def trial_fault(launch: Launch) -> str:
-    """Run a launch of `overlaid` to its end; return its error, or an empty text. Closes its descriptors."""
+    """Run a launch to its end; return its error, or an empty text. Closes its descriptors."""
     try:
         tried = subprocess.run(
             launch.argv,
-            env={"LANG": "C.UTF-8"},
+            env=dict(launch.variables),
             pass_fds=launch.descriptors,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            cwd="/",
             timeout=_TRIAL_TIMEOUT_S,
             check=False,
         )

@@ -47,9 +47,6 @@ def system_secrets(root: Path = Path("/")) -> Iterator[Path]:
 def credential_files(variables: Mapping[str, str]) -> list[Path]:
     """Return the absolute paths with credentials that an environment names.
 
-    Args:
-        variables: Variables of a process.
-
     Returns:
         They need not exist.
     """

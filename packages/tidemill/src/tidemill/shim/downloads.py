@@ -26,7 +26,6 @@ class Downloads:
     """The downloads of one channel. Leaving the context ends all of them.
 
     Args:
-        stores: The stores that have the objects.
         place: Path of the channel as the job sees it, for messages.
         check: Called several times a second during waits; an exception ends the downloads.
     """

@@ -42,7 +42,6 @@ class Download(Protocol):
         Args:
             target: Path of the new file.
         """
-        ...
 
     def add_copy(self, source: ObjectFile, target: Path, place_object: Placer) -> None:
         """Fetch an object of the store through a local copy, which other jobs may use too.
@@ -51,7 +50,6 @@ class Download(Protocol):
             target: Path of the new file.
             place_object: Puts the copy at the target.
         """
-        ...
 
 
 def is_segment(name: str) -> bool:
@@ -76,7 +74,6 @@ def copy_channel(
 
     Args:
         objects: The objects, in any order.
-        directory: The channel's directory.
         place: The same directory as the job sees it, for messages.
         check: Called between chunks; an exception ends the copy.
         download: Fetches objects whose content lies in a remote S3, now or later.
@@ -174,7 +171,6 @@ def link_channel(
 
     Args:
         batches: The objects, in any order. Objects of one directory should follow each other.
-        directory: The channel's directory.
         place: The same directory as the job sees it, for messages.
         check: Called for each batch; an exception ends the work.
 
@@ -329,7 +325,6 @@ def check_key(path: str, uri: str) -> None:
     """Check that ``path`` can be the path of a file below a channel.
 
     Args:
-        path: Path from the key of an object.
         uri: URI of the object, for messages.
 
     Raises:

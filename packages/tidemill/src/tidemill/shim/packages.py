@@ -315,7 +315,6 @@ def with_installer_files(view: View, settings: dict[str, str]) -> View:
 
     Args:
         view: What a command may see.
-        settings: Variables for installers.
     """
     return replace(view, read_only=(*view.read_only, *_named_files(settings)))
 

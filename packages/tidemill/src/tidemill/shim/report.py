@@ -58,7 +58,6 @@ class Log(Protocol):
         Args:
             text: Without a last LF.
         """
-        ...
 
     def write(self, lines: Iterable[bytes]) -> None:
         """Log lines of the job, as `LineSplitter` returns them.
@@ -66,7 +65,6 @@ class Log(Protocol):
         Args:
             lines: Without LF.
         """
-        ...
 
 
 class JobLog:
@@ -83,19 +81,11 @@ class JobLog:
         self._lock = threading.Lock()
 
     def note(self, text: str) -> None:
-        """Log a line of the shim; several if ``text`` has line feeds.
-
-        Args:
-            text: Without a last LF.
-        """
+        """Log a line of the shim; several if ``text`` has line feeds, as `Log.note`."""
         self.write(text.encode(errors="replace").split(b"\n"))
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Log lines of the job, as `LineSplitter` returns them.
-
-        Args:
-            lines: Without LF.
-        """
+        """Log lines of the job, as `LineSplitter` returns them, as `Log.write`."""
         with self._lock:
             lines = [*self._pending, *lines]
             if not lines:

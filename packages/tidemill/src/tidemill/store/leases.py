@@ -44,11 +44,7 @@ class SqlLeaseRecords:
         return found
 
     def add(self, ref: InstanceRef, *, lease_s: float) -> None:
-        """Store the lease of an instance that was launched now.
-
-        Args:
-            lease_s: Length of the lease in seconds.
-        """
+        """Store the lease of an instance that was launched now, as `LeaseRecords.add`."""
         self._database.write_sync(lambda connection: _add(connection, [ref], start=self._start, lease_s=lease_s))
 
     def adopt(self, refs: Collection[InstanceRef], *, lease_s: float) -> None:
@@ -70,11 +66,7 @@ class SqlLeaseRecords:
         await asyncio.shield(self._write)
 
     async def store_reachable(self, seconds: float) -> None:
-        """Store for how long this start of the service could be reached.
-
-        Args:
-            seconds: Time since the start.
-        """
+        """Store for how long this start of the service could be reached, as `LeaseRecords.store_reachable`."""
         statement = update(starts).where(starts.c.number == self._start).values(reachable_ms=int(seconds * 1000))
         await self._database.write(lambda connection: connection.execute(statement) and None)
 

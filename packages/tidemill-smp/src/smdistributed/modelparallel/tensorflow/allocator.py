@@ -6,8 +6,6 @@ and temporaries of the step before. A fixed threshold prevents that, at the cost
 `docs/measurements/model-parallelism.md` has the figures.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

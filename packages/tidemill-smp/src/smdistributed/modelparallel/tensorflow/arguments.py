@@ -4,8 +4,6 @@ An argument is honored, without effect, or refused. A test compares the tables w
 of a script is ignored silently. Variadic arguments have their `*` or `**` in the name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from smdistributed.modelparallel.tensorflow._shared.argument_effects import (

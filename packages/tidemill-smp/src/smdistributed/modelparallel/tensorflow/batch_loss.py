@@ -13,8 +13,6 @@ microbatches; then the means over microbatches and replicas, of losses and of gr
 | unknown, such as a function that returns a scalar | as for a mean over rows; reported once |
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 
@@ -36,7 +34,6 @@ class BatchLoss:
         Args:
             rows: A tensor with one entry per row of the microbatch.
             state: The tracer of the step.
-            session: The session of this process.
             reported: What has been reported of this model; added to.
         """
         self._rows = tf.shape(rows)[0]
@@ -101,7 +98,6 @@ class BatchLoss:
         """Log once that the divisor of a loss is not known.
 
         Args:
-            loss: Name of the loss.
             reason: Why its divisor is not known, as a clause.
         """
         if self.is_whole or loss in self._reported:

@@ -8,8 +8,6 @@ TensorFlow's own functions see the gradients of one rank only, so that each rank
 are patched to warn.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ All ranks of the group make the same calls in the same order. Messages use the t
 channels: the plans of steps use channels below 2**60.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass

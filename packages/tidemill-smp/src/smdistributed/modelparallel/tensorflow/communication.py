@@ -1,7 +1,5 @@
 """`smp.send`, `smp.recv_from`, `smp.broadcast`, `smp.allgather` and the barriers: Python objects between ranks."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any, SupportsIndex
 

@@ -4,8 +4,6 @@ They come from a dict or, if none is given, from the JSON object that SageMaker 
 `SM_HP_MP_PARAMETERS`. Unknown keys are accepted and kept in `extras`.
 """
 
-from __future__ import annotations
-
 import json
 import numbers
 import operator

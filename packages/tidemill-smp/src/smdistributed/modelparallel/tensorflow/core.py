@@ -3,8 +3,6 @@
 Each function raises `SMPNotInitializedError` before `smp.init`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from smdistributed.modelparallel.tensorflow import session

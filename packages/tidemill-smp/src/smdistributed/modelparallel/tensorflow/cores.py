@@ -4,8 +4,6 @@ By default TensorFlow sizes the pools of every process to the whole machine. Ran
 the same cores, and pipelining would save no time.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from contextlib import suppress

@@ -6,8 +6,6 @@ With sharded optimizer state each replica receives the means for the variables t
 their new values to the others (all-gather): together as many bytes as an all-reduce.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -36,7 +34,6 @@ def average_gradients(gradients: Sequence[Gradient | None], session: RankSession
 
     Args:
         gradients: The gradients of this rank; the ranks with the same partition pass as many, of the same kinds.
-        session: The session of this process.
     """
     group = data_parallel_group(session)
     means: list[Any] = list(gradients)
@@ -67,7 +64,6 @@ def average_owned(
 
     Args:
         owners: The replica that owns the variable of each gradient; None if this rank has no gradient for it.
-        session: The session of this process.
     """
     group = data_parallel_group(session)
     mark(AVERAGING)
@@ -98,7 +94,6 @@ def all_gather(variables: Sequence[Variable], owners: Sequence[int], session: Ra
 
     Args:
         variables: tf.Variables; all replicas pass as many, of the same kinds.
-        session: The session of this process.
     """
     group = data_parallel_group(session)
     owned: list[list[int]] = [[] for _ in range(group.size)]

@@ -1,7 +1,5 @@
 """Assigns each rank its own GPU if the machine has GPUs, so that scripts need not choose one."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Pipelined steps for Keras's `fit`, `evaluate` and `predict` loops."""
 
-from __future__ import annotations
-
 import logging
 import operator
 from collections.abc import Callable
@@ -47,9 +45,6 @@ class Steps:
 
         Args:
             data: A batch as Keras's `train_step` gets it.
-
-        Returns:
-            Metrics by name.
         """
         model = self._model
         x, y, sample_weight = unpack(data)

@@ -1,7 +1,5 @@
 """Checks that optimizers and clipping receive gradients of the whole batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

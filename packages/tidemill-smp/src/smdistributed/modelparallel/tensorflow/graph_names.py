@@ -3,8 +3,6 @@
 The compiler is another distribution, which imports nothing from this one: the names are the interface.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 MEASURED = "smp_measured_layer"

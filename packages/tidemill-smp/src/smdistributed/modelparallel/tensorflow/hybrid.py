@@ -6,8 +6,6 @@ are wrapped. With either one, functions that reduce sparse gradients are wrapped
 their rows.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """`smp.init`: read the parameters, connect to the other ranks, and install what changes TensorFlow's behavior."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 from collections.abc import Mapping

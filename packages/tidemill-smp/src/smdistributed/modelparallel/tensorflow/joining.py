@@ -1,7 +1,5 @@
 """Connect the ranks of a job: the mesh, the transport, the groups, and what happens when a process ends."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -4,8 +4,6 @@ A process uses one Keras, that of `tf.keras`: Keras 3, or tf_keras if `TF_USE_LE
 which, and never imports the other one.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import itertools
@@ -194,9 +192,6 @@ def metrics_after(model: Any, loss: Tensor, x: object, y: object, y_pred: object
         y: Targets, or None.
         y_pred: Outputs of the model.
         sample_weight: Shape [rows], or None.
-
-    Returns:
-        Results by name.
     """
     if not IS_TF_KERAS:
         size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
@@ -221,7 +216,6 @@ def scaled_loss(optimizer: Any, loss: Tensor) -> Tensor:
     """Return the loss to differentiate, scaled if the optimizer scales losses for mixed precision.
 
     Args:
-        optimizer: The model's optimizer.
         loss: Scalar.
 
     Returns:
@@ -236,7 +230,6 @@ def unscaled(optimizer: Any, gradients: list[Gradient | None]) -> list[Gradient 
     """Convert the gradients of `scaled_loss` to those that `apply_gradients` expects.
 
     Args:
-        optimizer: The model's optimizer.
         gradients: Tensors, IndexedSlices or None.
 
     Returns:

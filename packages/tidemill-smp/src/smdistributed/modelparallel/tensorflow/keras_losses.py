@@ -1,7 +1,5 @@
 """Makes the losses of Keras 3 and tf_keras divide by the divisors of the whole batch; see `batch_loss`."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Keras's losses and metrics look for the mask of a prediction, and for the logits
 cross-entropy is exact for logits, and clipped at 1e-7 for probabilities. A copy of the prediction has neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

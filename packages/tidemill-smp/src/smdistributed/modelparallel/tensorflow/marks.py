@@ -5,8 +5,6 @@ the glue between layers. While a step is traced there is one `Tracer`; every op 
 current unit. The hooks of `hooks` do the same for the ops of the backward pass.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Generator, Mapping

@@ -1,7 +1,5 @@
 """The memory that this process can still allocate."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -5,8 +5,6 @@ received different values, they would decide differently: one rank would stop, a
 variables of metrics are combined over all ranks at the end of an epoch, as in `tf.distribute`.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,9 +39,6 @@ def results_here(model: KerasModel) -> dict[str, Any]:
 
     Args:
         model: A compiled model.
-
-    Returns:
-        Results by name.
     """
     return _results(metric for metric in model.metrics if not any(map(is_remote, metric.variables)))
 

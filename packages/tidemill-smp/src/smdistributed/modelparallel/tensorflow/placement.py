@@ -7,8 +7,6 @@
     spread                    [0,4] [1,5] [2,6] [3,7]        [0,1,2,3] [4,5,6,7]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError

@@ -1,7 +1,5 @@
 """`smp.plan`: partition a model in one process, without training it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`smp.register_post_partition_hook`: functions that run between partitioning and the first forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

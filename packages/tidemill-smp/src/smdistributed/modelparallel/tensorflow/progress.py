@@ -4,8 +4,6 @@ Rank 0 prints a line to stderr after 3 s, and again whenever the time has double
 traced the step returns: TensorFlow optimizes the graph and runs the first step inside this call.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -90,7 +88,6 @@ def preparing(step: str, *, is_reported: bool) -> Generator[None]:
     """Report on the preparation of a step that is done inside this context, and what follows in the same call.
 
     Args:
-        step: The name of the step.
         is_reported: Whether this rank prints anything.
     """
     if not is_reported:

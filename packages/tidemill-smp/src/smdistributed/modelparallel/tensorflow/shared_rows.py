@@ -5,8 +5,6 @@ come first in a gradient. Their number is recorded on its indices tensor, becaus
 gradients with the same indices.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from functools import reduce
@@ -68,7 +66,6 @@ def join_replicas(
 
     Args:
         rows: Number of shared rows by replica.
-        dense_shape: Shape of the variable.
     """
     heads, tails = zip(*(split_rows(part, count) for part, count in zip(values, rows, strict=True)), strict=True)
     shared, others = zip(*(split_rows(part, count) for part, count in zip(indices, rows, strict=True)), strict=True)

@@ -6,8 +6,6 @@ the others would wait for it. So when one rank stops, all stop at the same batch
 For the same reason, different numbers of batches per rank are refused when training begins.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

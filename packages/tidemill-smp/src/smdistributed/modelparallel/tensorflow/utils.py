@@ -4,8 +4,6 @@ utils.send_checkpoint_files("/opt/ml/checkpoints", 0)       # on MP rank 1: send
 utils.receive_checkpoint_files("/opt/ml/checkpoints", 1)    # on MP rank 0: makes .../mp_rank_1/
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

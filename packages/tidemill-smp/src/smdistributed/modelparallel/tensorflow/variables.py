@@ -5,8 +5,6 @@ their initializers are kept. Once the plan assigns variables to ranks, each rank
 another rank becomes a `RemoteVariable`, which supports tracing and nothing else.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -135,11 +133,9 @@ class RemoteValues(Protocol):
 
     def value(self, variable: RemoteVariable) -> Tensor:
         """Return the value as a tensor."""
-        ...
 
     def tensors(self, variable: RemoteVariable) -> dict[str, Tensor]:
         """Return the tensors to write to a checkpoint."""
-        ...
 
 
 @contextmanager

@@ -39,7 +39,6 @@ class _Moment:
     """Moving average of a gradient or of its square.
 
     Attributes:
-        handle: The average's variable.
         added: The tensor that enters the average.
         share: Weight of `added`: ``1 - beta``.
         nodes: The nodes that only this update needs, unless other nodes use them too.

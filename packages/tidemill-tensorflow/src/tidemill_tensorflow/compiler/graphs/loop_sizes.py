@@ -106,7 +106,6 @@ def loops_of(flat: FlatGraph, step: Region, lists: Sequence[SizeList]) -> Region
     None if there are no such lists, or if their sizes may depend on values.
 
     Args:
-        flat: The graph that contains the step.
         lists: Result of `size_lists` for the step.
     """
     if not lists:

@@ -153,8 +153,6 @@ def region_of(
     """Return the region of some nodes of a flat graph.
 
     Args:
-        nodes: Its nodes by name.
-        names: Names of the region's nodes.
         wanted_by: Nodes that read the outputs. Outputs of the graph are always outputs of the region too.
     """
     graph_def = graph_pb2.GraphDef(library=flat.graph_def.library, versions=flat.graph_def.versions)

@@ -106,7 +106,6 @@ class _Scope:
     """Nodes of a graph or of a function.
 
     Attributes:
-        nodes: The nodes by name.
         sizes: Arguments of the function that are computed from constants and shapes alone.
     """
 

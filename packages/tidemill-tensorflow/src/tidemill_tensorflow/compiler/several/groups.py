@@ -34,7 +34,6 @@ class ProcessGroup(Protocol):
 
     def sum(self, values: Sequence[int]) -> list[int]:
         """Return the sums over all processes. Every process must make the same calls in the same order."""
-        ...
 
 
 def group_of(nodes: Sequence[NodeDef]) -> ProcessGroup | None:

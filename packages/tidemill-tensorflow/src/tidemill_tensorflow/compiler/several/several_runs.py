@@ -28,7 +28,6 @@ class SeveralRuns:
 
     Attributes:
         count: Number of runs per call.
-        shapes: Argument shapes of each run.
         variant: The variant of the step that each run uses.
     """
 
@@ -57,19 +56,15 @@ class GroupedStep(Protocol):
 
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls."""
-        ...
 
     def can_group(self) -> bool:
         """Return whether several runs can be one call."""
-        ...
 
     def before(self, parts: Parts, slots: Sequence[tf.Tensor], *, later: int = 0) -> list[tf.Tensor]:
         """Run the part before the step."""
-        ...
 
     def run_variant(self, parts: Parts, arguments: list[tf.Tensor]) -> list[tf.Tensor]:
         """Run the step once."""
-        ...
 
     def count(self, parts: Parts, slots: Sequence[tf.Tensor], runs: int = 1) -> None:
         """Count runs."""
@@ -203,7 +198,6 @@ def _build(
 
     Args:
         is_common: For each argument, whether it is the same in all runs, as variables are.
-        shapes: Shapes of the arguments.
         variant: Name of the step's variant.
 
     Raises:

@@ -38,11 +38,9 @@ class DecidedStep(Protocol):
 
     def main_shape(self) -> Shape | None:
         """Return the shape with the most calls."""
-        ...
 
     def has_static_shapes(self) -> bool:
         """Return whether the graph alone determines the shapes of the step's arguments."""
-        ...
 
 
 def key_of(concrete: ConcreteFunction) -> str:

@@ -27,7 +27,6 @@ class StepCall:
 
     Attributes:
         original: TensorFlow's method that runs a function as it was traced.
-        inputs: The arguments of the script.
         captured: The tensors and the handles of variables that the function captured.
     """
 
@@ -57,12 +56,10 @@ class Coordinator(Protocol):
     @property
     def is_compiling(self) -> bool:
         """Whether the background thread is compiling. Times that are measured meanwhile must not count."""
-        ...
 
     @property
     def is_deterministic(self) -> bool:
         """Whether no decision may depend on times."""
-        ...
 
     def note(self, text: str) -> None:
         """Write a line to the log."""
@@ -84,7 +81,6 @@ class TracedStep(ABC):
     """Traced training function. Every run trains, in any variant.
 
     Attributes:
-        name: Name of the script's function.
         shapes: State of each combination of argument shapes.
         reason: Why the whole function runs plain, or None.
         runs: Number of runs.

@@ -45,7 +45,6 @@ class CaptureStore(Protocol):
             key: The key.
             data: The bytes.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

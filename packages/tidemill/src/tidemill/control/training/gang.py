@@ -16,7 +16,6 @@ class Gang:
     """The reports of all instances of an attempt, ``algo-1`` first.
 
     Attributes:
-        hosts: Names of the instances.
         statuses: The status of each instance, in the same order.
     """
 

@@ -64,9 +64,6 @@ def synced_uris(request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     Args:
         request: Members of CreateTrainingJob.
-
-    Yields:
-        Name of the member, and URI.
     """
     if "CheckpointConfig" in request:
         yield f"{_CHECKPOINTS}.s3Uri", request["CheckpointConfig"]["S3Uri"]

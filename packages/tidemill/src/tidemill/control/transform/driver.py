@@ -54,7 +54,6 @@ class TransformDriver(JobDriver[TransformJob]):
     """Runs the accepted transform jobs.
 
     Args:
-        executor: Runs the jobs' instances.
         runs: Prepares the runs, once the instances are launched.
         planner: Creates the specs of instances.
         slots: Limits how many instances run at the same time; shared with training jobs.

@@ -24,7 +24,6 @@ class TransformJobs(AcceptedJobs[TransformJob]):
     """The transform jobs of the account.
 
     Args:
-        records: Stores jobs and models.
         objects: Used to check that the bucket of the results exists.
         region: Region in ARNs.
         clock: Provides the current time.

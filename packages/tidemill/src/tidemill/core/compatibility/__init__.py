@@ -95,7 +95,6 @@ def row_of(service: str, operation: str, member: str) -> Row | None:
 
     Args:
         service: botocore's name of the service.
-        operation: Name of the operation in the model.
         member: Path of the member, e.g. ``InputDataConfig[].ChannelName``.
     """
     rows = OPERATIONS.get(service, {}).get(operation)
@@ -111,8 +110,6 @@ def keys_named(service: str, operation: str, request: Mapping[str, Any]) -> dict
 
     Args:
         service: botocore's name of the service.
-        operation: Name of the operation in the model.
-        request: The members of the request.
     """
     found: dict[str, str] = {}
     for path in _key_members(service, operation):

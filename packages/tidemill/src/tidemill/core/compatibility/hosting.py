@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted
 
 __all__ = ["OPERATIONS", "RUNTIME_OPERATIONS"]
 
 _KEY = Unencrypted(names_key=True)
 _NO_ISOLATION = "servers of models share the machine's network; leave it out"
 _NO_NETWORK = Recorded("there is no network but this machine's")
-
-_TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
 
 
 def _container(at: str) -> Rows:
@@ -53,7 +51,7 @@ _MODEL: Rows = {
     "InferenceExecutionConfig": Honored(),
     "InferenceExecutionConfig.Mode": Honored("a model has one container", only=("Serial",)),
     "ExecutionRoleArn": Honored("the policy of the role limits the keys of the model's servers; none without a role"),
-    **_TAGS,
+    **TAGS,
     "VpcConfig": _NO_NETWORK,
     "EnableNetworkIsolation": Refused(_NO_ISOLATION),
 }
@@ -110,7 +108,7 @@ _CONFIG: Rows = {
     "DataCaptureConfig.CaptureContentTypeHeader": Honored("data of other types is written in Base64"),
     "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes": Honored(),
     "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honored(),
-    **_TAGS,
+    **TAGS,
     "KmsKeyId": _KEY,
     "AsyncInferenceConfig": Honored("the endpoint accepts InvokeEndpointAsync and refuses InvokeEndpoint"),
     "AsyncInferenceConfig.ClientConfig": Honored(),
@@ -160,7 +158,7 @@ _ENDPOINT: Rows = {
     "EndpointName": Honored(),
     "EndpointConfigName": Honored(),
     **_deployment_config("of later updates that retain it"),
-    **_TAGS,
+    **TAGS,
 }
 
 _UPDATE: Rows = {
@@ -232,7 +230,7 @@ OPERATIONS: Mapping[str, Rows] = {
             "at least 50, as on SageMaker; a resource has at most 50 tags, so one reply has them all"
         ),
     },
-    "AddTags": {"ResourceArn": Honored(), **_TAGS},
+    "AddTags": {"ResourceArn": Honored(), **TAGS},
     "DeleteTags": {"ResourceArn": Honored(), "TagKeys": Honored()},
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 _KEY = Unencrypted(names_key=True)
 _PATH = Honored("`/opt/ml/processing` or a directory below it")
@@ -92,26 +92,8 @@ _CREATE: Rows = {
     "NetworkConfig.EnableNetworkIsolation": Honored("needs a network of the job's own, as for training jobs"),
     "NetworkConfig.VpcConfig": Recorded("there is one machine and no VPC"),
     "RoleArn": Honored("its name selects the policy of the job's keys"),
-    "Tags": Honored(),
-    "Tags[].Key": Honored(),
-    "Tags[].Value": Honored(),
+    **TAGS,
     **EXPERIMENT_CONFIG,
-}
-
-_LIST: Rows = {
-    name: Honored()
-    for name in (
-        "CreationTimeAfter",
-        "CreationTimeBefore",
-        "LastModifiedTimeAfter",
-        "LastModifiedTimeBefore",
-        "NameContains",
-        "StatusEquals",
-        "SortBy",
-        "SortOrder",
-        "NextToken",
-        "MaxResults",
-    )
 }
 
 _NAME: Mapping[str, Row] = {"ProcessingJobName": Honored()}
@@ -122,6 +104,6 @@ OPERATIONS: Mapping[str, Rows] = {
     "DeleteProcessingJob": {
         "ProcessingJobName": Honored("a job that has ended; its logs and objects stay, and the name is free again")
     },
-    "ListProcessingJobs": _LIST,
+    "ListProcessingJobs": JOB_LIST,
     "StopProcessingJob": _NAME,
 }

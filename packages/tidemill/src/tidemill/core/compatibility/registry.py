@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted
 
 _SHOWN = Recorded("described as it was given")
-_TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
 
 
 def _containers(at: str) -> Rows:
@@ -73,7 +72,7 @@ _CREATE: Rows = {
     "ValidationSpecification": Refused("packages are not validated: leave it out, and run a transform job"),
     "SourceAlgorithmSpecification": Refused("there are no algorithms: give an InferenceSpecification"),
     "CertifyForMarketplace": Refused("there is no AWS Marketplace; leave it out"),
-    **_TAGS,
+    **TAGS,
     "MetadataProperties": _SHOWN,
     "ModelMetrics": _SHOWN,
     "ClientToken": Honored("a second request with the same token returns the package of the first"),
@@ -118,7 +117,7 @@ OPERATIONS: Mapping[str, Rows] = {
     "CreateModelPackageGroup": {
         **_GROUP,
         "ModelPackageGroupDescription": Honored(),
-        **_TAGS,
+        **TAGS,
         "ManagedConfiguration": Refused("archives stay where ModelDataUrl says; leave it out"),
     },
     "DescribeModelPackageGroup": _GROUP,

@@ -128,3 +128,21 @@ class Sent:
 Row = Honored | Recorded | Refused
 Rows = Mapping[str, Row]
 """Rows by the path of the member, e.g. ``InputDataConfig[].ChannelName``."""
+
+TAGS: Rows = {name: Honored() for name in ("Tags", "Tags[].Key", "Tags[].Value")}
+JOB_LIST: Rows = {
+    name: Honored()
+    for name in (
+        "NextToken",
+        "MaxResults",
+        "CreationTimeAfter",
+        "CreationTimeBefore",
+        "LastModifiedTimeAfter",
+        "LastModifiedTimeBefore",
+        "NameContains",
+        "StatusEquals",
+        "SortBy",
+        "SortOrder",
+    )
+}
+"""What lists of jobs of all kinds select and sort by."""

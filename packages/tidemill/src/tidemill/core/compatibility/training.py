@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 _KEY = Unencrypted(names_key=True)
 _FAST_FILE = (
@@ -157,9 +157,7 @@ _CREATE: Rows = {
     "StoppingCondition.MaxPendingTimeInSeconds": Refused(
         "a job waits for room without a limit; leave it out, and stop a job that waits too long"
     ),
-    "Tags": Honored(),
-    "Tags[].Key": Honored(),
-    "Tags[].Value": Honored(),
+    **TAGS,
     "EnableNetworkIsolation": Honored(
         "the script reaches only the instances of its job: not the service, its S3 or any other network. No packages"
         " are installed from a network. Refused if isolation mode `full` is not available"
@@ -199,16 +197,7 @@ _CREATE: Rows = {
 }
 
 _LIST: Rows = {
-    "NextToken": Honored(),
-    "MaxResults": Honored(),
-    "CreationTimeAfter": Honored(),
-    "CreationTimeBefore": Honored(),
-    "LastModifiedTimeAfter": Honored(),
-    "LastModifiedTimeBefore": Honored(),
-    "NameContains": Honored(),
-    "StatusEquals": Honored(),
-    "SortBy": Honored(),
-    "SortOrder": Honored(),
+    **JOB_LIST,
     "WarmPoolStatusEquals": Honored("no job keeps a warm pool, so none is listed"),
     "TrainingPlanArnEquals": Honored("no job has a training plan, so none is listed"),
 }

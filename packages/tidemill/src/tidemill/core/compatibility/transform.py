@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted
 
 _KEY = Unencrypted(names_key=True)
 _FILTERED = (
@@ -63,26 +63,8 @@ _CREATE: Rows = {
         "records and answers must have the same format, CSV or JSON; if a request has several records, the answer must"
         " have one line for each"
     ),
-    "Tags": Honored(),
-    "Tags[].Key": Honored(),
-    "Tags[].Value": Honored(),
+    **TAGS,
     **EXPERIMENT_CONFIG,
-}
-
-_LIST: Rows = {
-    name: Honored()
-    for name in (
-        "CreationTimeAfter",
-        "CreationTimeBefore",
-        "LastModifiedTimeAfter",
-        "LastModifiedTimeBefore",
-        "NameContains",
-        "StatusEquals",
-        "SortBy",
-        "SortOrder",
-        "NextToken",
-        "MaxResults",
-    )
 }
 
 _NAME: Mapping[str, Row] = {"TransformJobName": Honored()}
@@ -90,6 +72,6 @@ _NAME: Mapping[str, Row] = {"TransformJobName": Honored()}
 OPERATIONS: Mapping[str, Rows] = {
     "CreateTransformJob": _CREATE,
     "DescribeTransformJob": _NAME,
-    "ListTransformJobs": _LIST,
+    "ListTransformJobs": JOB_LIST,
     "StopTransformJob": _NAME,
 }

@@ -54,7 +54,6 @@ class _Attempt:
     """Cached content of an attempt's files, so that a heartbeat does not read files.
 
     Attributes:
-        log: Log stream of the instance.
         lease_file: File whose modification time is `_ENDED_S` if the lease has ended.
         phases: Phases that the agent has reported.
         ended: Whether the agent has reported a result.
@@ -268,7 +267,6 @@ class ClusterInstances:
         """Record what an agent reports: new phases, the end, or that the instance was lost.
 
         Args:
-            ref: The attempt.
             job_name: Name of the job in the agent's keys.
             phases: All phases so far.
             ended: The result as JSON text; empty while it runs.
@@ -322,9 +320,6 @@ class ClusterInstances:
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
         """Wait for a request to stop an attempt.
 
-        Args:
-            timeout_s: Longest wait in seconds.
-
         Returns:
             The reason; None on time-out.
         """
@@ -347,7 +342,6 @@ class ClusterInstances:
         """Append log lines that an agent sent.
 
         Args:
-            ref: The attempt.
             lines: Whole lines with LF; may be empty.
             job_name: Name of the job in the agent's keys.
             offset: Where the lines begin, in bytes of the attempt's log.

@@ -18,16 +18,13 @@ class LeaseRecords(Protocol):
 
     def begin(self) -> Mapping[InstanceRef, StoredLease]:
         """Number this start of the service, and return the leases that have not ended. Called before all others."""
-        ...
 
     def add(self, ref: InstanceRef, *, lease_s: float) -> None:
         """Store the lease of an instance that this start launches.
 
         Args:
-            ref: The attempt.
             lease_s: Length of the lease in seconds.
         """
-        ...
 
     def adopt(self, refs: Collection[InstanceRef], *, lease_s: float) -> None:
         """Store leases that no start has stored, and that were last renewed before this start.
@@ -36,7 +33,6 @@ class LeaseRecords(Protocol):
             refs: The attempts.
             lease_s: Length of the leases in seconds.
         """
-        ...
 
     async def renew(self, ref: InstanceRef) -> None:
         """Store that this start has renewed a lease. Later renewals by the same start need no call.
@@ -44,7 +40,6 @@ class LeaseRecords(Protocol):
         Args:
             ref: The attempt.
         """
-        ...
 
     async def store_reachable(self, seconds: float) -> None:
         """Store for how long agents have been able to reach this start.
@@ -52,7 +47,6 @@ class LeaseRecords(Protocol):
         Args:
             seconds: Time since the start.
         """
-        ...
 
     def remove(self, refs: Collection[InstanceRef]) -> None:
         """Remove leases that have ended, or whose instance never ran.
@@ -60,4 +54,3 @@ class LeaseRecords(Protocol):
         Args:
             refs: The attempts; unknown ones are no error.
         """
-        ...

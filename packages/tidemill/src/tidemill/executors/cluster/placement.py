@@ -21,7 +21,6 @@ class AgentPlacement(Protocol):
         Raises:
             LaunchError: The cluster cannot be reached.
         """
-        ...
 
     def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
         """Reserve a machine for each instance of an attempt, all or none. Return the machines' IP addresses in order.
@@ -29,7 +28,6 @@ class AgentPlacement(Protocol):
         A repeated call returns the same machines.
 
         Args:
-            attempt: Number of the job's attempt.
             shares: The share of its machine that each instance takes.
 
         Raises:
@@ -37,7 +35,6 @@ class AgentPlacement(Protocol):
             MachinesBusy: The cluster has enough suitable machines, but too few are free.
             LaunchError: The cluster cannot be reached.
         """
-        ...
 
     def start(self, ref: InstanceRef, assignment: bytes) -> None:
         """Start the agent of an instance on its machine, unless the agent was started before.
@@ -45,7 +42,6 @@ class AgentPlacement(Protocol):
         Raises:
             LaunchError: The agent cannot be started.
         """
-        ...
 
     def kill(self, ref: InstanceRef) -> bool:
         """Send SIGKILL to the agent and all processes of an instance. Return whether its machine was reached.
@@ -53,7 +49,6 @@ class AgentPlacement(Protocol):
         Args:
             ref: The attempt.
         """
-        ...
 
     def release(self, job_id: str) -> None:
         """Kill the remaining processes of a job, remove its files on the machines, and release the machines.
@@ -63,8 +58,6 @@ class AgentPlacement(Protocol):
         Args:
             job_id: Hexadecimal id of the job.
         """
-        ...
 
     def close(self) -> None:
         """Disconnect from the cluster. Instances run on."""
-        ...

@@ -17,7 +17,6 @@ class InstanceReports(Protocol):
     @property
     def lease_s(self) -> float:
         """Length of a lease in seconds."""
-        ...
 
     async def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
         """Renew the lease, without waiting for a thread. Return why the instance is to stop, if it is.
@@ -25,14 +24,12 @@ class InstanceReports(Protocol):
         The first renewal by a start of the service returns when it is stored.
 
         Args:
-            ref: The attempt.
             job_name: Name of the job whose keys signed the request.
 
         Raises:
             UnknownInstance: The attempt is over, its lease has ended, or it is not of that job.
             ServiceUnavailable: The renewal could not be stored.
         """
-        ...
 
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
@@ -40,7 +37,6 @@ class InstanceReports(Protocol):
         """Record the report of an agent whose lease was renewed. Return why the instance is to stop, if it is.
 
         Args:
-            ref: The attempt.
             job_name: Name of the job whose keys signed the report.
             phases: All phases so far; empty if they have not changed.
             ended: The result as JSON; empty while the instance runs.
@@ -50,7 +46,6 @@ class InstanceReports(Protocol):
             UnknownInstance: The attempt is over, its lease has ended, or it does not belong to that job.
             ValueError: ``ended`` is not a valid result.
         """
-        ...
 
     def deliver(self, ref: InstanceRef, lines: bytes, *, job_name: str, offset: int) -> int:
         """Store lines of an attempt's log. Return how many bytes of that log the service has.
@@ -63,7 +58,6 @@ class InstanceReports(Protocol):
             UnknownInstance: As for `report`.
             ValueError: There is a gap before ``offset``, or the last line is incomplete.
         """
-        ...
 
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
         """Wait at most ``timeout_s`` seconds for a request to stop an attempt. Return its reason; None on time-out.
@@ -71,4 +65,3 @@ class InstanceReports(Protocol):
         Args:
             timeout_s: Longest wait in seconds.
         """
-        ...

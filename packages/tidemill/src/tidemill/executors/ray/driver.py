@@ -37,7 +37,6 @@ class MachineActor:
     """The Ray actor of one instance. On the machine that Ray chooses, the actor starts and ends the instance's agent.
 
     Args:
-        attempt: Number of the job's attempt.
         own_gpus: Whether the script may use only the GPUs that Ray assigns; else it may use all GPUs of the machine.
     """
 

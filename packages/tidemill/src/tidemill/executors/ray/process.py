@@ -40,7 +40,6 @@ class RayProcess:
 
         Args:
             question: A function of `driver`.
-            arguments: Arguments of the function.
 
         Raises:
             RayProcessEnded: The process ended before it answered.

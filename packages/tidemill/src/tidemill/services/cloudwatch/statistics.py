@@ -116,9 +116,6 @@ def invalid(message: str) -> AwsError:
 def combination(message: str) -> AwsError:
     """Return the error for parameters that exclude each other.
 
-    Args:
-        message: Names the parameters.
-
     Returns:
         InvalidParameterCombination, HTTP status 400.
     """

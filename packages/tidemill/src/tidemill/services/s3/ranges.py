@@ -21,9 +21,6 @@ class Slice:
     def content_range(self, whole_bytes: int) -> str:
         """Return the ``Content-Range`` of a reply.
 
-        Args:
-            whole_bytes: Bytes of the object.
-
         Returns:
             For example ``bytes 0-99/1000``.
         """

@@ -15,9 +15,7 @@ class Tree:
         place: The channel's directory as the job sees it, for messages.
 
     Attributes:
-        files: The objects by path.
         directories: The names in each directory, by its path.
-        size_bytes: Size of all files.
 
     Raises:
         ClientFailure: A key is not a path below the channel, or collides with another key.

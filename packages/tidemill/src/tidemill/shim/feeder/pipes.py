@@ -55,7 +55,6 @@ class PipeDirectory:
         """Release the lock of a channel: no more epochs follow, for ``reason``, which readers show.
 
         Args:
-            channel: Name of the channel.
             reason: Shown to readers.
         """
         fd = self._locks.pop(channel)

@@ -72,7 +72,6 @@ class Database(Protocol):
 
         Cancelling the caller does not cancel its work.
         """
-        ...
 
     def write_sync(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
         """Do the same as `write`, for plain threads. Never call it in an event loop or inside a work.
@@ -83,7 +82,6 @@ class Database(Protocol):
         Returns:
             What ``work`` returned, after the commit.
         """
-        ...
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on one snapshot of the committed rows. For look-ups that are quick enough for the event loop.
@@ -93,7 +91,6 @@ class Database(Protocol):
             StateCorrupt: The database is damaged.
             Exception: The exception that ``work`` raised. A statement that writes fails.
         """
-        ...
 
     def row(self, statement: ConstantStatement, parameters: Mapping[str, Any]) -> Sequence[Any] | None:
         """Return the first of the committed rows that a statement selects, or None. For look-ups by key.
@@ -105,7 +102,6 @@ class Database(Protocol):
             ServiceUnavailable: The database cannot be read now.
             StateCorrupt: The database is damaged.
         """
-        ...
 
     async def read_in_thread(self, work: Callable[[Connection], T]) -> T:
         """Do the same as `read` in a thread: for everything that may take longer than a millisecond.
@@ -116,11 +112,9 @@ class Database(Protocol):
         Returns:
             What ``work`` returned.
         """
-        ...
 
     def close(self) -> None:
         """Commit the works that were submitted before, then close. Closing twice does nothing."""
-        ...
 
 
 def stored_secret(database: Database, name: str) -> str:

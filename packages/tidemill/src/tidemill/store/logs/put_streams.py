@@ -65,8 +65,6 @@ class PutStreams:
         """Store lines durably. Returns False, and stores none, if clients have no stream of that name.
 
         Args:
-            group: Name of the group.
-            name: Name of the stream.
             lines: Sorted by time.
 
         Raises:
@@ -111,8 +109,6 @@ class PutStreams:
         """Remove the segments of a client's stream whose events are all too old, and a stream that is empty for long.
 
         Args:
-            group: Name of the group.
-            name: Name of the stream.
             before_ms: Earlier events are too old, in milliseconds since the epoch.
             unused_before_ms: An empty stream that was not written since then is removed.
         """

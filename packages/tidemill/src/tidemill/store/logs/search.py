@@ -63,8 +63,6 @@ def search(streams: Iterable[tuple[str, Path]], wanted: Search, *, spans: Stream
     """Return one page. May take tenths of a second: call it in a thread.
 
     Args:
-        streams: Name and directory of each stream.
-        wanted: The arguments of the search.
         spans: Caches the spans of streams; pass the same object for every page.
 
     Raises:

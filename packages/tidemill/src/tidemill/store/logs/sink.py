@@ -13,9 +13,6 @@ class SegmentSink:
 
     Offsets count the bytes of all segments of a stream, so that lines that are delivered again, e.g. after a restart
     of the service, are stored once.
-
-    Args:
-        root: Root directory of the log segments.
     """
 
     def __init__(self, root: Path) -> None:
@@ -40,10 +37,9 @@ class SegmentSink:
         return received
 
     def append(self, stream: StreamName, lines: bytes, *, offset: int) -> None:
-        """Store lines durably, except those that are stored already.
+        """Store lines durably, except those that are stored already, as `LogSink.append`.
 
         Raises:
-            ValueError: There is a gap before ``offset``, or the last line is incomplete.
             OSError: They could not be stored; deliver them again later.
         """
         if not lines.endswith(b"\n"):

@@ -60,7 +60,6 @@ def no_such_key(bucket: str, key: str) -> NoSuchKey:
     """Return the error for an object that does not exist.
 
     Args:
-        bucket: Name of the bucket.
         key: Key that the request had.
 
     Returns:

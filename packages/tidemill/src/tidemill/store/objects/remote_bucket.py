@@ -56,7 +56,6 @@ class RemoteBucket:
         """Upload a file. The store checks the MD5 of every request.
 
         Args:
-            key: Key of the object.
             size_bytes: Length of the file.
             md5: MD5 of the file, hexadecimal.
             abandoned: Set if the upload is not needed any more; then it ends after the current parts.

@@ -74,7 +74,6 @@ class UploadInfo:
 
     Attributes:
         upload_id: Id of the upload; ids of later uploads sort later.
-        bucket: Name of the bucket.
         key: Key of the future object.
         initiated_ms: Time at which the upload began, in milliseconds since the epoch.
         completed_ms: Time at which the upload was completed, in milliseconds since the epoch; None while it is open.
@@ -253,7 +252,6 @@ def scan_uploads(
 
     Args:
         connection: A transaction.
-        bucket: Name of the bucket.
         start: Key and upload id; only later uploads are yielded.
         prefix: Yield only uploads whose key begins with this text.
     """

@@ -98,7 +98,6 @@ class Transaction(Protocol):
         Raises:
             StateCorrupt: If a checksum differs.
         """
-        ...
 
     def insert(self, record: Record) -> None:
         """Store a new record.
@@ -107,7 +106,6 @@ class Transaction(Protocol):
             RecordExists: The name is taken. Do not catch it inside the change: some databases accept no statement
                 after a failed one. To find out without an error, use `get`.
         """
-        ...
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Replace a record by the result of ``change``. If that is None, the record stays unchanged.
@@ -118,7 +116,6 @@ class Transaction(Protocol):
         Raises:
             ValueError: ``change`` returned a record of another kind or name.
         """
-        ...
 
     def delete(self, kind: str, name: str) -> Record | None:
         """Remove a record and return it, or return None if there is no such record.
@@ -128,7 +125,6 @@ class Transaction(Protocol):
         Args:
             name: Name within the kind.
         """
-        ...
 
 
 class RecordStore(Protocol):
@@ -153,7 +149,6 @@ class RecordStore(Protocol):
             ServiceUnavailable: Not committed.
             Exception: Any exception of ``work``; the change is not stored.
         """
-        ...
 
     async def insert(self, record: Record) -> None:
         """Store a new record. Raises RecordExists if the name is taken. Refused while the disk is full.
@@ -161,7 +156,6 @@ class RecordStore(Protocol):
         Raises:
             RecordExists: If the name is taken.
         """
-        ...
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record atomically, as `Transaction.update` does; ``change`` keeps the rules of `change`'s work.
@@ -169,7 +163,6 @@ class RecordStore(Protocol):
         Returns:
             The record after the change; None without one.
         """
-        ...
 
     async def delete(self, kind: str, name: str) -> Record | None:
         """Remove a record and return it, or return None if there is no such record.
@@ -177,7 +170,6 @@ class RecordStore(Protocol):
         Args:
             name: Name within the kind.
         """
-        ...
 
     def get(self, kind: str, name: str) -> Record | None:
         """Return the committed record, or None. Quick enough for the event loop.
@@ -188,7 +180,6 @@ class RecordStore(Protocol):
         Raises:
             StateCorrupt: If a checksum differs.
         """
-        ...
 
     def generation(self, kind: str, name: str | None = None) -> int | None:
         """Return a number that grows with every change of a record of ``kind``; None during a change.
@@ -198,7 +189,6 @@ class RecordStore(Protocol):
         Args:
             name: Of one record: the number grows with every change of that record, and of few others.
         """
-        ...
 
     async def list(self, kind: str, query: Query) -> Page[Record]:
         """One page. A damaged record does not hide others: it is in `Page.damaged`, and in the log.
@@ -206,7 +196,6 @@ class RecordStore(Protocol):
         Raises:
             ValueError: This store did not make the token for the same query.
         """
-        ...
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
         """Do the same as `list` without the documents: the cost of a page does not depend on their size.
@@ -216,4 +205,3 @@ class RecordStore(Protocol):
         Args:
             query: Filter, order, page.
         """
-        ...

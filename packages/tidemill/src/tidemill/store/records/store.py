@@ -77,11 +77,7 @@ class SqlTransaction(Transaction):
         return None if row is None else _to_record(row)
 
     def insert(self, record: Record) -> None:
-        """Store a new record.
-
-        Raises:
-            RecordExists: If the name is taken.
-        """
+        """Store a new record, as `RecordStore.insert`."""
         try:
             self._touch(record.kind, record.name)
             execute(self._connection, _INSERT, _to_row(record))
@@ -91,9 +87,6 @@ class SqlTransaction(Transaction):
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record, as `Transaction.update`.
-
-        Returns:
-            The record after the change; None without one.
 
         Raises:
             ValueError: If the new record has another kind or name.
@@ -198,11 +191,7 @@ class SqlRecordStore(RecordStore):
         await self.change(lambda transaction: transaction.insert(record), grows=True)
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Change one record atomically, as `RecordStore.update`.
-
-        Returns:
-            The record after the change; None without one.
-        """
+        """Change one record atomically, as `RecordStore.update`."""
         return await self.change(lambda transaction: transaction.update(kind, name, change))
 
     async def delete(self, kind: str, name: str) -> Record | None:
@@ -237,11 +226,7 @@ class SqlRecordStore(RecordStore):
         return Page(tuple(each for each in found if isinstance(each, Record)), next_token, damaged)
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
-        """Return a page of summaries, as `RecordStore.summaries`.
-
-        Args:
-            query: Filter, order, page.
-        """
+        """Return a page of summaries, as `RecordStore.summaries`."""
         return Page(*await self._page(kind, query, _SUMMARY))
 
     async def _page(self, kind: str, query: Query, form: "_Form[S]") -> tuple[tuple[S | Summary, ...], str | None]:

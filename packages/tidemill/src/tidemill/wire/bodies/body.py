@@ -67,11 +67,9 @@ class Checksum(Protocol):
         Args:
             data: A piece of the body; not kept.
         """
-        ...
 
     def digest(self) -> bytes:
         """Return the checksum of all bytes added, most significant byte first."""
-        ...
 
 
 class BodyStream:

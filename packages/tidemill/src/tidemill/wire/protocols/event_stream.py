@@ -20,7 +20,6 @@ def encode_message(headers: Mapping[str, str], payload: bytes) -> bytes:
     """Return one message: lengths, their CRC, headers, payload, and a CRC of everything.
 
     Args:
-        headers: Texts by name.
         payload: Bytes of the event.
     """
     packed = b"".join(_header(name, value) for name, value in headers.items())

@@ -50,7 +50,6 @@ def error_members(service: str, code: str) -> frozenset[str]:
 
     Args:
         service: Name of the service, e.g. ``s3``.
-        code: Code of the error.
     """
     model = service_model(service)
     for shape in model.error_shapes:

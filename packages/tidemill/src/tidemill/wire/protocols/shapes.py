@@ -26,23 +26,18 @@ class Build(Protocol[T]):
 
     def structure(self, shape: StructureShape, inside: Mapping[str, T], at: Path) -> T:
         """Build a structure from the results of its members, by name in the model's order."""
-        ...
 
     def list(self, shape: ListShape, item: T, at: Path) -> T:
         """Build a list from the result of its items."""
-        ...
 
     def map(self, shape: MapShape, key: T, value: T, at: Path) -> T:
         """Build a map from the results of its keys and values."""
-        ...
 
     def scalar(self, shape: Shape, at: Path) -> T:
         """Build a string, number, boolean, timestamp or blob."""
-        ...
 
     def again(self, shape: StructureShape, result: Callable[[], T], at: Path) -> T:
         """Represent a structure inside itself. ``result`` returns the structure's result when the fold has ended."""
-        ...
 
 
 class Functions:

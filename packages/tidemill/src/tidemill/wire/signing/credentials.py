@@ -53,7 +53,6 @@ class CredentialLookup(Protocol):
         Args:
             access_key_id: Id of the key in a request.
         """
-        ...
 
 
 def check_token(credential: Credential, token: str | None, *, now_ms: int) -> None:

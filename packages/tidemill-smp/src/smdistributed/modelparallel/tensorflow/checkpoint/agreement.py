@@ -1,7 +1,5 @@
 """Collective actions of saving and restoring: all ranks succeed, or all ranks raise."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from typing import Any

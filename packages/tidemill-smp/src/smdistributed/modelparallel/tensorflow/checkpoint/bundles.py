@@ -1,7 +1,5 @@
 """Reads TensorFlow's checkpoint files (bundles), and writes bundles that are larger than memory."""
 
-from __future__ import annotations
-
 import glob
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Selects the checkpoint to restore: the latest that every rank sees, or the requested one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@
 * Seeds of dropout and other random layers: a restored model would draw other random numbers than the saved one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -12,8 +12,6 @@ committed checkpoints, and the next save removes the rest. So one job may read w
 different names may share a directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

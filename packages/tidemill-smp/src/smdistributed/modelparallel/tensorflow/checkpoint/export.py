@@ -1,7 +1,5 @@
 """Exports one plain checkpoint of the whole model from all ranks; no rank ever holds all of it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

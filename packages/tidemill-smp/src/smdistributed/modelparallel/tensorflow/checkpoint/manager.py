@@ -1,7 +1,5 @@
 """`smp.CheckpointManager`: checkpoints of a model whose variables are spread over ranks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

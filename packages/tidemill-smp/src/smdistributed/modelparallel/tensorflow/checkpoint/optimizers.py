@@ -6,8 +6,6 @@
 | legacy ones of tf_keras | `_create_all_weights`, repeatedly | identified by optimizer, variable and name |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 

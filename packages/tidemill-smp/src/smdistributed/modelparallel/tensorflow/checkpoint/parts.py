@@ -1,7 +1,5 @@
 """Writes one rank's part of a checkpoint: the variables that it holds, and the graph of all objects."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,8 +19,6 @@ def write_part(
     """Write the variables that this rank holds.
 
     Args:
-        checkpoint: The objects to write.
-        prefix: The prefix of the files.
         options: How TensorFlow writes.
         seeds: Whether to write the seeds of random layers too.
 

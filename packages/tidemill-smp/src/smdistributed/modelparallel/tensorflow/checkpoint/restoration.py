@@ -5,8 +5,6 @@ Unlike there, the values may be in the bundles of several ranks, and variables o
 is restored once, so that later changes by the script are kept.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Selects the checkpoints to keep after a new one is saved, and deletes the others."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement

@@ -4,8 +4,6 @@ A rank of the first replica writes marks in place of the slots of other replicas
 requests the values one by one from the other replicas, so that only a piece of them is ever in its memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -89,7 +87,6 @@ def serve(session: RankSession, checkpoint: tf.train.Checkpoint) -> None:
     """Answer the first replica until it has all slots. Other replicas call it, inside `all_listed`.
 
     Args:
-        session: The session of this process.
         checkpoint: The same checkpoint as on the first replica.
     """
     writer, doing = session.dp_group.ranks[0], "give slots to a checkpoint"

@@ -1,7 +1,5 @@
 """One save: all ranks write uncommitted files, which a single commit then makes valid on all ranks."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from typing import Any

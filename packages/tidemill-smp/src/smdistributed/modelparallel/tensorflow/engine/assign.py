@@ -1,7 +1,5 @@
 """Assigns each op to the partition that computes it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

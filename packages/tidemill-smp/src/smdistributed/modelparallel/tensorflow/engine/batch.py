@@ -1,7 +1,5 @@
 """Describes how the inputs of microbatches were split from those of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

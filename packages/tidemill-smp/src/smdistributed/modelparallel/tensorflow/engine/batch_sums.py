@@ -6,8 +6,6 @@ of the same trace; so they may depend on the inputs of the step and on what the 
 such as a mask.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -63,7 +61,6 @@ def emit_sums(
     Args:
         plans: One plan for all microbatches, or one for each.
         groups: For each plan, the flat tensors of its microbatches.
-        session: The session of this process.
     """
     ranks = session.placement.mp_group
     emitted = [

@@ -1,7 +1,5 @@
 """Which partition each unit of the models gets: from the script, from rules, or from an automatic cut."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping, Sequence

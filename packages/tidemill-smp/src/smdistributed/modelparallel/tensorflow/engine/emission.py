@@ -1,7 +1,5 @@
 """Emits one rank's part of a plan into the graph under construction: receives, calls and sends, as scheduled."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine of one process: plans steps together with the replica's other ranks, and assigns variables to ranks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -58,7 +56,6 @@ class PartitionEngine:
         """Run `hook` eagerly after the model is partitioned and has its variables; immediately if it already is.
 
         Args:
-            hook: The function to run.
             and_later: Whether to run it again if a later step adds variables, such as those of a second model.
         """
         if self.is_partitioned:

@@ -1,7 +1,5 @@
 """Extracts segments of the traced graph as callable functions."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any

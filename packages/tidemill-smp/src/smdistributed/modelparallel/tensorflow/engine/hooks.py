@@ -6,8 +6,6 @@ the gradient function of each op, operations recorded with their own backward fu
 tape's result. `tf.gradients` needs no hook: its ops refer to their forward op (see `marks.MarkingGraph`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A `tf.function` inside `call` would otherwise be one op, and so be placed in one
 `smp.partition` inside. Only functions for XLA (`jit_compile=True`) are not inlined: they are compiled as a whole.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -13,8 +13,6 @@ Vectors of sizes, such as `tf.shape(x)`, are tracked by element. Sizes that depe
 `tf.where(x)`, vary. The results of unknown ops vary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -6,8 +6,6 @@ Models and the script's own composite layers are divided into their layers; the 
 of layers are a unit too (`encoder#3` is the glue after the third call).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

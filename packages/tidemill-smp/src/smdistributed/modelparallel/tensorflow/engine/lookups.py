@@ -10,8 +10,6 @@ depend on a static batch size: `tf.zeros_like(x)` is a constant then. So the ste
 indices that do not depend on the batch are computed equally in both traces.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Generator, Sequence

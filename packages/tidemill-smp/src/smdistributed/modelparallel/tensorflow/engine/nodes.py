@@ -1,7 +1,5 @@
 """The traced graph as plain Python objects, for assignment, segmentation and scheduling."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from dataclasses import dataclass

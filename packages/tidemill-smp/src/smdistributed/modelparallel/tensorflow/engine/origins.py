@@ -1,7 +1,5 @@
 """Hashes how tensors of a traced step are computed: equal for equal computations, in this graph and in others."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence, Set

@@ -5,8 +5,6 @@ all with the same seed, so all would draw the same numbers. The copies for the s
 get other seeds. Ops without a seed, and the stateless ops of Keras's layers, need no change.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any

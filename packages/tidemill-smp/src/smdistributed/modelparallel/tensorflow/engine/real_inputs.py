@@ -6,8 +6,6 @@ that follows from such arguments by stateless ops is computed. Others, such as a
 before the step runs.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Generator, Mapping, Sequence

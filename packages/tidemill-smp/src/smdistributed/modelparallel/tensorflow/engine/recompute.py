@@ -6,8 +6,6 @@ received tensors, values of variables, the batch. Results of stateful ops, such 
 would differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 
 from smdistributed.modelparallel.tensorflow.engine.nodes import Node

@@ -4,8 +4,6 @@ Every rank simulates the whole pipeline, and extracts its own part from the same
 and receives in one global order, which cannot deadlock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Cuts the graph into segments: the ops of one microbatch that a rank can compute between two receives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 

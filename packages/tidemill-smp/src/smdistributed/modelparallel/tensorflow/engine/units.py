@@ -1,7 +1,5 @@
 """Builds the graph of units, with costs, from a trace: the input of automatic partitioning."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Untracked variables: captured by a step that changes them, but kept by no layer as an attribute (global ones)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Installs and removes the compatibility shims."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

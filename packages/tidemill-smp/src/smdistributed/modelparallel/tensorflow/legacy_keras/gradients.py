@@ -4,8 +4,6 @@ They use `tf.gradients`, which differentiates the graph under construction; a st
 step each gradient is also marked for placement with its variable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """`keras.optimizers.legacy`: the current optimizers with the arguments of the legacy ones."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from types import ModuleType

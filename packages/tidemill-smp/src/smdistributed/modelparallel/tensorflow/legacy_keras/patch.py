@@ -1,7 +1,5 @@
 """Reversible replacement of one attribute."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`load_model` for directories of the SavedModel format, which Keras 3 does not load."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os
@@ -34,9 +32,6 @@ class LoadedSignature:
         Args:
             *args: The input, if the signature has a single one: a tensor, or a value convertible to one.
             **kwargs: The inputs by name.
-
-        Returns:
-            The outputs by name.
         """
         given = dict(zip(self._inputs, args, strict=False)) | kwargs if len(self._inputs) == 1 else kwargs
         if len(given) != len(args) + len(kwargs) or set(given) != set(self._inputs):

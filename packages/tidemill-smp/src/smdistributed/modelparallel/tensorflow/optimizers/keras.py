@@ -12,8 +12,6 @@
 `clipnorm`, `clipvalue` and weight decay act on single variables and are unchanged.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ each replica owns about as many bytes as any other. The owner keeps the slots, u
 value to the other replicas (an all-gather). Slots that another rank keeps take no memory here.
 """
 
-from __future__ import annotations
-
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -143,7 +141,6 @@ def groups_of_others(session: RankSession, sharding: Sharding | None) -> list[Te
     """Return the groups of ranks with the optimizer's other gradients: those that this rank does not have.
 
     Args:
-        session: The session of this process.
         sharding: Plan of the optimizer; None without one.
     """
     replicas = [] if sharding is None else [data_parallel_group(session)]

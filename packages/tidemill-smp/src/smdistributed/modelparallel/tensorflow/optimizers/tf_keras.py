@@ -1,7 +1,5 @@
 """Patches the optimizers of tf_keras, current and legacy, to skip variables of other ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol

@@ -4,8 +4,6 @@ tf_keras checks only the gradients of one rank. So this module replaces its proc
 scale, and apply the inner optimizer or only count the step.
 """
 
-from __future__ import annotations
-
 import importlib
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence

@@ -5,8 +5,6 @@ lower bound: only walks whose bound is below the best known cost need a full eva
 `MOST_VISITS` the search stops with the best cut found so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

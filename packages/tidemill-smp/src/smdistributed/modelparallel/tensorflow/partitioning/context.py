@@ -1,7 +1,5 @@
 """`smp.partition`: manual placement of ops in the script."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Generator
 from contextlib import contextmanager

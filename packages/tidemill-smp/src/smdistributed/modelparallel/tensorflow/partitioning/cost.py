@@ -13,8 +13,6 @@ All arithmetic is on integers (nanoseconds and bytes), so that sums do not depen
 equal on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

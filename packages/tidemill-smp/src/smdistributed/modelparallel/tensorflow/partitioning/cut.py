@@ -10,8 +10,6 @@ graph itself optimally if it has few closed sets (`lattice.Downsets`), refine by
 best. Chains are optimal after the first step. The result is a pure function of graph and options.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field, replace
 

@@ -5,8 +5,6 @@ must match the model on loading; costs may have changed. The file is written und
 and renamed, so that a reader finds either the old assignment or the new one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -12,8 +12,6 @@ at both ends of a model). `cut` compares two solutions:
 Complexity: linear in units and edges, with a logarithm for the ordering.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ There are three sweeps: minimize the maximum of the first objective; then, withi
 within both, communication.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -57,7 +55,6 @@ class Lattice(Protocol):
             state: From 0.
             limit: Largest first objective.
         """
-        ...
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
         """Return the partition per group, given the states at which the partitions begin and the final state.
@@ -65,7 +62,6 @@ class Lattice(Protocol):
         Args:
             walk: As many states as partitions, and one.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +241,7 @@ class Linear:
         return row if self._whole is None else _take(row, self._whole[state][:length])
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
-        """Return the partition per group, as `Lattice.assignment`.
-
-        Args:
-            walk: As many states as partitions, and one.
-        """
+        """Return the partition per group, as `Lattice.assignment`."""
         parts = [0] * len(self.order)
         for part in range(len(walk) - 1):
             for place in range(walk[part], walk[part + 1]):
@@ -343,11 +335,7 @@ class Downsets:
         return self._rows[state]
 
     def assignment(self, walk: Sequence[int]) -> list[int]:
-        """Return the partition per group, as `Lattice.assignment`.
-
-        Args:
-            walk: As many states as partitions, and one.
-        """
+        """Return the partition per group, as `Lattice.assignment`."""
         parts = [0] * len(self._costs.groups)
         for part in range(len(walk) - 1):
             for group in _bits(self.sets[walk[part + 1]] & ~self.sets[walk[part]]):

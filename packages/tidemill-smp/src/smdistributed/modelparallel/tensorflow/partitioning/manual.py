@@ -8,10 +8,8 @@ inside it; the innermost rule wins, as with `smp.partition` contexts. If several
 has precedence over a name, a name over a pattern, and an earlier pattern over a later one.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -81,19 +79,6 @@ def assign_by_rules(graph: UnitGraph, rules: Rules, *, partitions: int, default:
         inputs = [assigned[source] for source in sources.get(unit.name, ())]
         assigned[unit.name] = layers[unit.layer_path] if unit.layer_path else max(inputs, default=default or 0)
     return tuple(assigned[unit.name] for unit in graph.units)
-
-
-def split_variables(graph: UnitGraph, assignment: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Return the partitions of each variable that several use: allowed, but such a weight is sent once per step.
-
-    Args:
-        assignment: Partition per unit, in the order of `graph.units`.
-    """
-    users: dict[str, set[int]] = {}
-    for unit, part in zip(graph.units, assignment, strict=True):
-        for name in unit.variables:
-            users.setdefault(name, set()).add(part)
-    return {name: tuple(sorted(users[name])) for name in sorted(users) if len(users[name]) > 1}
 
 
 def _check_index(part: object, partitions: int, what: str) -> None:

@@ -5,8 +5,6 @@ before it begins the next; trace order follows the model's code; the narrow orde
 O((units + edges) log units), the narrow one O(units x width).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Sequence
 

@@ -5,8 +5,6 @@ partitions, and each of the other B - 1 adds the time of the slowest partition. 
 is then (P - 1) / (B + P - 1). Ranks that share a core are not modeled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

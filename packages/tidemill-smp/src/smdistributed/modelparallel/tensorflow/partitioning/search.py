@@ -8,8 +8,6 @@ A move costs O(uses of the group's tensors), a step O(groups + moves x partition
 are iterated and not sets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import combinations
 

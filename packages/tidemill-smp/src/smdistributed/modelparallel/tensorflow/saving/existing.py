@@ -1,7 +1,5 @@
 """Checks of the saving methods: options that cannot be honored, and files that must not be replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The ranks of one replica have all of them, except slots of optimizers that the replicas shard.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Records the arguments with which steps call a model, as the inputs of its SavedModel."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +28,6 @@ class Inputs:
         """Call `function` with the recorded form of arguments and the given tensors.
 
         Args:
-            values: One tensor for each name.
             **options: Passed on.
 
         Returns:

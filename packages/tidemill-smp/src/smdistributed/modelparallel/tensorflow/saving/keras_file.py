@@ -1,7 +1,5 @@
 """`model.save_keras` and `model.save_weights`: the whole model in Keras's file formats."""
 
-from __future__ import annotations
-
 import functools
 import os
 import secrets

@@ -1,7 +1,5 @@
 """`model.save_model`: one SavedModel of the whole model, equivalent to that of the unpartitioned model."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Lists the variables of a model, and those that this rank holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

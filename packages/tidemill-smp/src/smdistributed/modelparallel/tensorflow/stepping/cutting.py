@@ -1,7 +1,5 @@
 """Splits the tensors of a batch into microbatches, after comparing their batch sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

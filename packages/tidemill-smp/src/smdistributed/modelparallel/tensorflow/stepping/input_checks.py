@@ -4,8 +4,6 @@ Each rank reads its own copy of the batch. Ranks that shard or shuffle different
 of other examples, without any error.
 """
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections.abc import Sequence
@@ -38,7 +36,6 @@ class InputCheck:
 
         Args:
             named: Names of arguments with dense tensors, of the same kinds on all ranks.
-            session: The session of this process.
 
         Returns:
             The ops that must run before the step.

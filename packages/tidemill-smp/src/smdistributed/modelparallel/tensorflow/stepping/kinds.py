@@ -1,7 +1,5 @@
 """Kinds of values in a batch: predicates for splittable values, and their type specs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +17,6 @@ class Sliceable(Protocol):
         Args:
             mb: Index of the microbatch.
         """
-        ...
 
 
 def is_sliceable(value: object) -> bool:

@@ -1,7 +1,5 @@
 """Leaves of the arguments of a call: split tensors, whole tensors, and Python values."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any

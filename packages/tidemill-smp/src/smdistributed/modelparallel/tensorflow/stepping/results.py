@@ -1,7 +1,5 @@
 """The results of a step: the values of all microbatches, in the structure that the decorated function returns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -14,8 +14,6 @@ arguments in `non_split_inputs` are passed whole.
 Static sizes are checked when the graph is built, the others by an assertion op when the graph runs.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A step function needs three features that `tf.nest` does not have: sets are flat
 are rebuilt in their own class. Dataclasses are leaves, as in `tf.nest`.
 """
 
-from __future__ import annotations
-
 import collections
 import copy
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
@@ -22,11 +20,9 @@ class StructureNode(Protocol):
 
     def key(self) -> Hashable:
         """Return a key that is equal for equal structures."""
-        ...
 
     def build(self, values: Sequence[Any]) -> Any:
         """Rebuild the structure with `values` as its leaves."""
-        ...
 
 
 Visitor = Callable[[Any, str], StructureNode]
@@ -111,7 +107,6 @@ def take_apart(
     """Flatten lists, tuples, namedtuples, mappings and sets, and visit their leaves.
 
     Args:
-        value: Any object.
         path: Its name in error messages.
         visit: Called with each leaf, in an order that is equal on all ranks if Python's own iteration order is.
         is_leaf: Returns True for containers to treat as leaves.

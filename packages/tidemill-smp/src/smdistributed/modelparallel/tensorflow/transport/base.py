@@ -1,7 +1,5 @@
 """The interface between the engine and the transports."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
@@ -32,7 +30,6 @@ class Transport(Protocol):
             (with `tf.errors.UnknownError` in the Python transport; `transport.errors.library_errors` converts either
             into an exception of this library).
         """
-        ...
 
     def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         """Add an op that waits for the next message of `channel` from `peer`.
@@ -48,7 +45,6 @@ class Transport(Protocol):
             `tf.errors.AbortedError` if the peer is lost, and with `tf.errors.DeadlineExceededError` if nothing arrives
             within `hang_timeout_s`; both name the peer and `label`.
         """
-        ...
 
     def lose_all(self, why: str) -> None:
         """Fail all current and later operations, because a rank of the job was lost for the reason `why`.
@@ -56,11 +52,9 @@ class Transport(Protocol):
         Args:
             why: A sentence for the error.
         """
-        ...
 
     def waiting(self) -> str:
         """Describe the messages that this rank waits for; empty if none."""
-        ...
 
     def flush(self, timeout_s: float) -> None:
         """Wait until queued messages are written to the sockets or their receivers are lost, at most `timeout_s`.
@@ -68,4 +62,3 @@ class Transport(Protocol):
         Args:
             timeout_s: Longest wait in seconds.
         """
-        ...

@@ -1,7 +1,5 @@
 """Chooses the fastest transport that every rank has."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

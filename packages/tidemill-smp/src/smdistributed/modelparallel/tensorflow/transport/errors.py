@@ -1,7 +1,5 @@
 """Converts the errors that TensorFlow raises for failed transport ops into the library's exceptions."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Loads the native transport from the installed wheel, or compiles it. Without either, Python sends the tensors."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

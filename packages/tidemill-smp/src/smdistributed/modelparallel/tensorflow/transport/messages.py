@@ -12,8 +12,6 @@ offset  bytes  what
 ...            data, row-major, little-endian
 """
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

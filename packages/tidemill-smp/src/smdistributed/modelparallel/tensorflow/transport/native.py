@@ -1,7 +1,5 @@
 """Native transport: custom ops over sockets. Waiting receives occupy no thread, and no data passes through Python."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket
@@ -68,11 +66,7 @@ class NativeTransport:
             return self._ops.tidemill_smp_receive(T=dtype, peer=peer, channel=channel, label=label)
 
     def lose_all(self, why: str) -> None:
-        """See `Transport.lose_all`.
-
-        Args:
-            why: A sentence for the error.
-        """
+        """See `Transport.lose_all`."""
         self._functions.tidemill_smp_lose_all(why.encode())
 
     def waiting(self) -> str:
@@ -82,9 +76,5 @@ class NativeTransport:
         return text.value.decode(errors="replace")
 
     def flush(self, timeout_s: float) -> None:
-        """See `Transport.flush`.
-
-        Args:
-            timeout_s: Longest wait in seconds.
-        """
+        """See `Transport.flush`."""
         self._functions.tidemill_smp_flush(ctypes.c_double(timeout_s))

@@ -1,7 +1,5 @@
 """Python transport over sockets: needs no compiler, but takes several times as long as `native` on tiny tensors."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
@@ -171,11 +169,7 @@ class PythonTransport:
         connection.changed.wait(remaining)
 
     def lose_all(self, why: str) -> None:
-        """See `Transport.lose_all`.
-
-        Args:
-            why: A sentence for the error.
-        """
+        """See `Transport.lose_all`."""
         for peer in self._peers.values():
             peer.lose(why)
 
@@ -188,11 +182,7 @@ class PythonTransport:
         return ""
 
     def flush(self, timeout_s: float) -> None:
-        """See `Transport.flush`.
-
-        Args:
-            timeout_s: Longest wait in seconds.
-        """
+        """See `Transport.flush`."""
         deadline = time.monotonic() + timeout_s
         for peer in self._peers.values():
             with peer.changed:

@@ -6,8 +6,6 @@ call. So mismatched calls raise an error instead of mixing their data.
 Only messages of ranks that have proved to know the job's secret are unpickled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import threading

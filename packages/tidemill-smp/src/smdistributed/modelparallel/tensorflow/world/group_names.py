@@ -1,7 +1,5 @@
 """The names of groups of ranks, and of the ways to number ranks."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

@@ -1,7 +1,5 @@
 """Ranks that left, failed or died, and how error messages explain it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Connect this rank to all others: for each pair a connection for Python objects and one for tensors."""
 
-from __future__ import annotations
-
 import os
 import socket
 from contextlib import suppress

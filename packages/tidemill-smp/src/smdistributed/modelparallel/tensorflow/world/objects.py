@@ -1,7 +1,5 @@
 """Send Python objects between ranks, for `smp.send`, `smp.recv_from` and `smp.broadcast`."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from typing import Any

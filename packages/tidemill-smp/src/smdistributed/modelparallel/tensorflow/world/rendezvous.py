@@ -9,8 +9,6 @@
 | nothing of these | alone: rank 0 of 1 | nowhere |
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Generator

@@ -3,8 +3,6 @@
 Objects are pickled, so a peer can run code in a rank.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from enum import IntEnum

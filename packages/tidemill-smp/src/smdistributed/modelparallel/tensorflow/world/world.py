@@ -5,8 +5,6 @@ by (peer, tag); messages with the same tag stay in order. `receive` raises as so
 after `hang_timeout_s` in any case.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct
