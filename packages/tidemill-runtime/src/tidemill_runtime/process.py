@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
     from types import FrameType
-    from typing import Protocol
-else:
-    Protocol = object  # missing in Python 3.7, and only needed by type checkers
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG = 1
@@ -37,7 +34,7 @@ PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Child(Protocol):
+class Child:
     """The script's process, however it was started.
 
     Attributes:
@@ -46,19 +43,24 @@ class Child(Protocol):
     """
 
     pid: int
-    helper_pids: tuple[int, ...]
+    helper_pids: tuple[int, ...] = ()
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the process may have ended; -1 if SIGCHLD reports it."""
+        return -1
 
     def exit_code(self) -> int | None:
         """Return the exit code, negative for a signal, and kill the rest of the group; None while the process runs."""
+        raise NotImplementedError
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the process group."""
+        """Send a signal to the process group; no effect after the end."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
     def account(self, ended: Ended) -> Ended:
         """Return how the deciding process ended: this one, or one of those below it."""
+        return ended
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Ended:
     reports: Path | None = None
 
 
-class ColdChild:
+class ColdChild(Child):
     """A child process that starts a fresh interpreter.
 
     Args:
@@ -92,8 +94,6 @@ class ColdChild:
     Raises:
         LaunchError: The operating system refused to start it.
     """
-
-    helper_pids: tuple[int, ...] = ()
 
     def __init__(self, argv: Sequence[str], *, directory: Path, variables: Mapping[str, str], stderr_fd: int) -> None:
         # always UTF-8, regardless of the locale: a value must arrive as it was sent.
@@ -113,10 +113,6 @@ class ColdChild:
             raise _launch_error(error, vector, environment) from error
         self.pid = self._process.pid
 
-    def fileno(self) -> int:
-        """Return -1: there is no descriptor; SIGCHLD reports the end."""
-        return -1
-
     def exit_code(self) -> int | None:
         """Return the exit code when the process has ended; None before."""
         if self._process.returncode is not None:
@@ -126,19 +122,6 @@ class ColdChild:
             return None
         self.signal_group(signal.SIGKILL)  # before the process is reaped: then its number may be reused
         return self._process.wait()
-
-    def signal_group(self, number: int) -> None:
-        """Send a signal to the process group.
-
-        Args:
-            number: Number of the signal; no effect after the end.
-        """
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: this process decides."""
-        return ended
 
 
 def supervise(child: Child, *, signals_fd: int, stderr_fd: int, control_fd: int | None) -> Ended:

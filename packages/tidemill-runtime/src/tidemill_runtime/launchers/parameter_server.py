@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill_runtime.events import emit
-from tidemill_runtime.process import ColdChild
+from tidemill_runtime.process import Child, ColdChild
 from tidemill_runtime.tf_config import parameter_server_config
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tidemill_runtime.environment import Environment
     from tidemill_runtime.launchers.base import Script
-    from tidemill_runtime.process import Child, Ended
 
 POLL_S = 1.0
 CONNECT_TIMEOUT_S = 0.5
@@ -131,7 +130,7 @@ class Master:
         return False
 
 
-class ClusterMember:
+class ClusterMember(Child):
     """The script and the parameter server of an instance, as one child.
 
     Args:
@@ -155,7 +154,7 @@ class ClusterMember:
         reports: Path,
     ) -> None:
         self.pid = script.pid
-        self.helper_pids: tuple[int, ...] = (server.pid,)
+        self.helper_pids = (server.pid,)
         self._script, self._server = script, server
         self._name = name
         self._master = master
@@ -168,22 +167,10 @@ class ClusterMember:
             signal.signal(signal.SIGALRM, _awake)
             signal.setitimer(signal.ITIMER_REAL, POLL_S, POLL_S)  # wakes the supervisor, which waits for signals
 
-    def fileno(self) -> int:
-        """Return -1: there is no descriptor; signals show the end."""
-        return -1
-
     def signal_group(self, number: int) -> None:
         """Send a signal to the script; the server ends after the script."""
         self._signaled = True
         self._script.signal_group(number)
-
-    def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: it is the instance's own.
-
-        Args:
-            ended: How the process ended.
-        """
-        return ended
 
     def exit_code(self) -> int | None:
         """The exit code of the instance; None while the script runs or other instances need the server."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tidemill_runtime import channel
 from tidemill_runtime.events import emit
 from tidemill_runtime.launchers.python import ColdLauncher
+from tidemill_runtime.process import Child
 
 if TYPE_CHECKING:
     from tidemill_runtime.launchers.base import Script
-    from tidemill_runtime.process import Child, Ended
 
 ANSWER_TIMEOUT_S = 10
 KILLED = -9
@@ -26,15 +25,13 @@ class _Cold(Exception):
     """The script must be started cold; the text says why."""
 
 
-class WarmChild:
+class WarmChild(Child):
     """A script that a guard of the zygote started.
 
     Args:
         connection: Connection to the guard, which ends the script when the connection closes.
         pid: Process id of the script, in this process's pid namespace.
     """
-
-    helper_pids: tuple[int, ...] = ()
 
     def __init__(self, connection: socket.socket, *, pid: int) -> None:
         self.pid = pid
@@ -55,15 +52,6 @@ class WarmChild:
             # If the guard was killed, the kernel has killed the script with it.
             self._exit_code = message.content["exit_code"] if message else KILLED
         return self._exit_code
-
-    def signal_group(self, number: int) -> None:
-        """Send a signal to the process group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def account(self, ended: Ended) -> Ended:
-        """Return the end unchanged: this process decides."""
-        return ended
 
 
 class WarmLauncher:

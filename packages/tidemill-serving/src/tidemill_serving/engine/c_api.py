@@ -58,14 +58,7 @@ class CApiEngine:
         return f"{library}; {self._calls}"
 
     def load_operations(self, library: Path) -> None:
-        """Load a library of custom operations, which all models of the process can use then.
-
-        Args:
-            library: Path of the shared object.
-
-        Raises:
-            StartFailed: If TensorFlow cannot load it.
-        """
+        """Load a library of operations, as `Engine.load_operations`; all models of the process can use it then."""
         try:
             with self._library.status() as status:
                 self._library.functions.TF_LoadLibrary(os.fsencode(library), status)
@@ -73,17 +66,7 @@ class CApiEngine:
             raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
 
     def load(self, path: Path) -> LoadedModel:
-        """Load a SavedModel.
-
-        Args:
-            path: The version directory with ``saved_model.pb``.
-
-        Returns:
-            The model with its signatures; it is not run.
-
-        Raises:
-            StartFailed: If TensorFlow cannot load it.
-        """
+        """Load a SavedModel, as `Engine.load`, without running it."""
         meta_graph = read_meta_graph(path, wheel=self._wheel)
         try:
             with loadable(path, meta_graph, wheel=self._wheel) as directory:

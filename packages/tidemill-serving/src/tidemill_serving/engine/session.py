@@ -45,14 +45,7 @@ class SessionEngine:
         return f"TensorFlow {self._tensorflow.version.VERSION} by Python's Session"
 
     def load_operations(self, library: Path) -> None:
-        """Load a library of custom operations, which all models of the process can use then.
-
-        Args:
-            library: Path of the shared object.
-
-        Raises:
-            StartFailed: If TensorFlow cannot load it.
-        """
+        """Load a library of operations, as `Engine.load_operations`; all models of the process can use it then."""
         try:
             self._tensorflow.load_op_library(str(library))
         except (self._error, OSError) as error:
@@ -62,17 +55,7 @@ class SessionEngine:
         release_free_memory()
 
     def load(self, path: Path) -> LoadedModel:
-        """Load a SavedModel into a session of its own.
-
-        Args:
-            path: The version directory with ``saved_model.pb``.
-
-        Returns:
-            The model with its signatures; it is not run.
-
-        Raises:
-            StartFailed: If TensorFlow cannot load it.
-        """
+        """Load a SavedModel into a session of its own, as `Engine.load`, without running it."""
         v1 = self._tensorflow.compat.v1
         meta_graph = read_meta_graph(path, wheel=self._wheel)
         config = v1.ConfigProto(
