@@ -20,7 +20,6 @@ PACKAGES = SHARED.parent / "packages"
 COPIES = {
     "tidemill/src/tidemill": ("descendants.py", "http", "trees.py"),
     "tidemill-horovod/src/horovod/tensorflow": (
-        "argument_effects.py",
         "encryption",
         "native_build",
         "ranks",
@@ -31,7 +30,6 @@ COPIES = {
     "tidemill-runtime/src/tidemill_runtime": ("descendants.py", "encryption", "native_build", "trees.py"),
     "tidemill-tensorflow/src/tidemill_tensorflow": ("native_build",),
     "tidemill-smp/src/smdistributed/modelparallel/tensorflow": (
-        "argument_effects.py",
         "encryption",
         "native_build",
         "ranks",

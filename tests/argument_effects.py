@@ -1,4 +1,4 @@
-"""Rows of the tables that say what each argument of a public function does. Tests compare them with the signatures."""
+"""Rows of the tables that say what each argument of a public function does. The tests of Horovod and smp share them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ the signatures, and calls every function with every argument.
 
 from collections.abc import Mapping
 
-from horovod.tensorflow._shared.argument_effects import ArgumentRow, honored, without_effect
+from argument_effects import ArgumentRow, honored, without_effect
 
 _PROCESS_SET = honored("the ranks that take part; None for all")
 _SESSION = without_effect("objects go through a session of their own")

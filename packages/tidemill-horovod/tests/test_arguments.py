@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from argument_effects import ArgumentEffect
+from argument_table import ARGUMENTS
 from groups import joined
-from horovod.tensorflow._shared.argument_effects import ArgumentEffect
 from horovod.tensorflow._shared.ranks.environment import read_secret
-from horovod.tensorflow.arguments import ARGUMENTS
 
 FUNCTIONS = {name: getattr(hvd, name) for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))}
 

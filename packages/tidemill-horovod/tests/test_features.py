@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from horovod.tensorflow._shared.argument_effects import ArgumentEffect
-from horovod.tensorflow.arguments import ARGUMENTS
+from argument_effects import ArgumentEffect
+from argument_table import ARGUMENTS
 from test_arguments import CALLS, EFFECTS
 
 FEATURES = str(Path(__file__).parent / "jobs/features.py")

@@ -1,17 +1,12 @@
-"""Effect of every argument of the public functions, and of every parameter of `smp.init`.
+"""Effect of every argument of the public functions.
 
-An argument is honored, without effect, or refused. A test compares the tables with the signatures, so that no argument
+An argument is honored, without effect, or refused. A test compares the table with the signatures, so that no argument
 of a script is ignored silently. Variadic arguments have their `*` or `**` in the name.
 """
 
 from collections.abc import Mapping
 
-from smdistributed.modelparallel.tensorflow._shared.argument_effects import (
-    ArgumentRow,
-    honored,
-    refused,
-    without_effect,
-)
+from argument_effects import ArgumentRow, honored, refused, without_effect
 
 _GROUP = {"group": honored("the participating ranks")}
 _PEER = honored("the group in which the rank is counted")
@@ -143,15 +138,3 @@ ARGUMENTS: Mapping[str, Mapping[str, ArgumentRow]] = {
     },
 }
 """By function or method, then by argument. Functions without arguments are not listed."""
-
-IDLE_PARAMETERS: Mapping[str, str] = {
-    "memory_weight": "a parameter of SageMaker's library for PyTorch",
-    "ddp_port": "a parameter of SageMaker's library for PyTorch; ranks meet through their launcher",
-    "ddp_dist_backend": "a parameter of SageMaker's library for PyTorch; `transport` chooses how tensors travel",
-    "xla": "compile the parts with tf.config.optimizer.set_jit(True)",
-    "fork": "a parameter of SageMaker's library; the launcher starts the ranks",
-    "deterministic_server": "a parameter of SageMaker's library for PyTorch; here all ranks follow one schedule, "
-    "without a server",
-}
-"""Parameters of `smp.init` that are accepted for SageMaker's scripts and have no effect, with the reason that
-`smp.init` logs. All other parameters are honored."""

@@ -11,11 +11,11 @@ import pytest
 
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
+from argument_effects import ArgumentEffect
+from argument_table import ARGUMENTS
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPConfigurationError
 from smdistributed.modelparallel.tensorflow import api, core, utils
-from smdistributed.modelparallel.tensorflow._shared.argument_effects import ArgumentEffect
-from smdistributed.modelparallel.tensorflow.arguments import ARGUMENTS, IDLE_PARAMETERS
-from smdistributed.modelparallel.tensorflow.config import Config
+from smdistributed.modelparallel.tensorflow.config import IDLE_PARAMETERS, Config
 
 PACKAGE = Path(inspect.getfile(api)).parent
 PAGE = (Path(__file__).parents[3] / "docs/model-parallel.md").read_text()
@@ -61,7 +61,7 @@ def test_no_argument_is_collected_and_dropped() -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Config) if field.name != "extras"])
 def test_every_parameter_is_read_by_the_library_or_listed_as_idle(name: str) -> None:
-    sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.name not in ("config.py", "arguments.py")]
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "config.py"]
     is_read = any(re.search(rf"\b(config|parameters|known)\.{name}\b", source) for source in sources)
     assert is_read != (name in IDLE_PARAMETERS)
     assert f"`{name}`" in PAGE

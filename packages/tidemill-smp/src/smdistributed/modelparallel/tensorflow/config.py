@@ -83,6 +83,18 @@ _Text = Annotated[str, _text]
 _Seconds = Annotated[float, _Between(1e-3, float("inf"), "a number of seconds > 0")]
 _Fraction = Annotated[float, _Between(0.0, 1.0, "a number from 0 to 1")]
 
+IDLE_PARAMETERS: Mapping[str, str] = {
+    "memory_weight": "a parameter of SageMaker's library for PyTorch",
+    "ddp_port": "a parameter of SageMaker's library for PyTorch; ranks meet through their launcher",
+    "ddp_dist_backend": "a parameter of SageMaker's library for PyTorch; `transport` chooses how tensors travel",
+    "xla": "compile the parts with tf.config.optimizer.set_jit(True)",
+    "fork": "a parameter of SageMaker's library; the launcher starts the ranks",
+    "deterministic_server": "a parameter of SageMaker's library for PyTorch; here all ranks follow one schedule, "
+    "without a server",
+}
+"""Parameters of `smp.init` that are accepted for SageMaker's scripts and have no effect, with the reason that
+`smp.init` logs. All other parameters are honored."""
+
 
 @dataclass(frozen=True)
 class Config:

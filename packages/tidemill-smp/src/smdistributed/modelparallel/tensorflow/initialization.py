@@ -11,9 +11,8 @@ from smdistributed.modelparallel.tensorflow import legacy_keras, session
 from smdistributed.modelparallel.tensorflow._shared.ranks.environment import read_rank_info
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Variable
 from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
-from smdistributed.modelparallel.tensorflow.arguments import IDLE_PARAMETERS
 from smdistributed.modelparallel.tensorflow.clipping import install_warning
-from smdistributed.modelparallel.tensorflow.config import Config, read_config
+from smdistributed.modelparallel.tensorflow.config import IDLE_PARAMETERS, Config, read_config
 from smdistributed.modelparallel.tensorflow.engine import real_inputs
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.hybrid import require_horovod, start_horovod
