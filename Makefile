@@ -158,8 +158,7 @@ $(OTHER_PYTHONS:%=.venvs/python-%/ready) .venvs/ray/ready: $(STACK_SOURCES) | .v
 $(OTHER_PYTHONS:%=test-python-%): test-python-%: .venvs/python-%/ready | .venvs/peers/ready
 	$(<D)/bin/python $(SHORT) packages/tidemill/tests tests/e2e/test_wheel.py
 matrix-python: $(OTHER_PYTHONS:%=test-python-%) ## the stack's tests, and the wheel without a checkout, on Python 3.12 and 3.13 (or test-python-3.12)
-# A cluster of four machines: network namespaces with addresses of their own, in one that only the tests see.
-matrix-ray: .venvs/ray/ready jobs-environment ## jobs on a Ray cluster of four simulated machines (about five minutes)
+matrix-ray: .venvs/ray/ready jobs-environment ## jobs on a Ray cluster of four simulated machines, which are network namespaces (about five minutes)
 	unshare --net --mount $(if $(filter 0,$(shell id -u)),,--map-root-user) .venvs/ray/bin/python $(PYTEST) tests/cluster
 
 fuzz-pipemode: .venv/ready ## the parsers of Pipe mode, fuzzed for a minute (FUZZ_S=60), guided by coverage if clang is there
