@@ -62,6 +62,7 @@ BOTH_WAYS = (step("A", DependsOn=["B"]), step("B", Arguments={"X": {"Get": "Step
         (text(step(DependsOn=["A"])), "A needs A"),
         (text(step(CacheConfig={"Enabled": True, "ExpireAfter": "soon"})), "a duration of ISO 8601, e.g. P30D"),
         (text(step(kind="Model", CacheConfig={"Enabled": True})), "CacheConfig is for steps that run a job"),
+        (text(step(DependsOn=[{"Step": "A", "Trigger": "Failed"}])), "other outcomes cannot begin a step"),
         (text(step(RetryPolicies=5)), "steps.1.member.retryPolicies' is not allowed: a list is expected"),
         (text(step(kind="Processing", PropertyFiles=5)), "propertyFiles' is not allowed: a list is expected"),
         (text(step(PropertyFiles=[{}])), "only Processing steps have PropertyFiles"),

@@ -13,6 +13,7 @@ from tidemill.core.hosting import EndpointStatus
 from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
 from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.errors import ServiceUnavailable
 from tidemill.wire.signing.credentials import Credential
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -188,6 +189,14 @@ def test_steps_get_parameters_properties_and_tags_and_end_with_their_jobs(pipeli
     found = pipeline.wait(arn, "Succeeded")
     assert found["PipelineExperimentConfig"] == {"ExperimentName": "p", "TrialName": "t"}
     steps = pipeline.steps(arn)
+    first = sagemaker.list_pipeline_execution_steps(PipelineExecutionArn=arn, MaxResults=1)
+    assert [each["StepName"] for each in first["PipelineExecutionSteps"]] == ["Model"]
+    rest = {"PipelineExecutionArn": arn, "NextToken": first["NextToken"]}
+    assert [each["StepName"] for each in sagemaker.list_pipeline_execution_steps(**rest)["PipelineExecutionSteps"]] == [
+        "Train"
+    ]
+    with pytest.raises(ClientError, match="not the token of an earlier page of the same list"):
+        sagemaker.list_pipeline_execution_steps(**rest, SortOrder="Ascending")
     assert steps["Train"]["StepDisplayName"] == "the training"
     created = steps["Model"]["Metadata"]["Model"]["Arn"].rpartition("/")[2]
     container = sagemaker.describe_model(ModelName=created)["PrimaryContainer"]
@@ -492,6 +501,37 @@ def test_an_endpoint_is_created_by_the_first_execution_updated_by_the_next_and_l
     fifth = start("b")
     pipeline.wait(fifth, "Succeeded")
     assert (hits(fourth), hits(fifth)) == (["Config"], ["Config", "Deploy"])
+
+
+def test_requests_of_endpoint_steps_are_sent_once_if_the_driver_dies_behind_each(
+    pipeline: Pipeline, sagemaker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[str] = []
+
+    def point(name: str) -> None:
+        if name == "control.pipelines.job.created":
+            passed.append(name)
+            if len(passed) % 2:
+                raise ServiceUnavailable("the driver begins again from the store")
+
+    monkeypatch.setattr("tidemill.control.pipelines.driver.faults.point", point)
+    monkeypatch.setattr("tidemill.control.work_queue._RETRY_S", 0.01)
+    container = {"Image": "tensorflow-inference:2.21", "ModelDataUrl": "s3://data/model.tar.gz"}
+    sagemaker.create_model(ModelName="m", PrimaryContainer=container, ExecutionRoleArn=ROLE)
+    variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "local", "InitialInstanceCount": 1}
+    deploy = {"EndpointName": "digits", "EndpointConfigName": {"Get": "Steps.Config.EndpointConfigName"}}
+    pipeline.create(
+        {"Name": "Config", "Type": "EndpointConfig", "Arguments": {"ProductionVariants": [variant]}},
+        {"Name": "Deploy", "Type": "Endpoint", "Arguments": deploy},
+    )
+    for count in (1, 2):  # a creation, and an update
+        arn = pipeline.start()
+        pipeline.wait_for_steps(arn, Config="Succeeded", Deploy="Executing")
+        stage.bring_up("digits")
+        pipeline.wait(arn, "Succeeded")
+        assert all(each["AttemptCount"] == 1 for each in pipeline.steps(arn).values())
+        assert len(sagemaker.list_endpoint_configs()["EndpointConfigs"]) == count
+    assert len(passed) == 8
 
 
 def test_an_endpoint_step_needs_the_name_of_its_endpoint(pipeline: Pipeline) -> None:

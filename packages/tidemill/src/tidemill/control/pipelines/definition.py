@@ -178,7 +178,8 @@ def _step(value: Any, at: str, condition: str, branch: str) -> StepDefinition:
     if not isinstance(arguments, dict):
         _refuse(f"{at}.arguments", arguments, "an object is expected")
     if not all(isinstance(each, str) for each in depends_on):
-        _refuse(f"{at}.dependsOn", depends_on, "a list of names of steps is expected")
+        why = "each is the name of a step, which must have succeeded; other outcomes cannot begin a step (Trigger) here"
+        _refuse(f"{at}.dependsOn", depends_on, why)
     try:
         own = _own_arguments(kind, arguments)
         read = {path.name for path in found_in(own) if path.root == "Steps"}

@@ -145,6 +145,9 @@ REFUSED_TYPES: Mapping[str, str] = {
     "QualityCheck": "there is no Model Monitor here; compute the statistics in a script, and compare in a Condition",
     "ClarifyCheck": "there is no SageMaker Clarify here; compute the metrics in a script, and compare in a Condition",
     "AutoML": "there is no Autopilot here; use a Training step",
+    "Job": "there are no jobs of CreateJob here; use a Training or Processing step",
+    "Cleanup": "nothing deletes the outputs of steps here; delete them in a Processing step's script, or afterwards",
+    "ForEach": "there are no loops of steps here; write a step for each item, or loop in a script",
     "InferenceComponent": "there are no inference components; an Endpoint step serves models by production variants",
     "Lineage": "there are no actions and contexts here; make artifacts and associations in a Processing step's script",
 }

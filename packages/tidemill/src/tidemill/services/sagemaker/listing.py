@@ -1,10 +1,13 @@
 """What list operations share: sorting, filters, page size, token; and how they show a damaged record."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
+from tidemill.errors import ValidationException
 from tidemill.services.times import milliseconds
 from tidemill.store.records.base import Query, Summary
+
+T = TypeVar("T")
 
 _DAMAGED = "Damaged"
 
@@ -36,6 +39,29 @@ def query_of(request: Mapping[str, Any], *, name_pattern: str = "") -> Query:
         limit=request.get("MaxResults", 10),
         after=request.get("NextToken"),
     )
+
+
+def page_of_rows(
+    rows: Sequence[T], request: Mapping[str, Any], *, listing: str, size: int
+) -> tuple[Sequence[T], dict[str, str]]:
+    """Return one page of rows in memory, and the member NextToken of the reply unless it is the last page.
+
+    Args:
+        request: Members of a List request: NextToken and MaxResults.
+        listing: What determines the rows and their order; a token is valid for the same only.
+        size: Rows of a page, unless the request says it.
+
+    Raises:
+        ValidationException: The token was not issued for this listing.
+    """
+    token = request.get("NextToken") or f"{listing}:0"
+    head, _, place = token.rpartition(":")
+    if head != listing or not place.isdecimal():
+        raise ValidationException(
+            f"Value {token!r} at 'nextToken' is not valid: it is not the token of an earlier page of the same list"
+        )
+    end = int(place) + request.get("MaxResults", size)
+    return rows[int(place) : end], {"NextToken": f"{listing}:{end}"} if end < len(rows) else {}
 
 
 def status_of(summary: Summary) -> str:

@@ -9,7 +9,7 @@ from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.pipelines.step_types import JOBS
 from tidemill.core.pipelines import PipelineExecution, PipelineResource, StepRun
 from tidemill.errors import ValidationException
-from tidemill.services.sagemaker.listing import arn_of, status_of
+from tidemill.services.sagemaker.listing import arn_of, page_of_rows, status_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, Summary
 from tidemill.wire.exchange import Context, Handler
@@ -105,15 +105,16 @@ class PipelineHandlers:
             raise ValidationException("PipelineExecutionArn is missing; give the ARN of an execution")
         execution = self._executions.get(request["PipelineExecutionArn"])
         definition = self._pipelines.definition(execution.pipeline, execution.version)
-        runs = list(execution.steps)
-        if request.get("SortOrder", "Descending") == "Descending":
-            runs.reverse()
-        page, token = _slice(runs, request)
-        return _page("PipelineExecutionSteps", [_step(run, definition.steps[run.name]) for run in page], token)
+        order = request.get("SortOrder", "Descending")
+        runs = execution.steps if order == "Ascending" else execution.steps[::-1]
+        page, token = page_of_rows(runs, request, listing=f"{execution.arn}:{order}", size=_STEPS_PAGE)
+        return {"PipelineExecutionSteps": [_step(run, definition.steps[run.name]) for run in page], **token}
 
     async def list_parameters(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        page, token = _slice(parameters_of(self._executions.record(request["PipelineExecutionArn"])), request)
-        return _page("PipelineParameters", page, token)
+        record = self._executions.record(request["PipelineExecutionArn"])
+        listing = f"{record.summary['arn']}:parameters"
+        page, token = page_of_rows(parameters_of(record), request, listing=listing, size=_STEPS_PAGE)
+        return {"PipelineParameters": page, **token}
 
     async def update_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineExecutionArn": (await self._executions.update_described(request)).arn}
@@ -134,16 +135,6 @@ def _query(request: Mapping[str, Any]) -> Query:
         limit=request.get("MaxResults", 10),
         after=request.get("NextToken"),
     )
-
-
-def _slice(rows: Sequence[Any], request: Mapping[str, Any]) -> tuple[Sequence[Any], str | None]:
-    """Return one page of rows in memory, and the token of the next page: the number of its first row."""
-    text = request.get("NextToken", "0")
-    if not text.isdecimal():
-        raise ValidationException(f"Value {text!r} at 'nextToken' is not valid: it was not issued for this list")
-    first = int(text)
-    end = first + request.get("MaxResults", _STEPS_PAGE)
-    return rows[first:end], str(end) if end < len(rows) else None
 
 
 def _page(member: str, rows: Sequence[Mapping[str, Any]], token: str | None) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from tidemill.control.tuning.completion import not_improving, trials_allowed
 from tidemill.control.tuning.definition import Definition, definitions_of
 from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
-from tidemill.errors import ValidationException
-from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.sagemaker.listing import arn_of, page_of_rows, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
@@ -63,12 +62,10 @@ class TuningHandlers:
 
     async def list_trainings(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         job = self._jobs.get(request["HyperParameterTuningJobName"])
-        order = _order(request)
-        begin, size = _begin(request.get("NextToken"), order), request.get("MaxResults", _PAGE)
-        found = _sorted(self._current(job), request)
-        page, definitions = found[begin : begin + size], definitions_of(job)
-        reply: dict[str, Any] = {"TrainingJobSummaries": [_trial(job, trial, definitions) for trial in page]}
-        return reply | ({"NextToken": f"{order}:{begin + size}"} if begin + size < len(found) else {})
+        members = ("HyperParameterTuningJobName", "SortBy", "SortOrder", "StatusEquals")
+        listing, definitions = ":".join(str(request.get(each, "")) for each in members), definitions_of(job)
+        page, token = page_of_rows(_sorted(self._current(job), request), request, listing=listing, size=_PAGE)
+        return {"TrainingJobSummaries": [_trial(job, trial, definitions) for trial in page], **token}
 
     async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.stop(request["HyperParameterTuningJobName"])
@@ -192,27 +189,6 @@ def _state(job: TuningJob | Summary, summary: Mapping[str, Any]) -> dict[str, An
     if isinstance(job, Summary):
         shown["Strategy"] = summary["strategy"]
     return shown | ({"HyperParameterTuningEndTime": when(summary["ended_ms"])} if summary["ended_ms"] else {})
-
-
-def _order(request: Mapping[str, Any]) -> str:
-    members = ("HyperParameterTuningJobName", "SortBy", "SortOrder", "StatusEquals")
-    return ":".join(str(request.get(member, "")) for member in members)
-
-
-def _begin(token: str | None, order: str) -> int:
-    """Return the place at which a page begins.
-
-    Raises:
-        ValidationException: The token is not one of an earlier page of the same list.
-    """
-    if not token:
-        return 0
-    head, _, place = token.rpartition(":")
-    if head != order or not place.isdecimal():
-        raise ValidationException(
-            f"Value {token!r} at 'nextToken' is not valid: it is not the token of an earlier page of the same list"
-        )
-    return int(place)
 
 
 def _sorted(trials: Sequence[TuningTrial], request: Mapping[str, Any]) -> list[TuningTrial]:
