@@ -73,6 +73,7 @@ def test_definitions_of_pipelines_are_those_of_awss_sdk(run_sdk: RunSdk) -> None
 def test_local_mode_of_awss_sdk_runs_at_the_service_by_tidemill_run(run_sdk: RunSdk) -> None:
     lines = run_sdk("own-peers", "local_mode.py")
     assert [line for line in lines if not line.startswith("ROWS")] == [
+        "ROLE arn:aws:iam::000000000000:role/SageMakerRole",
         "TRAINED Completed local s3://",
         "PROCESSED Completed",
         "EXECUTED Succeeded",

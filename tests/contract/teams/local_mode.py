@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 import tempfile
 
 import sagemaker
@@ -13,6 +14,8 @@ from sagemaker.workflow.pipeline_context import LocalPipelineSession
 from sagemaker.workflow.steps import ProcessingStep
 
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
+if "tidemill.compat" in sys.modules:  # then nothing needs a proxy for AWS's hosts
+    os.environ["HTTPS_PROXY"] = os.environ["https_proxy"] = "http://127.0.0.1:9"
 work = tempfile.TemporaryDirectory()
 os.chdir(work.name)
 os.mkdir("data")
@@ -24,7 +27,8 @@ pathlib.Path("train.py").write_text(
     "print('ROWS', *rows, flush=True)\n"
 )
 pathlib.Path("prepare.py").write_text("open('/opt/ml/processing/out/done', 'w').write('done')\n")
-role = "arn:aws:iam::000000000000:role/SageMakerRole"
+role = sagemaker.get_execution_role()
+print("ROLE", role)
 common = {"role": role, "instance_count": 1, "instance_type": "local"}
 
 estimator = TensorFlow(entry_point="train.py", image_uri=IMAGE, model_dir=False, **common)

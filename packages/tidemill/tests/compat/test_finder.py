@@ -97,6 +97,35 @@ def test_beside_a_package_without_estimators_only_what_is_missing_is_answered(tm
     assert found == ["AWS", "tidemill.sdk.estimator", "tidemill.sdk.inputs"]
 
 
+def test_calls_that_name_awss_sts_ask_the_service_that_the_environment_names(tmp_path: Path) -> None:
+    of_aws = "def sts_regional_endpoint(region):\n    return f'https://sts.{region}.example'\n"
+    write(
+        tmp_path,
+        {
+            "sagemaker/__init__.py": "",
+            "sagemaker/session.py": of_aws,
+            "sagemaker/core/__init__.py": "",
+            "sagemaker/core/helper/__init__.py": "",
+            "sagemaker/core/helper/session_helper.py": of_aws,
+        },
+    )
+    found = run(
+        "import os\n"
+        "import tidemill.compat\n"
+        "from sagemaker import session\n"
+        "from sagemaker.core.helper import session_helper\n"
+        "found = []\n"
+        "for variable in ('AWS_ENDPOINT_URL_STS', 'AWS_ENDPOINT_URL', None):\n"
+        "    os.environ.pop('AWS_ENDPOINT_URL_STS', None), os.environ.pop('AWS_ENDPOINT_URL', None)\n"
+        "    os.environ.update({variable: f'http://{variable}'} if variable else {})\n"
+        "    found += [each.sts_regional_endpoint('us-west-2') for each in (session, session_helper)]\n"
+        "print(json.dumps(found))",
+        path=tmp_path,
+    )
+    assert found[::2] == found[1::2]
+    assert found[::2] == ["http://AWS_ENDPOINT_URL_STS", "http://AWS_ENDPOINT_URL", "https://sts.us-west-2.example"]
+
+
 def test_without_the_hook_nothing_is_answered(tmp_path: Path) -> None:
     found = run(
         "import tidemill.sdk\n"

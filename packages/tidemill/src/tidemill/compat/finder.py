@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from tidemill import __version__
-from tidemill.compat.local_mode import LocalModeFinder
+from tidemill.compat.escapes import EscapeFinder
 from tidemill.compat.names import INSTEAD, MODULES
 
 
@@ -59,7 +59,7 @@ def install() -> None:
     """Install the finders; a second call has no effect."""
     if any(isinstance(finder, CompatFinder) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, LocalModeFinder())
+    sys.meta_path.insert(0, EscapeFinder())
     place = sys.meta_path.index(PathFinder) + 1 if PathFinder in sys.meta_path else len(sys.meta_path)
     sys.meta_path.insert(place, CompatFinder())
 
