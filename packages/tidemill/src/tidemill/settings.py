@@ -126,7 +126,8 @@ class Settings(BaseSettings):
     save. A lost instance is started again when its lease has ended. A running instance keeps the length with which it
     was started."""
     max_instances: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
-    """Maximum number of training instances at a time; further jobs wait in order."""
+    """Maximum number of training instances at a time; further jobs wait in order. Policies add no
+    instance of an endpoint beyond it."""
     gpus: tuple[str, ...] | None = None
     """GPUs of this machine for training jobs, in the format of CUDA_VISIBLE_DEVICES: numbers or ``GPU-...``. Unset: the
     GPUs that nvidia-smi lists. Empty: none."""

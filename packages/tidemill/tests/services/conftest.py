@@ -137,6 +137,7 @@ class Stage:
 
     def __init__(self, root: Path, database: SqliteDatabase, objects: ObjectStore) -> None:
         self.clock = SetClock()
+        self.capacity = 8
         self.woken: list[str] = []
         self._drivers: list[EndpointDriver] = []
         self.logs = root / "logs"
@@ -170,7 +171,13 @@ class Stage:
         )
         self._drivers.append(driver)
         targets = ScalableTargets(self.records, clock=self.clock)
-        self.autoscaler = Autoscaler(targets, self.hosting, invocations=driver.invocations, clock=self.clock)
+        self.autoscaler = Autoscaler(
+            targets,
+            self.hosting,
+            invocations=driver.invocations,
+            clock=self.clock,
+            capacity=lambda: self.capacity,
+        )
         queue = AsyncQueue(
             self.records,
             self._objects,

@@ -174,6 +174,25 @@ def test_a_change_of_the_limits_or_a_suspension_takes_effect_at_the_next_look(au
     assert load.settle() == 8, "an endpoint has at most 8 instances on one machine"
 
 
+def test_a_policy_adds_no_instance_for_which_the_machine_has_no_room_and_a_limit_may(autoscaling, load, stage):
+    stage.capacity = 2
+    track(autoscaling, ScaleOutCooldown=0)
+    load.look()
+    load.minute(0)
+    load.minute(9, minutes=3)
+    assert load.settle() == 2
+    load.minute(9, minutes=3)
+    assert load.settle() == 2
+    autoscaling.register_scalable_target(**TARGET, MinCapacity=3)
+    load.look()
+    assert load.settle() == 3
+    load.minute(9, minutes=3)
+    assert load.settle() == 3, "what a limit asked for stays"
+    stage.capacity = 8
+    load.minute(9)
+    assert load.settle() == 4
+
+
 def test_without_scale_in_instances_are_only_added_and_without_a_policy_nothing_changes(autoscaling, load):
     track(autoscaling, DisableScaleIn=True)
     load.look()

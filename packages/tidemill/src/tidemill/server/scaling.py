@@ -19,6 +19,12 @@ def open_scaling(start: Startup, stores: Stores, drivers: Drivers, hosting: Host
         hosting: Changes the endpoints.
     """
     targets = ScalableTargets(stores.records, clock=stores.clock)
-    autoscaler = Autoscaler(targets, hosting, invocations=drivers.endpoints.invocations, clock=stores.clock)
+    autoscaler = Autoscaler(
+        targets,
+        hosting,
+        invocations=drivers.endpoints.invocations,
+        clock=stores.clock,
+        capacity=lambda: drivers.endpoints.capacity,
+    )
     start.run(autoscaler.run(), "automatic scaling")
     return AutoScalingService(targets, region=start.settings.region)

@@ -76,6 +76,7 @@ class EndpointDriver:
         serverless_idle_s: float = 300.0,
     ) -> None:
         self._records = records
+        self._executor = executor
         self._clock = clock
         self._queue = WorkQueue("endpoint", self._drive)
         self._instances = Instances(executor, planner, keys)
@@ -119,6 +120,11 @@ class EndpointDriver:
         """Stop reconciling and close connections; the servers keep running."""
         await self._queue.close()
         self._instances.close()
+
+    @property
+    def capacity(self) -> int:
+        """Number of instances for which the machines have room, those of jobs included."""
+        return self._executor.capacity().instances
 
     async def invoke(self, current: Callable[[], Endpoint], call: ModelCall) -> tuple[Answer, Variant]:
         """Send a request to one of an endpoint's servers, and capture it if configured; see `EndpointTraffic.send`.

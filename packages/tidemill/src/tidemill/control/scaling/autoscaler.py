@@ -8,6 +8,7 @@ removed ones end after their last answer. So a kill at any time leaves a change 
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -47,13 +48,24 @@ class Autoscaler:
         hosting: Changes the endpoints.
         invocations: Counts the requests of variants.
         clock: Provides the time of cooldowns.
+        capacity: Returns the number of instances for which the machines have room. Policies add none beyond it; limits
+            may ask for more. Default: as many as an endpoint may have.
     """
 
-    def __init__(self, targets: ScalableTargets, hosting: Hosting, *, invocations: Invocations, clock: Clock) -> None:
+    def __init__(
+        self,
+        targets: ScalableTargets,
+        hosting: Hosting,
+        *,
+        invocations: Invocations,
+        clock: Clock,
+        capacity: Callable[[], int] = lambda: MAX_INSTANCES,
+    ) -> None:
         self._targets = targets
         self._hosting = hosting
         self._invocations = invocations
         self._clock = clock
+        self._capacity = capacity
 
     async def run(self) -> None:
         """Look at all targets now, when one was registered, and every 10 s, until cancelled."""
@@ -123,7 +135,8 @@ class Autoscaler:
     async def _scale(
         self, target: ScalableTarget, serving: Deployment, variant: Variant, minutes: tuple[Minute, ...]
     ) -> None:
-        decision = _decided(target, serving, variant, minutes, now_ms=self._clock.now_ms())
+        room = self._capacity() - sum(each.count for each in serving.variants if each.name != variant.name)
+        decision = _decided(target, serving, variant, minutes, room=room, now_ms=self._clock.now_ms())
         if decision is None:
             return
         activity = ScalingActivity(
@@ -163,7 +176,13 @@ def _variant_of(target: ScalableTarget, endpoint: Endpoint | None) -> Variant | 
 
 
 def _decided(
-    target: ScalableTarget, serving: Deployment, variant: Variant, minutes: tuple[Minute, ...], *, now_ms: int
+    target: ScalableTarget,
+    serving: Deployment,
+    variant: Variant,
+    minutes: tuple[Minute, ...],
+    *,
+    room: int,
+    now_ms: int,
 ) -> _Decision | None:
     """Return the next instance count of a variant and its cause; None to change nothing."""
     others = sum(each.count for each in serving.variants) - variant.count
@@ -183,7 +202,7 @@ def _decided(
     ]
     # As on AWS, the policy that wants the most instances decides.
     wished, policy = max(wishes, key=lambda wish: wish[0], default=(variant.count, None))
-    count = min(max(wished, least), max(most, least))
+    count = min(max(wished, least), max(most, least), max(variant.count, room))
     if policy is None or count == variant.count:
         return None
     out = count > variant.count
