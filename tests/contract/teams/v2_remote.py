@@ -2,10 +2,12 @@
 
 import os
 
+import boto3
 import sagemaker
 from sagemaker.remote_function import RemoteExecutor, remote
 
 IMAGE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
+BUCKET = "team-results-v2"
 session = sagemaker.Session()
 common = {
     "instance_type": "ml.m5.large",
@@ -34,7 +36,9 @@ def root(number):
 
 
 print("RETURNED", where([1, 2]))
-with RemoteExecutor(max_parallel_jobs=2, **common) as executor:
+# Results and exceptions in a bucket whose name says nothing to the job's role.
+boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+with RemoteExecutor(max_parallel_jobs=2, s3_root_uri=f"s3://{BUCKET}/functions", **common) as executor:
     futures = [executor.submit(root, number) for number in (4, -4)]
     print("MAPPED", futures[0].result(), futures[0].done())
     try:

@@ -175,6 +175,9 @@ def _container_command(environment: Environment, variables: Mapping[str, str], e
     if requirements:
         raise _NeedsPackages(requirements)
     replace_driver(environment.layout, entrypoint)
+    if is_remote_function(environment.layout, entrypoint):
+        # Its first program calls sudo for every user but root, whom it has on SageMaker, to make directories writable.
+        variables = {"LOGNAME": "root", **variables}
     return Script(
         argv=tuple(entrypoint),
         shown=masked_arguments(entrypoint),

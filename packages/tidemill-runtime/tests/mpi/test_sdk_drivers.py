@@ -125,15 +125,16 @@ def remote_function(base: Path, *options: str) -> list[str]:
     return ["/bin/bash", str(main), "--region", "x", *options]
 
 
-def test_a_remote_function_needs_the_sdk_of_its_client(job):
+def test_a_remote_function_needs_the_sdk_of_its_client_and_runs_as_root_by_name(job):
     job.hyperparameters()
+    job.variables["USER"] = "somebody"
     entrypoint = remote_function(job.base, "--client_sagemaker_pysdk_version", "2.257.7")
     read_fd, write_fd = os.pipe()
     job.variables["TIDEMILL_NEEDS_FD"] = str(write_fd)
     os.set_inheritable(write_fd, True)
     main = Path(entrypoint[1])
     main.parent.mkdir(parents=True)
-    main.write_text("echo THE FUNCTION\n")
+    main.write_text("echo THE FUNCTION of $(python3 -c 'import getpass; print(getpass.getuser())')\n")
     asked = subprocess.run(
         [*job.command, "--", *entrypoint], env=job.environment, pass_fds=(write_fd,), capture_output=True, check=False
     )
@@ -145,8 +146,9 @@ def test_a_remote_function_needs_the_sdk_of_its_client(job):
 
     del job.variables["TIDEMILL_NEEDS_FD"]
     job.variables["TIDEMILL_OVERLAY"] = str(job.base)
+    # The name of any other user would make the SDK call sudo.
     result = job.run("--", *entrypoint)
-    assert result.returncode == 0 and result.stdout == b"THE FUNCTION\n", result.stderr
+    assert result.returncode == 0 and result.stdout == b"THE FUNCTION of root\n", result.stderr
     assert b"model.warning" not in result.stderr
 
 
