@@ -1,6 +1,7 @@
 """Removes log streams: those that a client deletes, and those that a retention policy no longer keeps."""
 
 import asyncio
+from collections.abc import Sequence, Set
 
 import structlog
 
@@ -79,25 +80,31 @@ class LogRemoval:
         for group in sorted(await self._groups.all()):
             before_ms = self._groups.shown_from_ms(group)
             if before_ms:
-                await asyncio.to_thread(self._expire, group, before_ms)
+                names = await asyncio.to_thread(self._streams.names, group)
+                running = {owner for owner in _owners(group, names) if self._groups.is_running(owner)}
+                await asyncio.to_thread(self._expire, group, names, before_ms, running)
 
-    def _expire(self, group: str, before_ms: int) -> None:
+    def _expire(self, group: str, names: Sequence[str], before_ms: int, running: Set[tuple[str, str]]) -> None:
         unused_before_ms = self._clock.now_ms() - _UNUSED_MS
-        for name in self._streams.names(group):
+        for name in names:
             owner = owner_of(group, name)
             if owner is None:
                 self._writer.expire(group, name, before_ms=before_ms, unused_before_ms=unused_before_ms)
-            elif not self._groups.is_running(owner):
+            elif owner not in running:
                 last_ms = LogReader(self._streams.directory(group, name)).last_event_ms()
                 if (last_ms or 0) < before_ms:
                     self._writer.remove(group, name)
 
     def _refuse_running(self, group: str, names: list[str]) -> None:
-        owners = {owner for name in names if (owner := owner_of(group, name)) is not None}
-        for kind, name in sorted(owners):
+        for kind, name in sorted(_owners(group, names)):
             if self._groups.is_running((kind, name)):
                 raise AwsError(
                     f"Streams of the log group {group!r} belong to the {kind} {name!r}, which still writes them; end"
                     " it first",
                     code="OperationAbortedException",
                 )
+
+
+def _owners(group: str, names: Sequence[str]) -> set[tuple[str, str]]:
+    """Return kind and name of the jobs and endpoints that streams belong to."""
+    return {owner for name in names if (owner := owner_of(group, name)) is not None}

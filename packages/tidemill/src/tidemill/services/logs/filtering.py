@@ -37,20 +37,21 @@ class LogFilter:
         """Return one page of events; the last one has no nextToken."""
         group = group_of(request, region=self._region)
         wanted = _search_of(request, since_ms=self._groups.shown_from_ms(group))
-        page = await asyncio.to_thread(self._search, group, request, wanted)
+        is_created = self._groups.get(group) is not None
+        page = await asyncio.to_thread(self._search, group, request, wanted, is_created=is_created)
         reply: dict[str, Any] = {"events": [_wire(event) for event in page.events], "searchedLogStreams": []}
         return reply | ({"nextToken": page.next_token} if page.next_token else {})
 
-    def _search(self, group: str, request: Mapping[str, Any], wanted: Search) -> FoundPage:
+    def _search(self, group: str, request: Mapping[str, Any], wanted: Search, *, is_created: bool) -> FoundPage:
         try:
-            return search(self._named(group, request), wanted, spans=self._spans)
+            return search(self._named(group, request, is_created=is_created), wanted, spans=self._spans)
         except ValueError as error:
             raise invalid(f"The specified nextToken is invalid: {error}") from error
 
-    def _named(self, group: str, request: Mapping[str, Any]) -> list[tuple[str, Path]]:
+    def _named(self, group: str, request: Mapping[str, Any], *, is_created: bool) -> list[tuple[str, Path]]:
         present = self._streams.names(group, prefix=request.get("logStreamNamePrefix", ""))
         names = sorted(set(request.get("logStreamNames", present)))
-        if not present and not self._streams.names(group) and self._groups.get(group) is None:
+        if not present and not is_created and not self._streams.names(group):
             raise not_found("log group", group)
         if "logStreamNames" in request:
             missing = sorted(set(names) - set(present))

@@ -1,6 +1,6 @@
 """CloudWatch Logs Insights: StartQuery, GetQueryResults, StopQuery and DescribeQueries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -57,7 +57,7 @@ class LogQuerying:
         try:
             query = self._queries.start(
                 request["queryString"],
-                partial(self._searched, groups),
+                partial(self._searched, {group: self._groups.shown_from_ms(group) for group in groups}),
                 groups=groups,
                 start_ms=start_ms,
                 end_ms=end_ms,
@@ -135,11 +135,10 @@ class LogQuerying:
             )
         return query
 
-    def _searched(self, groups: Sequence[str]) -> list[SearchedStream]:
+    def _searched(self, shown_from_ms: Mapping[str, int]) -> list[SearchedStream]:
         return [
-            (f"{ACCOUNT_ID}:{group}", name, str(self._streams.directory(group, name)), shown_from_ms)
-            for group in groups
-            for shown_from_ms in [self._groups.shown_from_ms(group)]
+            (f"{ACCOUNT_ID}:{group}", name, str(self._streams.directory(group, name)), since_ms)
+            for group, since_ms in shown_from_ms.items()
             for name in self._streams.names(group)
         ]
 

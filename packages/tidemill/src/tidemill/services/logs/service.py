@@ -74,9 +74,11 @@ class LogsService:
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return all matching streams in one reply: AWS's SDKs do not pass a nextToken back, and would loop forever."""
         group = group_of(request, region=self._region)
+        is_created = self._records.get(group) is not None
         found = await asyncio.to_thread(self._describe, group, request.get("logStreamNamePrefix", ""))
-        if found is None:
+        if found is None and not is_created:
             raise not_found("log group", group)
+        found = found or []
         if request.get("orderBy") == "LastEventTime":
             found.sort(key=lambda stream: stream.last_event_ms or 0)
         if request.get("descending"):
@@ -91,14 +93,14 @@ class LogsService:
         return await asyncio.to_thread(_page, reader, request, since_ms=self._records.shown_from_ms(group))
 
     def _describe(self, group: str, prefix: str) -> list[LogStream] | None:
-        """Return the streams of a group; None if there is no such group.
+        """Return the streams of a group; None if it is not shown unless a client has created it.
 
         As on CloudWatch, clients see a stream of a job from its first line on, and a group of jobs from the first line
         of any stream on.
         """
         described = (self._streams.describe(group, name) for name in self._streams.names(group, prefix=prefix))
         found = [stream for stream in described if stream is not None and _is_shown(stream)]
-        return found if found or self._records.get(group) is not None or self._has_line(group) else None
+        return found if found or self._has_line(group) else None
 
     def _has_line(self, group: str) -> bool:
         readers = (self._streams.open(group, name) for name in self._streams.names(group))

@@ -146,6 +146,8 @@ class LogQueries:
             return False
         query._task.cancel()
         await asyncio.gather(query._task, return_exceptions=True)
+        if not query.is_ended:  # it was ended before its task began
+            query.status, query.ended_ms = QueryStatus.CANCELLED, self._clock.now_ms()
         return query.status is QueryStatus.CANCELLED
 
     async def close(self) -> None:
