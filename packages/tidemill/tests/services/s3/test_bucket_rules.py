@@ -232,3 +232,25 @@ def test_the_rules_of_a_bucket_end_with_it(s3: Any, bucket: str) -> None:
     s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     assert shown(s3.put_object(Bucket=bucket, Key="k", Body=b"x")) == {}
     assert refused(s3.get_bucket_policy, Bucket=bucket)[1] == "NoSuchBucketPolicy"
+
+
+def test_no_write_reaches_a_bucket_that_was_deleted_after_its_rules_were_read(s3: Any) -> None:
+    name, writes = f"gone-{os.urandom(6).hex()}", {"Key": "k"}
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_object(Bucket=name, **writes, Body=b"x")  # its rules are in memory from now on
+    source = {"Bucket": f"{name}-source", "Key": "k"}
+    s3.create_bucket(Bucket=source["Bucket"], CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_object(**source, Body=b"x")
+    s3.delete_object(Bucket=name, **writes)
+    s3.delete_bucket(Bucket=name)
+
+    assert refused(s3.put_object, Bucket=name, **writes, Body=b"x")[:2] == (404, "NoSuchBucket")
+    assert refused(s3.create_multipart_upload, Bucket=name, **writes)[:2] == (404, "NoSuchBucket")
+    assert refused(s3.copy_object, Bucket=name, **writes, CopySource=source)[:2] == (404, "NoSuchBucket")
+
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_object(Bucket=name, **writes, Body=b"again")
+    assert s3.get_object(Bucket=name, **writes)["Body"].read() == b"again"
+    for each in (name, source["Bucket"]):
+        s3.delete_object(Bucket=each, Key="k")
+        s3.delete_bucket(Bucket=each)
