@@ -176,16 +176,16 @@ def fit_with_failing_variants() -> list[float]:
     """Steps that run in parts before the compiler fails for a reason that it does not expect."""
     if sys.argv[1] == "off":
         return fit(tf_keras, "float64")
-    from tidemill_tensorflow.compiler.steps import Step
+    from tidemill_tensorflow.compiler.steps import LocalStep
 
     def fail(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("no variant today")
 
-    original, Step._add_variants = Step._add_variants, fail  # type: ignore[method-assign]
+    original, LocalStep._add_variants = LocalStep._add_variants, fail  # type: ignore[method-assign]
     try:
         return fit(tf_keras, "float64")
     finally:
-        Step._add_variants = original  # type: ignore[method-assign]
+        LocalStep._add_variants = original  # type: ignore[method-assign]
 
 
 def later_fit(library: Any, variant: str) -> list[float]:

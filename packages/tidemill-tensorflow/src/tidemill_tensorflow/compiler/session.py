@@ -18,7 +18,7 @@ from tidemill_tensorflow.compiler.several.keras_batches import COUNT, KerasBatch
 from tidemill_tensorflow.compiler.several.pipeline_steps import PipelineStep
 from tidemill_tensorflow.compiler.several.recognition import Agreements, trains
 from tidemill_tensorflow.compiler.several.shared_steps import ReducingStep
-from tidemill_tensorflow.compiler.steps import Step
+from tidemill_tensorflow.compiler.steps import LocalStep
 from tidemill_tensorflow.compiler.variants import earlier_jobs, jit
 from tidemill_tensorflow.compiler.variants.decisions import DecisionStore
 from tidemill_tensorflow.compiler.variants.payback import Ledger
@@ -97,13 +97,13 @@ class CompilerSession:
 
     def _new_step(self, concrete: ConcreteFunction) -> TracedStep:
         if not job.has_several_processes():
-            return Step(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
+            return LocalStep(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
         agreement, is_smp = self._agreements.on(concrete), job.model_parallelism() is not None
         if agreement is not None:
             return (PipelineStep if is_smp else ReducingStep)(concrete, self, agreement)
         if not is_smp:
-            return Step(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
-        step = Step(concrete, self)
+            return LocalStep(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
+        step = LocalStep(concrete, self)
         step.give_up("it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp")
         return step
 
@@ -115,7 +115,7 @@ class CompilerSession:
     def restart_random_ops(self) -> None:
         """Restart the sequences of stateful random ops. Called when the script sets a seed."""
         for step in self.steps:
-            if isinstance(step, Step):
+            if isinstance(step, LocalStep):
                 step.draws.restart()
 
     def stored_decision(self, key: str) -> str | None:
@@ -219,7 +219,7 @@ class CompilerSession:
     def _tell_later_jobs(self) -> None:
         """Store what this job knows about whole functions. Decisions that it has read count too, at its end."""
         if self._store is not None and not job.has_several_processes() and not self.is_deterministic:
-            earlier_jobs.record(self._store, [step for step in self.steps if isinstance(step, Step)])
+            earlier_jobs.record(self._store, [step for step in self.steps if isinstance(step, LocalStep)])
 
     def _write_report(self) -> None:
         if self._report_dir is None or self._is_dropped():

@@ -56,7 +56,7 @@ class StepCoordinator(Coordinator, Protocol):
         """Return the variant that rank 0 chose. None on rank 0 itself, or if no decision of rank 0 can be read."""
 
 
-class Step(TracedStep):
+class LocalStep(TracedStep):
     """Traced training function of one process.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tidemill_tensorflow.compiler.several.pipelines import Pipeline, find_pipeline
+from tidemill_tensorflow.compiler.several.pipelines import TracedPipeline, find_pipeline
 from tidemill_tensorflow.compiler.several.shared_steps import SharedStep
 from tidemill_tensorflow.compiler.variants.shapes import FUSED, XLA
 from tidemill_tensorflow.compiler.variants.trials import Trial
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tidemill_tensorflow.compiler.variants.traced import StepCall
 
 
-class PipelineStep(SharedStep[Pipeline]):
+class PipelineStep(SharedStep[TracedPipeline]):
     """Traced training function that runs a pipeline of smp. Every run trains, in any variant."""
 
     _recording: Callable[..., tuple[list[tf.Tensor], dict[str, tf.Tensor]]] | None = None
     """Runs the function, and also returns the arguments of the segments; None after its only run."""
 
-    def _split(self, concrete: ConcreteFunction, name: str) -> Pipeline:
+    def _split(self, concrete: ConcreteFunction, name: str) -> TracedPipeline:
         pipeline = find_pipeline(concrete, name=name)
         self._recording = pipeline.recording()
         assert self._ballot is not None
@@ -43,7 +43,7 @@ class PipelineStep(SharedStep[Pipeline]):
         super().release()
         self._recording = None
 
-    def _run_first(self, parts: Pipeline, slots: list[tf.Tensor]) -> object:
+    def _run_first(self, parts: TracedPipeline, slots: list[tf.Tensor]) -> object:
         assert self._recording is not None
         results, values = self._recording(*slots)
         self._recording = None
@@ -51,7 +51,7 @@ class PipelineStep(SharedStep[Pipeline]):
         self._ask(shapes, parts.fingerprint, lambda: self._build_pipeline(parts, values))
         return self._pack(results)
 
-    def _build_pipeline(self, pipeline: Pipeline, values: Mapping[str, tf.Tensor]) -> dict[str, TensorFunction]:
+    def _build_pipeline(self, pipeline: TracedPipeline, values: Mapping[str, tf.Tensor]) -> dict[str, TensorFunction]:
         shape = self._shape
         assert shape is not None
         compiled = pipeline.compile(values)
@@ -68,7 +68,7 @@ class PipelineStep(SharedStep[Pipeline]):
         # Other ranks use the machine during a step, and the CPU time of one rank says little about the step.
         return Trial(self._agreement.variants)
 
-    def _run_fast(self, variant: str, parts: Pipeline, call: StepCall) -> object:
+    def _run_fast(self, variant: str, parts: TracedPipeline, call: StepCall) -> object:
         shape = self._shape
         assert shape is not None
         function = shape.functions.get(variant)

@@ -70,7 +70,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class TracedPipeline:
     """A function with calls of segments, as a graph in which all other calls are inlined.
 
     Attributes:
@@ -264,7 +264,7 @@ def averages(nodes: Iterable[NodeDef]) -> bool:
     return any(communicates(node) or (node.op == "NoOp" and _AVERAGING in node.name) for node in nodes)
 
 
-def find_pipeline(concrete: ConcreteFunction, *, name: str) -> Pipeline:
+def find_pipeline(concrete: ConcreteFunction, *, name: str) -> TracedPipeline:
     """Return the pipeline of a ConcreteFunction.
 
     Args:
@@ -281,7 +281,7 @@ def find_pipeline(concrete: ConcreteFunction, *, name: str) -> Pipeline:
         called = node.attr["f"].func.name if "f" in node.attr else ""
         if _SEGMENT in called:
             segments.setdefault(called, node)
-    return Pipeline(
+    return TracedPipeline(
         flat=flat,
         segments=segments,
         definitions={function.signature.name: function for function in flat.graph_def.library.function},

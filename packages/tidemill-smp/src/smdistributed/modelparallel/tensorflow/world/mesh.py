@@ -15,7 +15,7 @@ _BUFFER_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Mesh:
+class RankConnections:
     """The connections of one rank."""
 
     objects: dict[int, socket.socket]
@@ -27,7 +27,7 @@ class Mesh:
 
 
 @rank_errors()
-def connect_all(rendezvous: Rendezvous, *, timeout_s: float) -> Mesh:
+def connect_all(rendezvous: Rendezvous, *, timeout_s: float) -> RankConnections:
     """Connect this rank to all others. Collective.
 
     Raises:
@@ -44,4 +44,4 @@ def connect_all(rendezvous: Rendezvous, *, timeout_s: float) -> Mesh:
         {peer: connection for (peer, channel), connection in connections.items() if channel == wanted}
         for wanted in (_OBJECTS, _TENSORS)
     )
-    return Mesh(objects, tensors, meeting.machines)
+    return RankConnections(objects, tensors, meeting.machines)
