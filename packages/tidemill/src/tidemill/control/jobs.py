@@ -285,7 +285,7 @@ class AcceptedJobs(Jobs[J], ABC):
                     f"The {self.kind.title} {name!r} cannot be deleted: it is in status {job.status}; only a job that"
                     " has ended can be deleted. Stop it first, and wait for its end"
                 )
-            delete_tags(transaction, self._arn(name))
+            delete_tags(transaction, job.arn if job else self._arn(name))
 
         await self._records.change(delete)
 
