@@ -20,6 +20,7 @@ from unittest import mock
 import botocore.loaders
 import pytest
 
+from forked_sdk import ForkedSdk
 from tidemill.core.frameworks import FRAMEWORKS
 from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import MissingInterpreterError
@@ -254,6 +255,14 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "model.tar.gz"
 
 
+@pytest.fixture(scope="session")
+def aws_sdk() -> Iterator[ForkedSdk]:
+    """Yield what runs clients of AWS's SDK v2."""
+    sdk = ForkedSdk(ROOT / ".venvs/peers/bin/python")
+    yield sdk
+    sdk.close()
+
+
 SDK_SCRIPTS = ROOT / "tests/contract/teams"
 """What teams do around training, as notebooks call AWS's SDK: one script for each version of the SDK."""
 
@@ -262,7 +271,7 @@ SDK_SCRIPTS = ROOT / "tests/contract/teams"
 def sdk_service() -> Iterator[Service]:
     """Yield a service on which a version that AWS's SDK v2 knows runs in the environment that is there already."""
     images = {f"tensorflow-{kind}:2.19*": {"environment": "tf-2.21"} for kind in ("training", "inference")}
-    with Service(settings={"images": images}) as service:
+    with Service(settings={"images": images, "warm": True}) as service:
         yield service
 
 
@@ -277,7 +286,10 @@ main()
 
 @pytest.fixture
 def run_sdk(
-    sdk_service: Service, tmp_path: Path, build_environment: Callable[..., JobEnvironment]
+    sdk_service: Service,
+    tmp_path: Path,
+    build_environment: Callable[..., JobEnvironment],
+    request: pytest.FixtureRequest,
 ) -> Callable[[str, str], list[str]]:
     """Return a function that runs one of `SDK_SCRIPTS` in a shell of `tidemill env --sts`.
 
@@ -291,28 +303,26 @@ def run_sdk(
         assert record is not None
         variables = sdk_service.environment | proxy_environment(record, state=state, ambient={})
         directory = ROOT / ".venvs" / environment
-        program: list[Any] = [shutil.which("node") if script.endswith(".cjs") else directory / "bin/python"]
-        if environment.startswith("own"):
-            # What one environment lacks is behind its own packages on the path, as if it were installed beside them.
-            of_tidemill = [*ROOT.glob(".venv/lib/python*/site-packages"), ROOT / "packages/tidemill/src"]
-            of_pandas = [*build_environment("sklearn-1.9").base.glob("lib/python*/site-packages")]
-            added = of_pandas if environment == "own" else of_tidemill
-            python = ROOT / f".venv{'' if environment == 'own' else 's/peers'}/bin/python"
-            program = [python, "-c", _TIDEMILL_RUN, os.pathsep.join(map(str, added))]
-        done = subprocess.run(
-            [*program, script],
-            cwd=SDK_SCRIPTS,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "HOME": str(tmp_path),
-                "NODE_PATH": str(directory / "node_modules"),
-                **variables,
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        variables |= {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "NODE_PATH": str(directory / "node_modules"),
+        }
+        if environment == "peers":
+            sdk: ForkedSdk = request.getfixturevalue("aws_sdk")
+            done = sdk.run(Path(script), directory=SDK_SCRIPTS, variables=variables)
+        else:
+            program: list[Any] = [shutil.which("node") if script.endswith(".cjs") else directory / "bin/python"]
+            if environment.startswith("own"):
+                # What one environment lacks is behind its own packages on the path, as if it were installed beside them.
+                of_tidemill = [*ROOT.glob(".venv/lib/python*/site-packages"), ROOT / "packages/tidemill/src"]
+                of_pandas = [*build_environment("sklearn-1.9").base.glob("lib/python*/site-packages")]
+                added = of_pandas if environment == "own" else of_tidemill
+                python = ROOT / f".venv{'' if environment == 'own' else 's/peers'}/bin/python"
+                program = [python, "-c", _TIDEMILL_RUN, os.pathsep.join(map(str, added))]
+            command = [*program, script]
+            done = subprocess.run(command, cwd=SDK_SCRIPTS, env=variables, capture_output=True, text=True, timeout=600)
+            assert done.returncode == 0, done.stdout + done.stderr
         lines = [line.lstrip("-!*.") for line in done.stdout.splitlines()]  # the SDK shows that it waits
         return [line for line in lines if re.match("[A-Z]{4,} ", line) and "WARNING" not in line]
 

@@ -49,7 +49,7 @@ class ForkedScript:
         with mock.patch.dict(os.environ, _OF_THE_IMPORT):
             forkserver.ensure_running()
         words = str(path), list(arguments), dict(variables), *map(str, self._outputs)
-        self._process = _FORKS.Process(target=_run, args=words, daemon=True)
+        self._process = _FORKS.Process(target=run_here, args=words, daemon=True)
         self._process.start()
 
     @property
@@ -101,7 +101,7 @@ def wait_for_all(
             script.kill()
 
 
-def _run(script: str, arguments: list[str], variables: dict[str, str], output: str, errors: str) -> None:
+def run_here(script: str, arguments: list[str], variables: dict[str, str], output: str, errors: str) -> None:
     """Run a script as Python does, with other files as output; the process ends here."""
     os.environ.clear()
     os.environ.update(variables)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from forked_sdk import ForkedSdk
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
@@ -39,26 +40,30 @@ CLIENT = """
 
 @pytest.mark.parametrize("sdk", ["aws", "tidemill"])
 def test_an_endpoint_of_two_instances_is_captured_and_updated(
-    sdk: str, jobs: Any, tidemill_service: Service, saved_model: Path, root: Path, tmp_path: Path
+    sdk: str,
+    jobs: Any,
+    tidemill_service: Service,
+    aws_sdk: ForkedSdk,
+    saved_model: Path,
+    root: Path,
+    tmp_path: Path,
 ) -> None:
     name = f"updated-by-{sdk}"
     jobs.s3.upload_file(str(saved_model), BUCKET, f"{name}/model.tar.gz")
     (tmp_path / "client.py").write_text(textwrap.dedent(CLIENT))
-    python = {"aws": [root / ".venvs/peers/bin/python"], "tidemill": [root / ".venv/bin/tidemill", "run"]}[sdk]
-    done = subprocess.run(
-        [*python, "client.py", f"s3://{BUCKET}/{name}/model.tar.gz", name],
-        cwd=tmp_path,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(tmp_path),
-            "TIDEMILL_STATE_DIR": str(tidemill_service.state_dir),
-            **tidemill_service.environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = [f"s3://{BUCKET}/{name}/model.tar.gz", name]
+    variables = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "TIDEMILL_STATE_DIR": str(tidemill_service.state_dir),
+        **tidemill_service.environment,
+    }
+    if sdk == "aws":
+        done = aws_sdk.run(Path("client.py"), *arguments, directory=tmp_path, variables=variables)
+    else:
+        command = [root / ".venv/bin/tidemill", "run", "client.py", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, done.stdout + done.stderr
     assert "DEPLOYED {'predictions': [3.0, 4.0]} [2]" in done.stdout
     assert "UPDATED {'predictions': [5.0]} [1]" in done.stdout
     tidemill_service.restart()  # captured data that waits in memory is written when the service ends

@@ -1,10 +1,10 @@
 """AWS's own SageMaker SDK, version 2, unmodified: runs outside and inside a job, the registry, and what is found."""
 
 import json
-import subprocess
 import textwrap
 from pathlib import Path
 
+from forked_sdk import ForkedSdk
 from tidemill.testing import Service
 
 CLIENT = """
@@ -21,7 +21,7 @@ CLIENT = """
     from sagemaker.serializers import JSONSerializer
     from sagemaker.deserializers import JSONDeserializer
 
-    peers = sys.executable
+    peers = sys.argv[1]
     session = sagemaker.Session()
     client = session.sagemaker_client
     found = {}
@@ -140,7 +140,7 @@ INSIDE = """
 """
 
 
-def test_runs_and_the_registry(tidemill_service: Service, root: Path, tmp_path: Path) -> None:
+def test_runs_and_the_registry(tidemill_service: Service, aws_sdk: ForkedSdk, root: Path, tmp_path: Path) -> None:
     registry = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
     client = CLIENT.replace("IMAGE", f"{registry}/tensorflow-training:2.21.0-cpu-py312")
     (tmp_path / "client.py").write_text(
@@ -149,15 +149,9 @@ def test_runs_and_the_registry(tidemill_service: Service, root: Path, tmp_path: 
     (tmp_path / "source").mkdir()
     (tmp_path / "source/train.py").write_text(textwrap.dedent(SCRIPT))
     (tmp_path / "source/inside.py").write_text(textwrap.dedent(INSIDE))
-    done = subprocess.run(
-        [root / ".venvs/peers/bin/python", "client.py"],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    peers = root / ".venvs/peers/bin/python"
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment}
+    done = aws_sdk.run(Path("client.py"), peers, directory=tmp_path, variables=variables)
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("FOUND "))
     assert json.loads(line.removeprefix("FOUND ")) == {
         "runs": ["first"],

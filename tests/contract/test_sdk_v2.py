@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from forked_sdk import ForkedSdk
 from tidemill.core.frameworks import SCIKIT_LEARN
 from tidemill.testing import Service
 
@@ -161,26 +162,25 @@ def test_fit_attach_deploy_predict_delete(
 
 @pytest.mark.parametrize("sdk", ["of AWS", "of tidemill"])
 def test_processors(
-    tidemill_service: Service, root: Path, tmp_path: Path, build_environment: Callable[[str], Any], sdk: str
+    tidemill_service: Service,
+    aws_sdk: ForkedSdk,
+    root: Path,
+    tmp_path: Path,
+    build_environment: Callable[[str], Any],
+    sdk: str,
 ) -> None:
     build_environment(SCIKIT_LEARN.environment)
     for name, text in PROCESSOR_SCRIPTS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(textwrap.dedent(text))
     (tmp_path / "client.py").write_text(textwrap.dedent(PROCESSORS))
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment}
     if sdk == "of AWS":
-        command = [root / ".venvs/peers/bin/python", "client.py"]
+        done = aws_sdk.run(Path("client.py"), IMAGE, directory=tmp_path, variables=variables)
     else:
-        command = [root / ".venv/bin/tidemill", "run", "client.py"]
-    done = subprocess.run(
-        [*command, IMAGE],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+        command = [root / ".venv/bin/tidemill", "run", "client.py", IMAGE]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, done.stdout + done.stderr
     printed = [line for line in done.stdout.splitlines() if line.split(" ")[0].isupper()]
     assert printed[:4] == [
         "SCRIPT [\"['a.csv', 'b.csv'] ['--ratio', '0.3'] tides\"] prepared",

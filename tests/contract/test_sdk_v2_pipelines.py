@@ -1,12 +1,12 @@
 """AWS's own SageMaker SDK, version 2, unmodified: a pipeline is written, upserted, executed, retried and deleted."""
 
-import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from forked_sdk import ForkedSdk
 from tidemill.testing import Service
 
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
@@ -255,22 +255,14 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(tidemill_service: Service, root: Path, tmp_path: Path, saved_model: Path) -> Run:
+def run(tidemill_service: Service, aws_sdk: ForkedSdk, tmp_path: Path, saved_model: Path) -> Run:
     """Return a function that runs ``client``, with its other scripts beside it, and returns its output."""
 
     def run(**scripts: str) -> str:
         for name, text in scripts.items():
             (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
-        done = subprocess.run(
-            [root / ".venvs/peers/bin/python", "client.py", IMAGE, saved_model],
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment},
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment}
+        return aws_sdk.run(Path("client.py"), IMAGE, saved_model, directory=tmp_path, variables=variables).stdout
 
     return run
 

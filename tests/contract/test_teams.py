@@ -1,6 +1,7 @@
 """What teams do around training, with AWS's SDK v2 as it is: the calls of whole notebooks in single scripts."""
 
 from collections.abc import Callable
+from typing import Any
 
 RunSdk = Callable[[str, str], list[str]]
 
@@ -28,4 +29,17 @@ def test_a_pipeline_registers_a_good_model_and_fails_for_a_bad_one_with_cached_s
         " ('TooBad', 'Failed'), ('Train', 'Succeeded')]",
         "CACHED ['Prepare', 'Train']",
         "FAILED MSE is above 0.0",
+    ]
+
+
+def test_a_classifier_trains_in_script_mode_on_both_tensorflows_and_answers(
+    run_sdk: RunSdk, build_environment: Callable[[str], Any]
+) -> None:
+    build_environment("1.15")
+    assert run_sdk("peers", "v2_script_mode.py") == [
+        "TRAINED ['Completed', 'Completed']",
+        "PREDICTED 100% 100%",
+        "INVOKED 2",
+        "INVOKED 2",
+        "LEFT 0",
     ]

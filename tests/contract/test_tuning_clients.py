@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forked_sdk import ForkedSdk
 from tidemill.testing import Service
 
 CLIENT = """
@@ -79,7 +80,7 @@ SCRIPT = """
 @pytest.mark.parametrize("sdk", ["aws", "tidemill"])
 def test_a_tuner_fits_attaches_and_deploys_the_best_model(
     tidemill_service: Service,
-    root: Path,
+    aws_sdk: ForkedSdk,
     tmp_path: Path,
     saved_model: Path,
     build_environment: Callable[[str], Any],
@@ -91,17 +92,14 @@ def test_a_tuner_fits_attaches_and_deploys_the_best_model(
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     jobs.s3.upload_file(str(saved_model), "sagemaker-us-west-2-000000000000", "tuner/model.tar.gz")
     name = f"{sdk}-{uuid.uuid4().hex[:8]}"
-    peers = root / ".venvs/peers/bin/python"
-    command = [peers] if sdk == "aws" else [sys.executable, "-m", "tidemill.cli", "run"]
-    done = subprocess.run(
-        [*command, "client.py", name, "s3://sagemaker-us-west-2-000000000000/tuner"],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = [name, "s3://sagemaker-us-west-2-000000000000/tuner"]
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **tidemill_service.environment}
+    if sdk == "aws":
+        done = aws_sdk.run(Path("client.py"), *arguments, directory=tmp_path, variables=variables)
+    else:
+        command = [sys.executable, "-m", "tidemill.cli", "run", "client.py", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, done.stdout + done.stderr
     assert "ATTACHED True Completed" in done.stdout
     assert "TRAININGS 3 BEST True" in done.stdout
     assert "TUNED ['" in done.stdout and "True" in done.stdout.partition("TUNED")[2].splitlines()[0]
