@@ -314,7 +314,7 @@ def run_sdk(
         else:
             program: list[Any] = [shutil.which("node") if script.endswith(".cjs") else directory / "bin/python"]
             if environment.startswith("own"):
-                # What one environment lacks is behind its own packages on the path, as if it were installed beside them.
+                # What one environment lacks is behind its own packages on the path, as if installed beside them.
                 of_tidemill = [*ROOT.glob(".venv/lib/python*/site-packages"), ROOT / "packages/tidemill/src"]
                 of_pandas = [*build_environment("sklearn-1.9").base.glob("lib/python*/site-packages")]
                 added = of_pandas if environment == "own" else of_tidemill

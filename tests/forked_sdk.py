@@ -84,7 +84,7 @@ class ForkedSdk:
 
 
 def _serve() -> None:
-    answers = open(os.dup(1), "w", buffering=1)  # noqa: SIM115
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # the import prints
     for name in _IMPORTED:
         importlib.import_module(name)

@@ -40,6 +40,7 @@ def test_a_classifier_trains_in_script_mode_on_both_tensorflows_and_answers(
         "TRAINED ['Completed', 'Completed']",
         "PREDICTED 100% 100%",
         "INVOKED 2",
+        "DELETED 1",
         "INVOKED 2",
-        "LEFT 0",
+        "DELETED 2",
     ]

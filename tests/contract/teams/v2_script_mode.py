@@ -54,7 +54,7 @@ print("PREDICTED", *(f"{np.mean(each == labels):.0%}" for each in (predicted, pr
 
 # The same endpoints by plain requests.
 runtime = boto3.client("sagemaker-runtime")
-for each in (predictor, predictor2):
+for number, each in enumerate((predictor, predictor2), start=1):
     reply = runtime.invoke_endpoint(
         EndpointName=each.endpoint_name,
         ContentType="application/json",
@@ -63,5 +63,6 @@ for each in (predictor, predictor2):
     print("INVOKED", len(json.load(reply["Body"])["predictions"]))
     each.delete_model()
     each.delete_endpoint()
-names = [each["EndpointName"] for each in session.sagemaker_client.list_endpoints(MaxResults=100)["Endpoints"]]
-print("LEFT", len({predictor.endpoint_name, predictor2.endpoint_name} & set(names)))
+    waiter = session.sagemaker_client.get_waiter("endpoint_deleted")
+    waiter.wait(EndpointName=each.endpoint_name, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
+    print("DELETED", number)
