@@ -226,7 +226,7 @@ class Stage:
             ),
         }
         tags = Tags(self.records, clock=self.clock)
-        authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of, clock=self.clock)
+        authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of_named, clock=self.clock)
         perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)
         self.step_requests = StepRequests(perform, credentials, self.roles)
         return Gateway(

@@ -75,6 +75,16 @@ class Tags:
         record = self._records.get(_KIND, arn)
         return dict(record.document) if record else {}
 
+    def of_named(self, kind: str, name: str) -> dict[str, str]:
+        """Return the tags of a resource by its own ARN: the region of the service may have changed since its creation.
+
+        Args:
+            kind: Kind of the resource, as in its ARN.
+            name: Name of the resource.
+        """
+        record = self._records.get(kind, name)
+        return self.of(record.document["arn"]) if record is not None and "arn" in record.document else {}
+
     async def add(self, arn: str, tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
         """Add or replace tags.
 

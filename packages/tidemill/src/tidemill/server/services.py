@@ -97,7 +97,7 @@ def _authorizer(start: Startup, stores: Stores, access: Access) -> Authorization
         access.denials,
         rules=access.rules,
         keys=access.kms,
-        tags_of=Tags(stores.records, clock=stores.clock).of,
+        tags_of=Tags(stores.records, clock=stores.clock).of_named,
         clock=stores.clock,
         # A standby of a service with this database forwards the connections of its clients.
         sees_clients=start.settings.database_url is None,

@@ -121,15 +121,15 @@ def test_a_key_has_the_value_that_the_request_gives_it(
     service: str, operation: str, members: dict[str, Any], key: str, expected: Fact
 ) -> None:
     tags = {
-        f"{SAGEMAKER}model/tagged": {"Team": "vision"},
-        f"{SAGEMAKER}model/twice": {"Team": "vision", "team": "audio"},
+        ("model", "tagged"): {"Team": "vision"},
+        ("model", "twice"): {"Team": "vision", "team": "audio"},
     }
     caller = Caller("AKIA", "arn:aws:iam::000000000000:user/ann")
     context = Context(
         request_id="r", service=service, operation=operation, caller=caller, region="us-west-2", headers={}
     )
     sender = RequestSender(arn=caller.arn, now_ms=0, region="us-west-2", address=("127.0.0.1",))
-    facts = RequestFacts(members, context, sender, lambda arn: tags.get(arn, {}), None)
+    facts = RequestFacts(members, context, sender, lambda kind, name: tags.get((kind, name), {}), None)
     permission = (needs_of(members, context) or ())[0]
     assert facts.on(permission)(key.casefold()) == expected
 
@@ -223,6 +223,14 @@ def test_tags_decide_what_a_user_creates_and_sees(user, clients, stage) -> None:
     assert not denied(sagemaker.describe_model, ModelName="ours")
     assert denied(sagemaker.describe_model, ModelName="theirs")
     assert {each["ModelName"] for each in sagemaker.list_models()["Models"]} == {"ours", "new"}
+    stage.hosting._region = "eu-west-1"  # as after a start with another region
+    clients("sagemaker").create_model(
+        ModelName="far", ExecutionRoleArn=ROLE, PrimaryContainer=container, Tags=[{"Key": "Team", "Value": "audio"}]
+    )
+    assert denied(sagemaker.describe_model, ModelName="far")
+    secret = {**allow("*"), "Effect": "Deny", "Condition": {"StringEquals": {"aws:ResourceTag/Team": "audio"}}}
+    user(allow("*"), secret, keys=0)
+    assert denied(sagemaker.describe_model, ModelName="far"), "its tags are those of its own ARN"
 
 
 def test_the_address_and_the_transport_of_a_request_decide(user, stage) -> None:

@@ -98,7 +98,8 @@ class Authorization:
         denials: Gets what was denied. Default: denials are only logged.
         rules: The policies of buckets. Default: there are none.
         keys: Gets the KMS keys that allowed requests name. Default: none does.
-        tags_of: Returns the tags of a resource of SageMaker by its ARN. Default: conditions on them allow nothing.
+        tags_of: Returns the tags of a resource of SageMaker by its kind and name. Default: conditions on them allow
+            nothing.
         clock: Provides the time for conditions.
         sees_clients: Whether requests come from their clients and not from a relay, so that their addresses count.
     """
@@ -110,7 +111,7 @@ class Authorization:
         *,
         rules: BucketRules | None = None,
         keys: KmsKeys | None = None,
-        tags_of: Callable[[str], Mapping[str, str]] | None = None,
+        tags_of: Callable[[str, str], Mapping[str, str]] | None = None,
         clock: Clock | None = None,
         sees_clients: bool = True,
     ) -> None:

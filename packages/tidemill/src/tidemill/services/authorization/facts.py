@@ -77,14 +77,14 @@ class RequestFacts:
         request: Its members.
         context: Its context.
         sender: Who sends it.
-        tags_of: Returns the tags of a resource of SageMaker by its ARN; None if they cannot be looked up.
+        tags_of: Returns the tags of a resource of SageMaker by its kind and name; None if they cannot be looked up.
         rules: Finds KMS keys; None if there are none.
     """
 
     request: Members
     context: Context
     sender: RequestSender
-    tags_of: Callable[[str], Mapping[str, str]] | None
+    tags_of: Callable[[str, str], Mapping[str, str]] | None
     rules: BucketRules | None
 
     def on(self, permission: Permission, *, arn: str = "") -> Facts:
@@ -123,7 +123,7 @@ class RequestFacts:
         if parts[2] != "sagemaker" or self.tags_of is None:
             return Lack.UNDETERMINED
         kind, _, rest = parts[5].partition("/")
-        return _tag(self.tags_of(sagemaker_arn(kind, rest, region=self.context.region)), name)
+        return _tag(self.tags_of(kind, rest), name)
 
     def _request_tag(self, key: str) -> Fact:
         tags = _tags(self.request)
