@@ -25,7 +25,7 @@ from tidemill.sdk.submitted_tuning import HyperparameterTuningJobAnalytics
 from tidemill.sdk.tensorflow_model import TensorFlowModel
 from tidemill.sdk.training_job import TrainingJob
 from tidemill.sdk.transform_job import TransformJob
-from tidemill.sdk.transformer import Transformer
+from tidemill.sdk.transformer import Transformer, TransformerOptions
 from tidemill.sdk.tuner import HyperparameterTuner
 from tidemill.sdk.tuning_settings import (
     HyperbandStrategyConfig,
@@ -77,6 +77,7 @@ __all__ = [
     "TrainingJob",
     "TransformJob",
     "Transformer",
+    "TransformerOptions",
     "TuningJobCompletionCriteriaConfig",
     "WaiterConfig",
     "WarmStartConfig",

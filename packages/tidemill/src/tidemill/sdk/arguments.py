@@ -25,6 +25,7 @@ __all__ = [
     "DEPRECATED_ALIASES",
     "Arguments",
     "check_offered",
+    "check_options",
     "check_script_mode",
     "merge_arguments",
     "present",
@@ -232,6 +233,24 @@ def check_script_mode(arguments: Arguments, code: SourceCode) -> None:
     reason = legacy_refusal(code.entry_point, script.read_text(errors="replace"))
     if reason is not None:
         raise ValueError(f"entry_point={arguments.entry_point!r}: {reason}")
+
+
+def check_options(callee: str, given: Mapping[str, Any], known: Any) -> None:
+    """Refuse keywords that a callable does not have; a dictionary with types checks nothing when it is called.
+
+    Args:
+        callee: Name of the callable.
+        given: The keywords.
+        known: The `TypedDict` of its options.
+
+    Raises:
+        TypeError: A keyword is unknown.
+    """
+    unknown = sorted(given.keys() - known.__annotations__.keys())
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known.__annotations__, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; options are {', '.join(known.__annotations__)}"
+        raise TypeError(f"{callee}() got an argument {unknown[0]!r} that it does not know{hint}")
 
 
 def present(**members: Any) -> dict[str, Any]:

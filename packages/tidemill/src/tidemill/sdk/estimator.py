@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Unpack
 
 from tidemill.errors import JobFailed
 from tidemill.sdk import attachment, request
@@ -23,7 +23,7 @@ from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.staging import Staging
 from tidemill.sdk.tensorflow_model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.training_job import TrainingJob, say_tensorboard, wants_logs
-from tidemill.sdk.transformer import Transformer
+from tidemill.sdk.transformer import Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable
 
 __all__ = ["TensorFlow"]
@@ -506,43 +506,27 @@ class TensorFlow:
         self,
         instance_count: int = 1,
         instance_type: str = "local",
-        strategy: str | None = None,
-        assemble_with: str | None = None,
-        output_path: str | None = None,
-        output_kms_key: str | None = None,
-        accept: str | None = None,
-        env: Mapping[str, str] | None = None,
-        max_concurrent_transforms: int | None = None,
-        max_payload: int | None = None,
-        tags: Any = None,
+        *,
         role: str | None = None,
-        volume_kms_key: str | None = None,
         entry_point: str | None = None,
         vpc_config_override: Any = None,
         enable_network_isolation: bool | None = None,
         model_name: str | None = None,
+        **options: Unpack[TransformerOptions],
     ) -> Transformer:
         """Create a model of the latest job at the service, and return a `Transformer` for batch transform jobs of it.
 
         Args:
             instance_count: As for `Transformer`.
             instance_type: As for `Transformer`.
-            strategy: As for `Transformer`.
-            assemble_with: As for `Transformer`.
-            output_path: As for `Transformer`.
-            output_kms_key: As for `Transformer`.
-            accept: As for `Transformer`.
-            env: Environment variables of the model's servers.
-            max_concurrent_transforms: As for `Transformer`.
-            max_payload: As for `Transformer`.
-            tags: Tags of the model and of the jobs. Default: the estimator's.
             role: Role of the model. Default: the estimator's.
-            volume_kms_key: As for `Transformer`.
             entry_point: Script with handlers; it becomes ``code/inference.py`` of the archive.
             vpc_config_override: ``{"Subnets": [...], "SecurityGroupIds": [...]}`` of the model. Default: the
                 estimator's.
             enable_network_isolation: Network isolation of the model. Default: the estimator's.
             model_name: Name of the model. Default: a generated name.
+            **options: `TransformerOptions`; ``env`` is that of the model, and ``tags`` are also those of the model.
+                Default of ``tags``: the estimator's.
 
         Returns:
             The transformer.
@@ -552,24 +536,14 @@ class TensorFlow:
         model = self.create_model(
             role,
             entry_point=entry_point,
-            env=env,
+            env=options.pop("env", None),
             name=model_name,
             vpc_config=vpc_config_override,
             enable_network_isolation=enable_network_isolation,
         )
-        return model.transformer(
-            instance_count,
-            instance_type,
-            strategy=strategy,
-            assemble_with=assemble_with,
-            output_path=output_path,
-            output_kms_key=output_kms_key,
-            accept=accept,
-            max_concurrent_transforms=max_concurrent_transforms,
-            max_payload=max_payload,
-            tags=self._arguments.tags if tags is None else tags,
-            volume_kms_key=volume_kms_key,
-        )
+        if options.get("tags") is None:
+            options["tags"] = self._arguments.tags
+        return model.transformer(instance_count, instance_type, **options)
 
     def delete_endpoint(self) -> None:
         """Delete the endpoint that the last `deploy` created.

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.names import S3Uri
@@ -16,7 +16,7 @@ from tidemill.sdk.predictor import Predictor
 from tidemill.sdk.registration import package_request, register
 from tidemill.sdk.serverless import serverless_request
 from tidemill.sdk.session import Session
-from tidemill.sdk.transformer import Transformer
+from tidemill.sdk.transformer import Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
 __all__ = ["Model", "ModelPackage"]
@@ -306,46 +306,26 @@ class Model:
         )
 
     def transformer(
-        self,
-        instance_count: int = 1,
-        instance_type: str = "local",
-        strategy: str | None = None,
-        assemble_with: str | None = None,
-        output_path: str | None = None,
-        output_kms_key: str | None = None,
-        accept: str | None = None,
-        env: Mapping[str, str] | None = None,
-        max_concurrent_transforms: int | None = None,
-        max_payload: int | None = None,
-        tags: Any = None,
-        volume_kms_key: str | None = None,
+        self, instance_count: int = 1, instance_type: str = "local", **options: Unpack[TransformerOptions]
     ) -> Transformer:
         """Create the model at the service, and return a `Transformer` for batch transform jobs of it.
 
         Args:
             instance_count: As for `Transformer`.
             instance_type: As for `Transformer`.
-            strategy: As for `Transformer`.
-            assemble_with: As for `Transformer`.
-            output_path: As for `Transformer`.
-            output_kms_key: As for `Transformer`.
-            accept: As for `Transformer`.
-            env: As for `Transformer`.
-            max_concurrent_transforms: As for `Transformer`.
-            max_payload: As for `Transformer`.
-            tags: Tags of the model and of the jobs.
-            volume_kms_key: As for `Transformer`.
+            **options: `TransformerOptions`; ``tags`` are also those of the model.
 
         Returns:
             The transformer.
         """
-        given = {name: value for name, value in locals().items() if name != "self"}
-        model_name = self.create(instance_type, tags=tags)
+        model_name = self.create(instance_type, tags=options.get("tags"))
         return Transformer(
             model_name,
-            **given,
+            instance_count,
+            instance_type,
             base_transform_job_name=base_of(model_name),
             sagemaker_session=self.sagemaker_session,
+            **options,
         )
 
     def delete_model(self) -> None:

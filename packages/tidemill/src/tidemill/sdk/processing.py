@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict, Unpack
 
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import present, tags_of
+from tidemill.sdk.arguments import check_options, present, tags_of
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
@@ -77,12 +77,7 @@ class Processor:
         entrypoint: Sequence[str] | None = None,
         **options: Unpack[ProcessorOptions],
     ) -> None:
-        unknown = options.keys() - ProcessorOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__}() has no argument {', '.join(sorted(unknown))}; by keyword it has"
-                f" {', '.join(ProcessorOptions.__annotations__)}"
-            )
+        check_options(type(self).__name__, options, ProcessorOptions)
         if not image_uri:
             raise ValueError(
                 "image_uri is missing: it selects the environment, e.g. 'tensorflow-training:2.21.0-cpu-py311' or"

@@ -1,12 +1,12 @@
 """Transformer: batch transform jobs of a model, in the form of SageMaker's SDK."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import present, tags_of
+from tidemill.sdk.arguments import check_options, present, tags_of
 from tidemill.sdk.follow import TERMINAL
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.run_context import current_config
@@ -14,16 +14,13 @@ from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["Transformer"]
+__all__ = ["Transformer", "TransformerOptions"]
 
 
-class Transformer:
-    """Runs batch transform jobs with a model that was created at the service.
+class TransformerOptions(TypedDict, total=False):
+    """What transformers are given besides their instances, by keyword.
 
-    Args:
-        model_name: Name of the model, as given to CreateModel.
-        instance_count: Number of servers that share the objects. Default: 1.
-        instance_type: Type of these servers, or ``local``. Default: ``local``.
+    Attributes:
         strategy: ``MultiRecord`` (many records per request) or ``SingleRecord``. Default: ``MultiRecord``.
         assemble_with: ``Line`` appends a line feed to each answer. Default: ``None``.
         output_path: S3 prefix of the results. Default: the job's name in the default bucket.
@@ -33,10 +30,35 @@ class Transformer:
         max_payload: Maximum size of a request in MB. Default: 6.
         tags: Tags of the jobs: a dictionary, or a list of ``{"Key": ..., "Value": ...}``.
         env: Environment variables of the servers, in addition to the model's.
+        volume_kms_key: Sent as ``TransformResources.VolumeKmsKeyId``. Recorded: nothing is encrypted.
+    """
+
+    strategy: str | None
+    assemble_with: str | None
+    output_path: str | None
+    output_kms_key: str | None
+    accept: str | None
+    max_concurrent_transforms: int | None
+    max_payload: int | None
+    tags: Any
+    env: Mapping[str, str] | None
+    volume_kms_key: str | None
+
+
+class Transformer:
+    """Runs batch transform jobs with a model that was created at the service.
+
+    Args:
+        model_name: Name of the model, as given to CreateModel.
+        instance_count: Number of servers that share the objects. Default: 1.
+        instance_type: Type of these servers, or ``local``. Default: ``local``.
         base_transform_job_name: Prefix of generated job names. Default: derived from the model's image.
         sagemaker_session: The `Session` to use. None connects to the configured service, or starts this user's local
             service.
-        volume_kms_key: Sent as ``TransformResources.VolumeKmsKeyId``. Recorded: nothing is encrypted.
+        **options: `TransformerOptions`.
+
+    Raises:
+        TypeError: An argument is unknown.
 
     Example:
         >>> transformer = Transformer("tides-model", 1, "local", strategy="SingleRecord")  # doctest: +SKIP
@@ -48,37 +70,30 @@ class Transformer:
         model_name: str,
         instance_count: int = 1,
         instance_type: str = "local",
-        strategy: str | None = None,
-        assemble_with: str | None = None,
-        output_path: str | None = None,
-        output_kms_key: str | None = None,
-        accept: str | None = None,
-        max_concurrent_transforms: int | None = None,
-        max_payload: int | None = None,
-        tags: Any = None,
-        env: Mapping[str, str] | None = None,
+        *,
         base_transform_job_name: str | None = None,
         sagemaker_session: Any = None,
-        volume_kms_key: str | None = None,
+        **options: Unpack[TransformerOptions],
     ) -> None:
+        check_options(type(self).__name__, options, TransformerOptions)
         self.model_name = model_name
         self.instance_count = instance_count
         self.instance_type = instance_type
-        self.strategy = strategy
-        self.assemble_with = assemble_with
-        self.output_path = output_path
-        self.output_kms_key = output_kms_key
-        self.accept = accept
-        self.max_concurrent_transforms = max_concurrent_transforms
-        self.max_payload = max_payload
-        self.tags = tags_of(tags)
-        self.env = dict(env) if env else None
+        self.strategy = options.get("strategy")
+        self.assemble_with = options.get("assemble_with")
+        self.output_path: Any = options.get("output_path")
+        self.output_kms_key = options.get("output_kms_key")
+        self.accept = options.get("accept")
+        self.max_concurrent_transforms = options.get("max_concurrent_transforms")
+        self.max_payload = options.get("max_payload")
+        self.tags = tags_of(options.get("tags"))
+        self.env = dict(options.get("env") or {}) or None
+        self.volume_kms_key = options.get("volume_kms_key")
         self.base_transform_job_name = base_transform_job_name
         self.sagemaker_session = Session.adopt(sagemaker_session)
-        self.volume_kms_key = volume_kms_key
         # None before the first job. Any instead of a union: a client that has called transform() knows there is one.
         self.latest_transform_job: Any = None
-        self._own_output_path = output_path is None
+        self._own_output_path = self.output_path is None
 
     @classmethod
     def attach(cls, transform_job_name: str, sagemaker_session: Any = None) -> Self:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypedDict, Unpack
 
+from tidemill.sdk.arguments import check_options
 from tidemill.sdk.expressions import Join, Properties, PropertyFile
 from tidemill.sdk.naming import base_of
 from tidemill.sdk.variable import StepArguments, StepContext
@@ -57,12 +58,7 @@ class Step(ABC):
     """Its type in a definition."""
 
     def __init__(self, name: str, **options: Unpack[StepOptions]) -> None:
-        unknown = options.keys() - StepOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__}() has no argument {', '.join(sorted(unknown))}; by keyword every step has"
-                f" {', '.join(StepOptions.__annotations__)}"
-            )
+        check_options(type(self).__name__, options, StepOptions)
         self.name = name
         self.display_name = options.get("display_name")
         self.description = options.get("description")
