@@ -23,7 +23,7 @@ OF_ITS_OWN = {
 STEPS = [
     *("Prepare", "Older", "Command", "Framework", "Train", "Again", "Tune", "Several", "Best-CreateModel", "Score"),
     *("ScoreAgain", "Check", "Plain-RegisterModel", "Code-RepackModel-0", "Code-CreateModel", "Inner", "TooMany"),
-    *("TooFew", "OldModel", "OldRegister-RegisterModel"),
+    *("TooFew", "OldModel", "OldRegister-RegisterModel", "Configure", "Serve"),
 ]
 
 

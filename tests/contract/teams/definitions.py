@@ -21,6 +21,7 @@ from sagemaker.workflow.conditions import (
     ConditionNot,
     ConditionOr,
 )
+from sagemaker.workflow.endpoint_step import EndpointConfigStep, EndpointStep
 from sagemaker.workflow.execution_variables import ExecutionVariables
 from sagemaker.workflow.fail_step import FailStep
 from sagemaker.workflow.functions import Join, JsonGet
@@ -221,13 +222,25 @@ check = ConditionStep(
     else_steps=[FailStep("TooFew", error_message=Join(on=" ", values=["only", count, "rows"]))],
     depends_on=[again],
 )
+configured = EndpointConfigStep(
+    "Configure",
+    step_args=session.create_endpoint_config(
+        name="tides", model_name=made.properties.ModelName, initial_instance_count=1, instance_type="ml.m5.large"
+    ),
+)
+served = EndpointStep(
+    "Serve",
+    step_args=session.create_endpoint(
+        endpoint_name="tides", config_name=configured.properties.EndpointConfigName, tags=[{"Key": "a", "Value": "b"}]
+    ),
+)
 old_model = CreateModelStep("OldModel", model=model, inputs=CreateModelInput(instance_type="ml.m5.large"))
 old_register = RegisterModel("OldRegister", model=model, **kinds, approval_status="Approved")
 steps = [prepare, older, command, framework, train, again, tune, several, made, score, score_again, check]
 definition = Pipeline(
     "everything",
     parameters=[rows, rate, kind, data, machine, strict],
-    steps=[*steps, old_model, old_register],
+    steps=[*steps, old_model, old_register, configured, served],
     pipeline_experiment_config=PipelineExperimentConfig("tides", ExecutionVariables.PIPELINE_EXECUTION_ID),
     sagemaker_session=session,
 ).definition()

@@ -101,6 +101,7 @@ _WORKFLOW: Mapping[str, Mapping[str, str]] = {
     "sagemaker.workflow": _IS_VARIABLE,
     "sagemaker.workflow.condition_step": {**_of("workflow.steps", "ConditionStep"), "JsonGet": _FUNCTIONS["JsonGet"]},
     "sagemaker.workflow.conditions": _CONDITIONS,
+    "sagemaker.workflow.endpoint_step": _of("workflow.endpoint_steps", "EndpointConfigStep", "EndpointStep"),
     "sagemaker.workflow.entities": _of("variable", "PipelineVariable"),
     "sagemaker.workflow.execution_variables": _of("pipeline_parameters", "ExecutionVariable", "ExecutionVariables"),
     "sagemaker.workflow.fail_step": _of("workflow.steps", "FailStep"),

@@ -114,11 +114,13 @@ class StepArguments:
 
     Attributes:
         owner: The object of the method.
+        session: Its session.
         operation: Operation of boto3's client that the call would send.
         call: Makes the call.
     """
 
     owner: Any
+    session: Any
     operation: str
     call: Callable[[], Any] = field(repr=False)
 
@@ -128,7 +130,7 @@ class StepArguments:
         Args:
             context: The step.
         """
-        with self.owner.sagemaker_session.recording(context):
+        with self.session.recording(context):
             self.call()
         return context.requests[self.operation]
 
@@ -145,13 +147,15 @@ def deferrable(operation: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            session = self.sagemaker_session
+            session = getattr(
+                self, "sagemaker_session", self
+            )  # the methods of sessions themselves can be deferred, too
             if not session.is_deferring:
                 return method(self, *args, **kwargs)
             given = signature.bind(self, *args, **kwargs)
             if "wait" in signature.parameters:
                 given.arguments["wait"] = False
-            return StepArguments(self, operation, partial(method, *given.args, **given.kwargs))
+            return StepArguments(self, session, operation, partial(method, *given.args, **given.kwargs))
 
         return call
 

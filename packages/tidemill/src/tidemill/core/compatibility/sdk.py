@@ -235,6 +235,25 @@ _SESSION_METHODS: Mapping[str, Arguments] = {
     "expand_role": honored("role"),
     "read_s3_file": honored("bucket", "key_prefix"),
     "code_prefix": honored("prefix", "content"),
+    "create_endpoint": {
+        **sent(
+            "CreateEndpoint", {"endpoint_name": "EndpointName", "config_name": "EndpointConfigName", "tags": "Tags"}
+        ),
+        "wait": Honored(),
+    },
+    "create_endpoint_config": sent(
+        "CreateEndpointConfig",
+        {
+            "name": "EndpointConfigName",
+            "model_name": "ProductionVariants[].ModelName",
+            "initial_instance_count": "ProductionVariants[].InitialInstanceCount",
+            "instance_type": "ProductionVariants[].InstanceType",
+            "tags": "Tags",
+            "kms_key": "KmsKeyId",
+            "data_capture_config_dict": "DataCaptureConfig",
+            "production_variants": "ProductionVariants",
+        },
+    ),
     "job_prefix": honored("job_name"),
     "list_s3_files": honored("bucket", "key_prefix"),
     "logs_for_job": {

@@ -71,6 +71,8 @@ _WORKFLOW: Mapping[str, Arguments] = {
     "TuningStep": {**_STEP, **_STEP_ARGS, **honored("tuner", "inputs")},
     "TuningStep.get_top_model_s3_uri": honored("top_k", "s3_bucket", "prefix"),
     "TransformStep": {**_STEP, **_STEP_ARGS, **honored("transformer", "inputs")},
+    "EndpointConfigStep": {**_STEP, **_STEP_ARGS},
+    "EndpointStep": {**_STEP, **_STEP_ARGS},
     "FailStep": {**_STEP, "error_message": Honored()},
     "ConditionStep": {**_STEP, **honored("conditions", "if_steps", "else_steps")},
     "CreateModelStep": {**_STEP, **_STEP_ARGS, **honored("model", "inputs")},

@@ -51,7 +51,9 @@ class CreateModelStep(RequestStep):
     ) -> None:
         if model is not None:
             instance_type = (inputs or CreateModelInput()).instance_type or "local"
-            step_args = StepArguments(model, self._operation, partial(model.create, instance_type))
+            step_args = StepArguments(
+                model, model.sagemaker_session, self._operation, partial(model.create, instance_type)
+            )
         super().__init__(name, step_args, **options)
         self.archive: Any = None
 
@@ -180,7 +182,7 @@ class RegisterModel(StepCollection):
         )
         final = _RegisterStep(
             f"{name}-RegisterModel",
-            StepArguments(model, _RegisterStep._operation, call),
+            StepArguments(model, model.sagemaker_session, _RegisterStep._operation, call),
             retry_policies=register_model_step_retry_policies,
         )
         super().__init__(
@@ -242,7 +244,7 @@ def _repack_step(name: str, model: Any, settings: Mapping[str, Any], **options: 
             )
             estimator.fit(model.model_data, wait=False)
 
-    arguments = StepArguments(model, TrainingStep._operation, fit)
+    arguments = StepArguments(model, model.sagemaker_session, TrainingStep._operation, fit)
     step = TrainingStep(name, arguments, **options)
     step.description = _WHY
     return step

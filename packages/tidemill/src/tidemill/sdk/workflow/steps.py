@@ -172,7 +172,7 @@ class RequestStep(Step):
     @property
     def properties(self) -> Properties:
         """What later steps can read: the answer of the operation that describes what the step creates."""
-        model = self.step_args.owner.sagemaker_session.sagemaker_client.meta.service_model
+        model = self.step_args.session.sagemaker_client.meta.service_model
         return Properties(self, shapes=[model.shape_for(shape) for shape in self._shapes])
 
     def _arguments(self, pipeline: str, keeps_prefix: bool) -> dict[str, Any]:
@@ -207,7 +207,9 @@ class JobStep(RequestStep):
     ) -> None:
         if (step_args is None) == (owner is None):
             raise ValueError(f"the step {name!r} needs step_args, or the object itself, and not both")
-        super().__init__(name, step_args or StepArguments(owner, self._operation, call), **options)
+        super().__init__(
+            name, step_args or StepArguments(owner, owner.sagemaker_session, self._operation, call), **options
+        )
 
     def _arguments(self, pipeline: str, keeps_prefix: bool) -> dict[str, Any]:
         request = super()._arguments(pipeline, keeps_prefix)
