@@ -45,6 +45,28 @@ def test_gradients_of_several_calls_are_used_after_the_last_one(average: bool, t
     ]
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_gradient_that_only_some_calls_have_is_in_the_sum_once(traced: bool) -> None:
+    aggregation, used = Aggregation(2, average=False), []
+    total = tf.Variable([0.0, 0.0])
+
+    def use(sums: list[Any]) -> None:
+        used.append(sums[2])
+        total.assign([tf.reduce_sum(sums[0]), 0.0 if sums[1] is None else tf.reduce_sum(sums[1])])
+
+    def add(first: Any, second: Any) -> None:
+        aggregation.add([first, second, None], use)
+
+    call = tf.function(add) if traced else add
+    one, ten = tf.constant([1.0]), tf.constant([10.0])
+    late, early = ((one, None), (one, ten)), ((one, ten), (one, None))
+    for given in (early, early, late) if traced else (late, early, early):
+        for first, second in given:
+            call(first, second)
+        assert total.numpy().tolist() == [2.0, 10.0]
+    assert set(used) == {None}, "no call had a gradient for the third"
+
+
 @pytest.mark.parametrize(
     ("value", "factor", "wanted"),
     [
@@ -157,3 +179,125 @@ def test_gradients_that_stay_on_their_rank_are_divided_unless_it_is_switched_off
             assert not pair.sent
         assert (float(dense), sparse.values.numpy().tolist(), none) == (wanted, [[wanted]], None)
         assert sparse.indices.numpy().tolist() == [1]
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_time_limit_that_is_no_number_is_refused_by_name(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", text)
+    hvd.shutdown()
+    with pytest.raises(
+        RuntimeError, match=rf"hvd\.init\(\): HOROVOD_START_TIMEOUT is '{text}'; allowed is a number >= 0"
+    ):
+        hvd.init()
+    assert not hvd.is_initialized()
+
+
+@pytest.mark.parametrize("root", [2, -1, 0.5, "0", None])
+def test_a_root_that_is_no_rank_is_refused_before_anything_is_sent(root: Any) -> None:
+    variables = [tf.Variable(1.0)]
+    with joined() as pair:
+        for call in (
+            lambda: hvd.broadcast(tf.ones([1]), root),
+            lambda: hvd.broadcast_object("mine", root),
+            lambda: hvd.broadcast_variables(variables, root),
+            lambda: hvd.broadcast_(variables, root),
+            lambda: hvd.BroadcastGlobalVariablesHook(root),
+        ):
+            with pytest.raises(ValueError, match=r"root_rank is .*; allowed is 0 to 1"):
+                call()
+        for accepted in (np.int64(1), tf.constant(1)):
+            assert hvd.broadcast(tf.constant(3.0), accepted).numpy() == 3.0
+        pair.sent.clear()
+        assert hvd.broadcast_variables([], 1) is None
+        assert hvd.broadcast_([], 1) == hvd.grouped_allreduce([]) == hvd.grouped_allgather([]) == []
+        assert hvd.grouped_reducescatter([]) == []
+        assert not pair.sent, "there is nothing to send"
+
+
+def test_ops_that_a_dtype_or_a_number_of_ranks_does_not_have_are_refused() -> None:
+    with joined() as pair:
+        for op in (hvd.Min, hvd.Max, hvd.Product):
+            with pytest.raises(
+                ValueError, match=f"op is {op.name} for a tensor of complex64; allowed is Sum or Average"
+            ):
+                hvd.allreduce(tf.constant([1j], tf.complex64), op=op)
+        with pytest.raises(ValueError, match="op is Adasum for a tensor of int32; allowed are floats"):
+            hvd.grouped_allreduce([tf.constant([1.0]), tf.constant([1])], op=hvd.Adasum)
+        for call in (hvd.reducescatter, lambda x, op: hvd.grouped_reducescatter([x], op=op)):
+            with pytest.raises(ValueError, match=r"allowed is hvd\.Sum or hvd\.Average"):
+                call(tf.constant([1.0]), op=hvd.Adasum)
+        pair.size = 3
+        with pytest.raises(NotImplementedError, match="op is Adasum with 3 ranks; allowed is a power of two"):
+            hvd.allreduce(tf.constant([1.0]), op=hvd.Adasum)
+        assert not pair.sent
+
+
+def test_a_tape_gives_gradients_in_the_form_of_its_sources() -> None:
+    weight, local, idle = tf.Variable([1.0]), tf.Variable([2.0]), tf.Variable([3.0])
+    with joined():
+        for options, of_idle in (({}, None), ({"unconnected_gradients": tf.UnconnectedGradients.ZERO}, [0.0])):
+            with tf.GradientTape(persistent=True) as plain:
+                loss = weight * 3.0 + local * 4.0
+            tape = hvd.DistributedGradientTape(plain, op=hvd.Sum)
+            tape.register_local_source(local)
+            got = tape.gradient(
+                loss, {"own": [local], "idle": idle, "sum": (weight,)}, use_generic_names=True, **options
+            )
+            assert got["own"][0].numpy() == [2.0], "divided by the number of ranks"
+            assert got["sum"][0].numpy() == [0.0], "the sum of the pair"
+            assert got["idle"] is None if of_idle is None else got["idle"].numpy() == of_idle
+            assert tape.gradient(loss, local, tf.constant([0.5])).numpy() == [1.0]
+            assert tape.gradient(loss, idle, **options) is None or of_idle == [0.0]
+            assert tape.gradient(loss, []) == []
+
+
+def test_optimizers_of_sessions_take_no_sums_and_all_say_what_they_take() -> None:
+    for optimizer, given, words in (
+        (
+            tf.compat.v1.train.GradientDescentOptimizer(1.0),
+            {"backward_passes_per_step": 2},
+            "allowed is 1, or an optimi",
+        ),
+        (tf.keras.optimizers.SGD(), {"backward_passes_per_step": 1.5}, "is 1.5; allowed is an int >= 1"),
+        (object(), {}, "allowed is an optimizer of Keras, tf_keras or tf.compat.v1.train"),
+        (tf.keras.optimizers.SGD(), {"op": hvd.Product}, "allowed is hvd.Average, hvd.Sum or hvd.Adasum"),
+    ):
+        with pytest.raises(ValueError, match=rf"hvd\.DistributedOptimizer: .*{words}"):
+            hvd.DistributedOptimizer(optimizer, **given)
+        assert not hasattr(optimizer, "_horovod"), "it is unchanged"
+
+
+def test_steps_with_a_distributed_optimizer_are_not_compiled_by_xla_and_others_as_before() -> None:
+    from keras.src.trainers import trainer
+
+    def jit(optimizer: Any) -> bool:
+        model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+        return bool(trainer.model_supports_jit(model))  # what compile() asks on a machine with a GPU
+
+    assert jit(tf.keras.optimizers.SGD())
+    distributed = hvd.DistributedOptimizer(tf.keras.optimizers.SGD())
+    assert not jit(distributed)
+    assert not jit(tf.keras.optimizers.LossScaleOptimizer(distributed)), "also inside another optimizer"
+    assert jit(tf.keras.optimizers.SGD())
+    patched = trainer.model_supports_jit
+    hvd.DistributedOptimizer(tf.keras.optimizers.SGD())
+    assert trainer.model_supports_jit is patched, "Keras is changed once"
+
+
+def test_a_hook_adds_its_op_once_per_graph() -> None:
+    with joined():
+        hook = hvd.BroadcastGlobalVariablesHook(0)
+        for _ in range(2):
+            with tf.Graph().as_default() as graph:
+                weight = tf.compat.v1.get_variable("weight", initializer=[5.0], use_resource=True)
+                hook.begin()
+                count = len(graph.get_operations())
+                hook.begin()
+                assert len(graph.get_operations()) == count
+                with tf.compat.v1.Session() as session:
+                    session.run(tf.compat.v1.global_variables_initializer())
+                    hook.after_create_session(session, None)
+                    assert session.run(weight).tolist() == [-5.0]
+        with pytest.raises(RuntimeError, match=r"has no global variables; call hvd\.broadcast_variables"):
+            hvd.broadcast_global_variables(0)

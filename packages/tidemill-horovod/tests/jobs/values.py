@@ -90,6 +90,15 @@ for name, (call, wanted) in GRADIENTS.items():
     for way in (eager, tf.function(eager), in_session):
         np.testing.assert_allclose(np.asarray(way(call)), wanted, rtol=1e-6, err_msg=name)
 
+for op in (hvd.Min, hvd.Max, hvd.Product):
+    for way in (eager, tf.function(eager, autograph=False), in_session):
+        try:
+            way(lambda x, op=op: hvd.allreduce(x, op=op))
+        except LookupError as error:
+            assert "Min, Max and Product have no gradient" in str(error), error
+        else:
+            raise AssertionError(f"{op} has a gradient")
+
 # --- what cannot be reduced ---
 rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))
 for call in (

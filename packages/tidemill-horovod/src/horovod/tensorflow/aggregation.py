@@ -12,6 +12,9 @@ from horovod.tensorflow.collectives import scaled
 class Aggregation:
     """Sums of gradients, and the number of calls that were added.
 
+    A variable may get its first gradient in a later call, except in a `tf.function`: TensorFlow creates variables in
+    its first call only.
+
     Args:
         passes: Number of calls after which the sums are used.
         average: Whether the sums are divided by `passes`.
@@ -21,7 +24,8 @@ class Aggregation:
         self._passes = passes
         self._average = average
         self._count: Variable | None = None
-        self._sums: list[Variable] = []
+        self._sums: list[Variable | None] = []
+        """None as long as no call had a gradient at this place."""
 
     def add(
         self, gradients: Sequence[Any], use: Callable[[list[Any]], Any], skip: Callable[[], Any] = lambda: None
@@ -30,7 +34,8 @@ class Aggregation:
 
         Args:
             gradients: One for each variable; None for a variable without a gradient.
-            use: Function that gets the sums (or the averages), in the same order; the sums are then reset to zero.
+            use: Function that gets the sums (or the averages), in the same order, and None where no call had a
+                gradient; the sums are then reset to zero.
             skip: Function for the other calls.
         """
         dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
@@ -39,39 +44,34 @@ class Aggregation:
             [
                 sum_.assign_add(one, read_value=False) if tf.executing_eagerly() else sum_.assign_add(one)
                 for sum_, one in zip(self._sums, dense, strict=True)
-                if one is not None
+                if sum_ is not None and one is not None
             ]
         ):
             count = counter.assign_add(1)
-        has_gradient = [one is not None for one in dense]
         tf.cond(
             count >= self._passes,
-            lambda: self._flush(counter, has_gradient, use),
+            lambda: self._flush(counter, use),
             lambda: [tf.constant(False), skip()][0],
         )
 
-    def _flush(self, counter: Variable, has_gradient: Sequence[bool], use: Callable[[list[Any]], Any]) -> Tensor:
+    def _flush(self, counter: Variable, use: Callable[[list[Any]], Any]) -> Tensor:
         factor = 1.0 / self._passes if self._average else 1.0
-        values = [
-            scaled(sum_.read_value(), factor) if is_there else None
-            for sum_, is_there in zip(self._sums, has_gradient, strict=True)
-        ]
-        use(values)
-        for sum_, is_there in zip(self._sums, has_gradient, strict=True):
-            if is_there:
+        sums = list(self._sums)
+        use([None if sum_ is None else scaled(sum_.read_value(), factor) for sum_ in sums])
+        for sum_ in sums:
+            if sum_ is not None:
                 sum_.assign(tf.zeros_like(sum_))
         counter.assign(0)
         return tf.constant(True)
 
     def _created(self, gradients: Sequence[Any]) -> Variable:
-        """Return the counter, and create it with the sums at the first call."""
-        if self._count is not None:
-            return self._count
+        """Return the counter, after creating it and the sums that are missing."""
         with tf.init_scope():
-            counter: Variable = tf.Variable(0, trainable=False, name="horovod_passes")
-            self._sums = [
-                tf.Variable(0.0 if one is None else tf.zeros(one.shape, one.dtype), trainable=False)
-                for one in gradients
-            ]
-        self._count = counter
+            counter = self._count
+            if counter is None:
+                counter = self._count = tf.Variable(0, trainable=False, name="horovod_passes")
+                self._sums = [None for _ in gradients]
+            for place, one in enumerate(gradients):
+                if one is not None and self._sums[place] is None:
+                    self._sums[place] = tf.Variable(tf.zeros(one.shape, one.dtype), trainable=False)
         return counter

@@ -40,6 +40,8 @@ class Reduction(IntEnum):
     PRODUCT = 3
 
 
+_NO_GRADIENT = "Min, Max and Product have no gradient: use Sum or Average, or tf.stop_gradient"
+
 _calls: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
 """By graph, how often each name was used in it."""
 
@@ -179,14 +181,10 @@ def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Any]:
     kind, members = CollectiveKind(op.get_attr("kind")), [int(one) for one in op.get_attr("members").split(b",")]
     if kind is CollectiveKind.ALLREDUCE:
         if op.get_attr("reduction") != Reduction.SUM:
-            raise LookupError("Min, Max and Product have no gradient: use Sum or Average, or tf.stop_gradient")
+            raise LookupError(_NO_GRADIENT)
         return run(kind, upstream, label="gradient", ranks=members, scale=float(op.get_attr("scale")))
     if kind is CollectiveKind.BROADCAST:
-        means = _means(upstream, members)
-        if op.get_attr("root") == rank():
-            return means
-        with tf.control_dependencies(means):  # a session would leave them out, and the other ranks wait for them
-            return [tf.zeros_like(mean) for mean in means]
+        return _gradients_of_root(upstream, members, op.get_attr("root"))
     if kind is CollectiveKind.ALLGATHER:
         return [_own_rows(tensor, given, members) for tensor, given in zip(op.inputs, upstream, strict=True)]
     if kind is CollectiveKind.REDUCESCATTER:
@@ -202,16 +200,26 @@ def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Any]:
     return [None for _ in upstream]
 
 
-def _means(upstream: Sequence[Tensor], members: Sequence[int]) -> list[Tensor]:
+def _means(upstream: Sequence[Tensor], ranks: Sequence[int] | None) -> list[Tensor]:
     """Return gradients averaged over the ranks: Horovod defines those of allgather and broadcast so, not as sums."""
-    return run(CollectiveKind.ALLREDUCE, upstream, label="gradient", ranks=members, scale=1.0 / len(members))
+    count = size() if ranks is None else len(ranks)
+    return run(CollectiveKind.ALLREDUCE, upstream, label="gradient", ranks=ranks, scale=1.0 / count)
 
 
-def _own_rows(tensor: Tensor, upstream: Tensor, members: Sequence[int]) -> Tensor:
-    (mean,) = _means([upstream], members)
+def _gradients_of_root(upstream: Sequence[Tensor], ranks: Sequence[int] | None, root: int) -> list[Tensor]:
+    """Return the gradients of a broadcast, which only the tensors of its root have."""
+    means = _means(upstream, ranks)
+    if root == rank():
+        return means
+    with tf.control_dependencies(means):  # a session would leave them out, and the other ranks wait for them
+        return [tf.zeros_like(mean) for mean in means]
+
+
+def _own_rows(tensor: Tensor, upstream: Tensor, ranks: Sequence[int] | None) -> Tensor:
+    (mean,) = _means([upstream], ranks)
     rows = tf.shape(tensor, tf.int64)[:1]
-    (counts,) = run(CollectiveKind.ALLGATHER, [rows], label="gradient.rows", ranks=members)
-    begin = tf.reduce_sum(counts[: members.index(rank())])
+    (counts,) = run(CollectiveKind.ALLGATHER, [rows], label="gradient.rows", ranks=ranks)
+    begin = tf.reduce_sum(counts[: rank() if ranks is None else ranks.index(rank())])
     return mean[begin : begin + rows[0]]
 
 
@@ -254,15 +262,21 @@ def _run_portably(
         _set_shapes(kind, [tensor], [result], range(group.size))
         return scaled(result, scale)
 
+    @tf.autograph.experimental.do_not_convert
+    @tf.custom_gradient
     def with_gradient(tensor: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         def backward(upstream: Tensor) -> Tensor:
+            if kind is CollectiveKind.BROADCAST:
+                return _gradients_of_root([upstream], None, root)[0]
+            if kind is CollectiveKind.ALLGATHER:
+                return _own_rows(tensor, upstream, None)
             if kind is CollectiveKind.REDUCESCATTER:
                 (all_,) = _run_portably(CollectiveKind.ALLGATHER, [upstream], label, ranks, reduction, root, 1.0)
                 return scaled(all_, scale * group.size)
+            if reduction is not Reduction.SUM:
+                raise LookupError(_NO_GRADIENT)
             return _run_portably(kind, [upstream], label, ranks, reduction, root, scale)[0]
 
         return forward(tensor), backward
 
-    if kind is CollectiveKind.REDUCESCATTER or (kind is CollectiveKind.ALLREDUCE and reduction is Reduction.SUM):
-        return [tf.custom_gradient(with_gradient)(tensor) for tensor in tensors]
-    return [forward(tensor) for tensor in tensors]
+    return [with_gradient(tensor) for tensor in tensors]

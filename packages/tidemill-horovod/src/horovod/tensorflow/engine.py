@@ -7,6 +7,7 @@ ranks follow the same order, so no order of ops can deadlock the ranks.
 
 import atexit
 import ctypes
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,6 @@ def _number(variable: str, default: float) -> float:
         number = float(text or default)
     except ValueError:
         number = -1.0
-    if number < 0:
+    if not 0 <= number < math.inf:
         raise RankSettingError(f"{variable} is {text!r}; allowed is a number >= 0")
     return number

@@ -172,7 +172,7 @@ def check_root(root_rank: int, ranks: Sequence[int] | None = None) -> None:
     Raises:
         ValueError: If it does not exist or is not in the set.
     """
-    if not 0 <= root_rank < size():
+    if not hasattr(root_rank, "__index__") or not 0 <= root_rank < size():
         raise ValueError(f"root_rank is {root_rank!r}; allowed is 0 to {size() - 1}, the ranks of the group")
     if ranks is not None and root_rank not in ranks:
         raise ValueError(f"root_rank is {root_rank!r}; allowed is one of {list(ranks)}, the ranks of the process set")
