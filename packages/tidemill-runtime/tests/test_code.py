@@ -1,5 +1,6 @@
 """The origin of code, and the valid names of entry points."""
 
+import os
 import tarfile
 
 import pytest
@@ -140,6 +141,31 @@ def test_a_missing_entry_point_is_refused_with_the_list_of_files(source, name):
     assert text.startswith("entry point ") and " not found in sourcedir: " in text
     assert "a.py, out.py, sub/, train.py" in text
     assert text.isascii() and "\n" not in text
+
+
+def test_a_refused_entry_point_says_which_rule_it_breaks_and_lists_a_few_files(source):
+    (source / "sub").mkdir()
+    (source / "out.py").symlink_to("/etc/passwd")
+    os.mkfifo(source / "pipe.py")
+    for name, words in {
+        "": "no name was given (hyperparameter sagemaker_program or variable SAGEMAKER_PROGRAM)",
+        "../a.py": "has no . or .. segment",
+        "absent.py": "there is no such file",
+        "sub": "it is a directory",
+        "pipe.py": "it is not a regular file",
+        "out.py": "it is a link that leaves the code",
+        "n" * 300: "there is no such file",
+    }.items():
+        with pytest.raises(EntryPointNotFound) as refused:
+            find_entry_point(source, name)
+        assert words in str(refused.value)
+        assert len(str(refused.value)) < 400, "a long name is cut"
+    for number in range(30):
+        (source / f"module{number:02}.py").touch()
+    with pytest.raises(EntryPointNotFound, match=r"module19\.py and 14 more$"):
+        find_entry_point(source, "absent.py")
+    with pytest.raises(EntryPointNotFound, match=r"What is there: nothing$"):
+        find_entry_point(source / "sub", "absent.py")
 
 
 def test_a_notebook_is_refused_with_the_command_that_converts_it(source):

@@ -22,3 +22,24 @@ def test_gpus_that_are_hidden_from_cuda_or_not_there_are_not_counted(visible, co
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert Devices.present(variables).num_gpus == count
+
+
+@pytest.mark.parametrize(
+    ("script", "count"),
+    [
+        ("""echo '[{"neuron_device": 0, "nc_count": 2}, {"neuron_device": 1, "nc_count": 4}]'""", 6),
+        ("""echo '[{"neuron_device": 0}]'""", 0),
+        ("echo '[]'", 0),
+        ("true", 0),
+        ("echo 'no driver'", 0),
+        ("""echo '[{"nc_count": 2}]'; exit 1""", 0),
+        ("""echo '{"error": "none"}'""", 0),
+        ("""echo '[{"nc_count": null}]'""", 0),
+    ],
+)
+def test_neuron_cores_are_counted_and_a_tool_that_fails_counts_none(script, count, tmp_path, monkeypatch):
+    program = tmp_path / "neuron-ls"
+    program.write_text(f"#!/bin/sh\n[ $1 = -j ] || exit 2\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert Devices.present({"CUDA_VISIBLE_DEVICES": ""}).num_neurons == count

@@ -118,6 +118,17 @@ def test_the_report_of_the_scripts_own_process_is_preferred(tmp_path):
     assert read_report(tmp_path, pid=7).kind == "Childs"
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", "null", '"text"', "{}", '{"type": "E", "message": "x", "frames": 3, "module": "m"}', "[" * 9999]
+)
+def test_a_file_that_is_no_report_is_passed_over(tmp_path, text):
+    """The script can write to the directory, too."""
+    (tmp_path / "7.json").write_text(text)
+    assert read_report(tmp_path, pid=7) is None
+    (tmp_path / "1.json").write_text(json.dumps({"type": "Childs", "module": "m", "message": "x", "frames": []}))
+    assert read_report(tmp_path, pid=7).kind == "Childs"
+
+
 def test_a_failure_written_by_the_script_is_left_untouched(tmp_path):
     path = tmp_path / "output" / "failure"
     write(path, "ours")

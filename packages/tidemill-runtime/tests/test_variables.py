@@ -8,6 +8,7 @@ import pytest
 from tidemill_runtime.devices import Devices
 from tidemill_runtime.environment import Environment
 from tidemill_runtime.errors import ConfigurationError
+from tidemill_runtime.old_s3_client import old_s3_client_variables
 from tidemill_runtime.variables import encode, script_variables, sm_variables
 
 DEVICES = Devices(num_cpus=2, num_gpus=0, num_neurons=0)
@@ -232,3 +233,39 @@ def test_the_s3_client_of_1_15_is_repaired_by_a_library_that_is_loaded_before_th
     monkeypatch.setenv("TIDEMILL_NATIVE_DIR", "/nonexistent")
     assert "LD_PRELOAD" not in script_variables(read(), {}, prefixes=[])
     assert "tidemill: s3_client.unrepaired " in capfd.readouterr().err
+
+
+def test_the_command_of_a_processing_job_gets_the_containers_variables_only(job):
+    (job.base / "config").mkdir()
+    (job.base / "config/processingjobconfig.json").write_text("{}")
+    (job.base / "config/resourceconfig.json").write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]}))
+    environment = Environment.read({"SAGEMAKER_BASE_DIR": str(job.base)}, devices=DEVICES)
+    assert environment.layout.config == job.base / "config"
+    assert environment.hosts == ["algo-1"]
+    variables = script_variables(environment, {"MINE": "1"}, prefixes=[])
+    assert variables["MINE"] == "1"
+    assert not {name for name in variables if name.startswith("SM_") or name == "CURRENT_HOST"}
+
+
+def test_a_config_file_that_is_not_json_is_named(job):
+    job.config("resourceconfig", {})
+    (job.base / "input/config/resourceconfig.json").write_text("{torn")
+    with pytest.raises(ConfigurationError, match=r"resourceconfig\.json is not JSON: Expecting"):
+        Environment.read({"SAGEMAKER_BASE_DIR": str(job.base)}, devices=DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("container", "wanted"),
+    [
+        ({}, {}),
+        ({"AWS_ENDPOINT_URL": ""}, {}),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:8123"}, {"S3_ENDPOINT": "127.0.0.1:8123", "S3_USE_HTTPS": "0"}),
+        ({"AWS_ENDPOINT_URL": "https://tide:1/path"}, {"S3_ENDPOINT": "tide:1", "S3_USE_HTTPS": "1"}),
+        (
+            {"AWS_ENDPOINT_URL": "http://tide:1", "S3_ENDPOINT": "mine:2", "S3_USE_HTTPS": "1"},
+            {"S3_ENDPOINT": "mine:2", "S3_USE_HTTPS": "1"},
+        ),
+    ],
+)
+def test_the_s3_client_inside_old_tensorflows_is_led_to_the_service_unless_the_container_leads_it(container, wanted):
+    assert old_s3_client_variables(container) == wanted

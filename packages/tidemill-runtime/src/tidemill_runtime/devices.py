@@ -47,9 +47,9 @@ def _count_gpus(visible: str | None) -> int:
 def _count_neurons() -> int:
     try:
         devices = json.loads(_output_of("neuron-ls", "-j") or "[]")
-    except ValueError:
+        return sum(int(device.get("nc_count", 0)) for device in devices)
+    except (AttributeError, TypeError, ValueError):  # what the tool wrote is no list of devices
         return 0
-    return sum(int(device.get("nc_count", 0)) for device in devices)
 
 
 def _output_of(*command: str) -> str:

@@ -90,21 +90,7 @@ def read_report(directory: Path, *, pid: int) -> Problem | None:
     """
     own = directory / f"{pid}.json"
     others = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in (own, *others):
-        try:
-            report = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            continue
-        return Problem(
-            report["type"],
-            report["message"],
-            tuple(report["frames"]),
-            report["module"],
-            keras=str(report.get("keras", "")),
-            owner=str(report.get("owner", "")),
-            attribute=str(report.get("attribute", "")),
-        )
-    return None
+    return next(filter(None, map(_read_problem, (own, *others))), None)
 
 
 def describe_end(*, exit_code: int, report: Problem | None, stderr_tail: str, where: str = "") -> Problem:
@@ -147,6 +133,23 @@ def compose(*, problem: Problem, exit_code: int, command: Sequence[str], head: s
     line = _cut(line, max(MAX_COMMAND_CHARACTERS, room - len(shortest)))
     message = _message(problem, max_characters=room - len(line))
     return f'{head}:\nExitCode {exit_code}\nErrorMessage "{message}"\nCommand "{line}"'
+
+
+def _read_problem(path: Path) -> Problem | None:
+    """Return the exception in a file; None for one that is torn, or no report: the script can write there, too."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        return Problem(
+            report["type"],
+            report["message"],
+            tuple(report["frames"]),
+            report["module"],
+            keras=str(report.get("keras", "")),
+            owner=str(report.get("owner", "")),
+            attribute=str(report.get("attribute", "")),
+        )
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return None
 
 
 def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Problem:

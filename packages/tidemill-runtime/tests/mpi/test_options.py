@@ -53,3 +53,47 @@ def test_options_that_the_platform_sets_itself_are_accepted(vendor):
 def test_an_option_that_cannot_be_honored_is_refused_by_name(text, message):
     with pytest.raises(ConfigurationError, match=message):
         translate(text, vendor=MPICH)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("-bind-to=core --map-by slot", ("-bind-to", "core")),
+        ("--map-by numa:pe=2", ("-map-by", "numa:pe=2")),
+        ("-print-all-exitcodes -iface eth1", ("-print-all-exitcodes", "-iface", "eth1")),
+    ],
+)
+def test_options_of_mpich_have_one_dash_and_their_values(text, arguments):
+    assert translate(text, vendor=MPICH) == MpiOptions(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("-mca btl", ("--mca", "btl")),  # Open MPI refuses it itself
+        ("-mca btl -self", ("--mca", "btl", "-self")),  # a value may begin with a dash
+        ("--mca=btl tcp,self", ("--mca", "btl", "tcp,self")),
+        ("-q -report-bindings", ("-q", "--report-bindings")),
+        ("-unknown to it", ("--unknown", "to", "it")),
+    ],
+)
+def test_options_of_open_mpi_are_passed_on_whether_known_or_not(text, arguments):
+    assert translate(text, vendor=OPEN_MPI) == MpiOptions(arguments)
+
+
+@pytest.mark.parametrize("vendor", [MPICH, OPEN_MPI])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-N=2", "'-N=2' cannot be honored: set by processes_per_host"),
+        ("--hostfile hosts", "'--hostfile' cannot be honored: set by instance_count"),
+        ("-wdir /tmp", "scripts run in the directory of the code"),
+        ("-genv A", "'-genv' cannot be honored: it takes 2 values"),
+        ("--NCCL_DEBUG", "'--NCCL_DEBUG' cannot be honored: it takes 1 value"),
+        ("--", "'--' cannot be honored: an option begins with a dash"),
+        ("-x A=1 B=2", "'B=2' cannot be honored: an option begins with a dash"),
+    ],
+)
+def test_what_no_mpi_may_decide_is_refused_with_both(text, message, vendor):
+    with pytest.raises(ConfigurationError, match=message):
+        translate(text, vendor=vendor)
