@@ -147,10 +147,14 @@ class _MultipartUpload:
         return len(self._sent)
 
     def copy(self, length: int) -> None:
-        """Copy the first bytes of the existing object into the first parts of the new object."""
-        for start in range(0, length, _MAX_COPY):
-            last = min(start + _MAX_COPY, length) - 1
-            self._submit(self._copy_part, f"bytes={start}-{last}")
+        """Copy the first bytes of the existing object into the first parts of the new object.
+
+        The parts are about equal: S3 refuses an object with a part below 5 MiB that is not the last one.
+        """
+        count = -(-length // _MAX_COPY)
+        ends = [length * part // count for part in range(1, count + 1)]
+        for start, end in zip([0, *ends], ends):
+            self._submit(self._copy_part, f"bytes={start}-{end - 1}")
 
     def send(self, data: bytearray) -> None:
         """Start the upload of the next part; first wait until fewer than two uploads are running.
