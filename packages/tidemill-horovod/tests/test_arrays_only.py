@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from horovod.tensorflow.keras import callbacks
 
 WEIGHTS = [1.0, 2.0, 4.0]
 
@@ -149,3 +150,66 @@ def test_dtypes_and_shapes_stay_also_those_without_rows(dtype: Any) -> None:
         rows = value.numpy().reshape(shape if shape else [1])
         np.testing.assert_array_equal(gathered, np.concatenate([rows] * 3))
         assert gathered.dtype == dtype
+
+
+# The mean of equal batches is that of one of them, so three equal ranks train as Keras does alone.
+IMAGES = np.random.default_rng(1).normal(3.0, 2.0, [4, 5, 3]).astype("float32")
+MASK = np.arange(20).reshape(4, 5) % 3 > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "mask"),
+    [({}, None), ({}, MASK), ({"axis": 1}, None), ({"center": False, "scale": False, "epsilon": 0.1}, None)],
+    ids=["plain", "mask", "first axis", "without weights"],
+)
+def test_batch_normalization_over_equal_batches_is_that_of_keras(options: dict[str, Any], mask: Any) -> None:
+    hvd.init(Mirror(1, [1, 1, 1]))
+    ours, plain = hvd.SyncBatchNormalization(**options), tf.keras.layers.BatchNormalization(**options)
+    for layer in (ours, plain):
+        layer.build(IMAGES.shape)
+    for training in (True, True, False):
+        with tf.GradientTape(persistent=True) as tape:
+            x = tf.constant(IMAGES)
+            tape.watch(x)
+            results = [layer(x, training=training, mask=mask) for layer in (ours, plain)]
+            losses = [tf.reduce_sum(result**3) for result in results]
+        np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(tape.gradient(losses[0], x), tape.gradient(losses[1], x), rtol=1e-3, atol=1e-3)
+    for one, other in zip(ours.variables, plain.variables, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "sparse"])
+def test_an_optimizer_of_equal_ranks_steps_as_that_of_keras(passes: int, is_sparse: bool) -> None:
+    hvd.init(Mirror(1, [1, 1, 1]))
+    ours, plain = (tf.keras.Variable(np.ones([3, 2], "float32")) for _ in range(2))
+    distributed = hvd.DistributedOptimizer(
+        tf.keras.optimizers.SGD(0.5, clipnorm=1.0), backward_passes_per_step=passes, average_aggregated_gradients=True
+    )
+    reference = tf.keras.optimizers.SGD(0.5, clipnorm=1.0)
+    for step in range(4):
+        dense = np.zeros([3, 2], "float32")
+        dense[1] = [3.0 + step // passes, 4.0]  # the same in all calls of a sum
+        given = tf.IndexedSlices(dense[1:2], [1], [3, 2]) if is_sparse else tf.constant(dense)
+        # The gradient of a whole batch has the rows of all its examples, and Keras clips these.
+        gathered = tf.IndexedSlices(tf.repeat(dense[1:2] / 3, 3, 0), tf.constant([1, 1, 1]), tf.constant([3, 2]))
+        distributed.apply_gradients([(given, ours)])
+        if step % passes == passes - 1:
+            reference.apply_gradients([(gathered if is_sparse and passes == 1 else tf.constant(dense), plain)])
+        np.testing.assert_allclose(ours, plain, rtol=1e-6)
+    assert int(distributed.iterations) == 4
+
+
+def test_a_metric_is_averaged_and_a_model_fits_as_alone() -> None:
+    hvd.init(Mirror(1, [1, 1, 1]))
+    x, y = IMAGES.reshape(20, 3), IMAGES.reshape(20, 3).sum(1, keepdims=True)
+    losses = []
+    for wrap in (hvd.DistributedOptimizer, lambda optimizer: optimizer):
+        model = tf.keras.Sequential([tf.keras.Input([3]), tf.keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(wrap(tf.keras.optimizers.Adam(0.1)), "mse")
+        averages = [callbacks.MetricAverageCallback()]
+        history = model.fit(x, y + 1, epochs=3, shuffle=False, verbose=0, callbacks=averages)
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert losses[0][-1] < losses[0][0]

@@ -69,6 +69,9 @@ def test_renames_copies_and_deletions(tf: Any, s3: Any, bucket: str) -> None:
     gfile = tf.io.gfile
     for key in ("d/one", "d/e/two", "f"):
         s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    for path in ("d", "d/", "f"):
+        gfile.rename(f"s3://{bucket}/{path}", f"s3://{bucket}/{path}", overwrite=True)
+    assert set(keys(s3, bucket)) == {"d/one", "d/e/two", "f"}, "nothing moves to where it is"
     gfile.rename(f"s3://{bucket}/d", f"s3://{bucket}/moved")
     assert set(keys(s3, bucket)) == {"moved/one", "moved/e/two", "f"}
     with pytest.raises(tf.errors.AlreadyExistsError):

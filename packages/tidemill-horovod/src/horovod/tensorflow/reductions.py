@@ -352,7 +352,7 @@ def _reduce_slices(
             f"allreduce of tf.IndexedSlices: op is {op.name}; allowed is Sum or Average, or a dense tensor: "
             "tf.convert_to_tensor, or sparse_as_dense=True"
         )
-    packed, context = compression.compress(slices.values)
+    packed, context = compression.compress(tf.convert_to_tensor(slices.values))
     values, indices = run(
         CollectiveKind.ALLGATHER, [packed, tf.convert_to_tensor(slices.indices)], label=f"{label}.slices", ranks=ranks
     )

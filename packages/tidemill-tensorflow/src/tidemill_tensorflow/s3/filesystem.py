@@ -154,11 +154,16 @@ class S3Filesystem:
     def rename(self, source: str, target: str) -> None:
         """Move an object, or all objects of a directory. S3 cannot rename, so the objects are copied, then deleted.
 
+        A path that is renamed to itself stays, as in other file systems.
+
         Raises:
             FilesystemError: The source does not exist, or S3 refuses a request. If a copy fails, nothing is deleted.
         """
         old, new = Location.parse(source), Location.parse(target)
-        if not self.status(source).is_directory:
+        status = self.status(source)
+        if old == new:
+            return
+        if not status.is_directory:
             self._copy(old, new)
             with as_filesystem_error(old):
                 self._client.delete_object(**old.parameters)
