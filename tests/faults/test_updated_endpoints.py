@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from deployments import WAIT, Deployments
 
-from tidemill.testing import Service
+from tidemill.testing import Service, ServiceDied
 
 WaitUntil = Callable[[Callable[[], Any], str], Any]
 CLIENTS = 4
@@ -156,11 +156,12 @@ def test_instances_are_added_and_removed_by_themselves_whichever_step_the_servic
         log = tmp_path / f"{point}.log"
         armed = {"TIDEMILL_FAULTS": f"{point}:exit:1:1:0", "TIDEMILL_FAULTS_LOG": str(log)}
         dying = Service(state_dir=updated_state, variables=armed)
-        dying.start()
-        client = dying.boto3_session().client(
-            "application-autoscaling", config=Config(retries={"total_max_attempts": 1})
-        )
-        with contextlib.suppress(BotoCoreError, ClientError):  # the service may die during the call
+        # It may die during the call; with a target of the service before, already before it answers.
+        with contextlib.suppress(BotoCoreError, ClientError, ServiceDied):
+            dying.start()
+            client = dying.boto3_session().client(
+                "application-autoscaling", config=Config(retries={"total_max_attempts": 1})
+            )
             client.register_scalable_target(**target, MinCapacity=2, MaxCapacity=3)
         wait_until(lambda: dying.pid is None, f"the service's death at {point}")  # noqa: B023
         assert log.read_text().split()[:2] == [point, "exit"]
