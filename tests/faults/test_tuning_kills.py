@@ -53,9 +53,7 @@ def test_thirty_trainings_four_at_once_survive_five_kills_of_the_service(victim:
     victim.jobs.sagemaker.create_hyper_parameter_tuning_job(**request(victim.jobs, 30))
     victim.await_death(first)
     for point, skipped in others:
-        victim.service.kill()
-        victim.start(point, skipping=skipped)
-        victim.await_death(point)
+        victim.die_again(point, skipping=skipped)
     victim.revive()
     client = victim.jobs.sagemaker
 

@@ -231,10 +231,9 @@ def test_an_update_is_finished_by_the_next_service_whichever_step_the_last_one_d
         skip = 1 if point == "control.endpoint.launched" else 0
         armed = {"TIDEMILL_FAULTS": f"{point}:exit:1:1:{skip}", "TIDEMILL_FAULTS_LOG": str(log)}
         dying = Service(state_dir=updated_state, variables=armed)
-        dying.start()
-        before = Deployments(dying, "steps", attempts=1)
-        with contextlib.suppress(BotoCoreError, ClientError):  # the service may die during the call
-            before.update(number)
+        with contextlib.suppress(BotoCoreError, ClientError, ServiceDied):  # it may die during the call, or earlier
+            dying.start()
+            Deployments(dying, "steps", attempts=1).update(number)
         wait_until(lambda: dying.pid is None, f"the service's death at {point}")  # noqa: B023
         assert log.read_text().split()[:2] == [point, "exit"]
         dying.kill()
