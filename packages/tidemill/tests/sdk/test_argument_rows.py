@@ -1,5 +1,6 @@
 """The compatibility table and the SDK: every argument has a row, and so has every hyperparameter that an SDK sends."""
 
+import ast
 import importlib
 import inspect
 import re
@@ -29,6 +30,25 @@ NO_HYPERPARAMETERS = {
     "sagemaker_model_server_workers": "a variable of a server, in capitals",
     "sagemaker_tensorflow_container": "a module",
 }
+
+
+OTHER_ORDER = {
+    "TensorFlow": "the first arguments of version 1; further ones are keywords",
+    "Model": "the order of version 1",
+    "Session": "the order of version 1; there is no feature store",
+    "ModelPackage": "has no archive and no algorithm",
+    "Predictor": "the order of version 1",
+    "TensorFlowPredictor": "the order of version 1",
+    "Predictor.update_endpoint": "there are no limits of instances",
+    "RegisterModel": "",
+    "JsonGet": "the first argument takes the step and its name",
+    "ProcessingJob": "made by the SDK; other names",
+    "Properties": "made by the SDK",
+    "Rule": "made by Rule.sagemaker",
+    "ProfilerConfig": "there is no profiler",
+    "list_runs": "returns all runs, so there are no pages",
+}
+"""Callables that take other arguments by position than those of AWS's SDK v2, and why."""
 
 
 def exported() -> dict[str, Any]:
@@ -74,6 +94,45 @@ def named(parameter: inspect.Parameter) -> list[str]:
 def test_every_argument_has_a_row_and_every_row_an_argument(function: str) -> None:
     beside = BY_KEYWORD if function == "TensorFlow" else set()
     assert set(ARGUMENTS.get(function, {})) - beside == set(signatures().get(function, []))
+
+
+def orders_of_aws() -> dict[str, list[list[str]]]:
+    """Return the arguments by position of the functions and methods of AWS's SDK, without the object itself."""
+    found: dict[str, list[list[str]]] = {}
+    folders = ("*.py", "workflow/*.py", "tensorflow/*.py", "sklearn/*.py", "debugger/*.py", "experiments/*.py")
+    for node in [node for each in folders for file in AWS_SDK.glob(each) for node in ast.parse(file.read_text()).body]:
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, []).append([each.arg for each in node.args.args])
+        for method in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(method, ast.FunctionDef):
+                name = f"{node.name}.{method.name}".removesuffix(".__init__")
+                is_static = any(getattr(each, "id", "") == "staticmethod" for each in method.decorator_list)
+                found.setdefault(name, []).append([each.arg for each in method.args.args][not is_static :])
+    return found
+
+
+def order(function: str) -> list[str]:
+    """Return the arguments that a public callable takes by position."""
+    owner, _, method = function.partition(".")
+    thing = exported()[owner]
+    called = getattr(thing, method) if method else thing
+    if taken := getattr(called.__init__ if inspect.isclass(called) else called, "order", None):
+        return list(taken)
+    given = inspect.signature(called).parameters.values()
+    return [each.name for each in given if each.kind is each.POSITIONAL_OR_KEYWORD and each.name != "self"]
+
+
+@pytest.mark.skipif(not AWS_SDK.exists(), reason="AWS's SDK v2 is not installed (.venvs/peers)")
+def test_arguments_by_position_are_in_the_order_of_awss_sdk() -> None:
+    theirs, names = orders_of_aws(), set(signatures())
+    both = {name: (order(name), theirs[name]) for name in names & theirs.keys()}
+    assert len(both) > 100
+    others = {
+        name: own
+        for name, (own, given) in both.items()
+        if not any(own[: len(each)] == each[: len(own)] for each in given)
+    }
+    assert set(others) == set(OTHER_ORDER), others
 
 
 def test_every_kind_of_distribution_has_a_row() -> None:

@@ -18,10 +18,14 @@ from tidemill.sdk import (
     ModelMetrics,
     ModelPackage,
     Predictor,
+    Processor,
+    ScriptProcessor,
     Session,
     TensorFlow,
     TensorFlowModel,
     TensorFlowPredictor,
+    TensorFlowProcessor,
+    Transformer,
 )
 from tidemill.sdk import serializers as s
 from tidemill.sdk.endpoint import new_variants
@@ -147,6 +151,44 @@ def test_the_number_of_workers_is_a_variable_of_the_server(session: Session, end
 def test_an_accelerator_is_ignored_with_a_warning(trained: TensorFlow) -> None:
     with pytest.warns(UserWarning, match="accelerator_type='ml.eia1.medium' is ignored"):
         trained.deploy(accelerator_type="ml.eia1.medium", wait=False)
+    with pytest.warns(UserWarning, match="accelerator_type='ml.eia1.medium' is ignored") as caught:
+        trained.create_model().create("ml.m5.large", "ml.eia1.medium", None, {"k": "v"})
+    assert caught[0].filename == __file__
+
+
+def test_options_by_position_are_those_of_awss_sdk(aws: Any, trained: TensorFlow, session: Session) -> None:
+    session.s3_client.create_bucket(Bucket="out")
+    made = (
+        Transformer("digits", 1, "ml.m4.xlarge", "MultiRecord", "Line", "s3://out/a", "key", "text/csv", 2, 6),
+        trained.create_model().transformer(1, "ml.m4.xlarge", "MultiRecord", "Line", "s3://out/a", "key", "text/csv"),
+        trained.transformer(1, "ml.m4.xlarge", "MultiRecord", "Line", "s3://out/a", "key", "text/csv", {"A": "b"}, 2),
+    )
+    for transformer in made:
+        assert (transformer.strategy, transformer.assemble_with) == ("MultiRecord", "Line")
+        assert (transformer.output_path, transformer.output_kms_key, transformer.accept) == (
+            "s3://out/a",
+            "key",
+            "text/csv",
+        )
+    assert made[0].max_payload == 6
+    assert made[2].max_concurrent_transforms == 2
+    image = f"{REGISTRY}/tensorflow-training:2.21.0-cpu-py311"
+    Processor("role", image, 1, "ml.m5.large", ["x"], 50, None, None, 60, "base", session).run(wait=False)
+    command = ScriptProcessor("role", image, ["python3"], 1, "ml.m5.large", 50, sagemaker_session=session)
+    of_framework = TensorFlowProcessor(
+        "2.21", "role", 1, "ml.m5.large", "py3", None, None, 50, None, None, "s3://out/code", 60, "base", session
+    )
+    assert of_framework.code_location == "s3://out/code"
+    assert command.volume_size_in_gb == of_framework.volume_size_in_gb == 50
+    (request,) = aws.named("CreateProcessingJob")
+    assert request["ProcessingResources"]["ClusterConfig"]["VolumeSizeInGB"] == 50
+    assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 60}
+    session.create_endpoint_config("config", "digits", 1, "ml.m5.large", None, {"k": "v"})
+    assert aws.named("CreateEndpointConfig")[-1]["Tags"] == [{"Key": "k", "Value": "v"}]
+    with pytest.raises(TypeError, match="got 'strategy' by position and by keyword"):
+        Transformer("digits", 1, "ml.m4.xlarge", "MultiRecord", strategy="SingleRecord")
+    with pytest.raises(TypeError, match="at most 14 arguments by position, but 16 were given"):
+        ScriptProcessor(*range(16))
 
 
 def test_inference_code_is_packed_into_the_archive(aws: Any, session: Session, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tidemill.control.training.admission import check_training_request
 from tidemill.errors import JobFailed
 from tidemill.sdk import InstanceGroup, Session, TensorFlow, TrainingCompilerConfig, TrainingInput, s3_input
 from tidemill.sdk.console import Console
+from tidemill.sdk.generic_estimator import Estimator
 from tidemill.sdk.interruption import on_interrupt
 from tidemill.sdk.predictor import Predictor
 from tidemill.sdk.training_job import TrainingJob
@@ -526,11 +527,14 @@ def test_an_attached_estimator_makes_the_same_job_again(
     assert attached.latest_training_job.name == name
     assert attached.hyperparameters() == {"epochs": 3, "text": "a b", "sizes": [1, 2], "nothing": None}
     attached.fit("s3://data/train", wait=False)
-    first, second = aws.named("CreateTrainingJob")
-    for request in (first, second):
+    by_image = Estimator.attach(name, sagemaker_session=session)
+    assert by_image.image_uri == estimator.training_image_uri()
+    by_image.fit("s3://data/train", wait=False)
+    first, second, third = aws.named("CreateTrainingJob")
+    for request in (first, second, third):
         assert request.pop("TrainingJobName").startswith("digits-20")
         del request["HyperParameters"]["sagemaker_job_name"]
-    assert second == first
+    assert first == second == third
 
 
 def test_attaching_to_a_running_job_follows_it(

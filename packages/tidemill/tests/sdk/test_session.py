@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 
 from tidemill.sdk import LocalSession, Session, get_execution_role
 from tidemill.sdk.boto import EndpointSession
+from tidemill.sdk.workflow.pipeline_session import LocalPipelineSession, PipelineSession
 
 BUCKET = "sagemaker-us-west-2-000000000000"
 
@@ -70,6 +71,14 @@ def test_a_session_of_another_sdk_is_adopted_without_asking_it_for_a_bucket(sess
     adopted.s3_client.close()
     with pytest.raises(ValueError, match="is no session"):
         Session.adopt(object())
+    for pipelines in (
+        PipelineSession(session.boto_session, session.sagemaker_client, "mine"),
+        LocalPipelineSession(session.boto_session, "mine"),
+        PipelineSession.adopt(Foreign()),
+    ):
+        assert pipelines.default_bucket() == "mine"
+        assert pipelines.is_deferring
+        pipelines.s3_client.close()
 
 
 @pytest.mark.parametrize(("tries", "variables"), [(3, {}), (2, {"AWS_MAX_ATTEMPTS": "2"})])

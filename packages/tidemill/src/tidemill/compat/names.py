@@ -76,6 +76,7 @@ _TUNER = {
         )
     },
     **_PARAMETERS,
+    **_of("tuner", "create_identical_dataset_and_algorithm_tuner", "create_transfer_learning_tuner"),
 }
 _ANALYTICS = {
     "HyperparameterTuningJobAnalytics": "tidemill.sdk:HyperparameterTuningJobAnalytics",

@@ -6,9 +6,10 @@ equal values. Arguments of legacy mode are refused with a hint at their replacem
 
 import difflib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from tidemill.core import hyperparameters as hps
 from tidemill.core.compatibility import LEGACY_MODE, argument_refusal, hyperparameter_refusal
@@ -27,10 +28,13 @@ __all__ = [
     "check_offered",
     "check_options",
     "check_script_mode",
+    "in_order",
     "merge_arguments",
     "present",
     "tags_of",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_PYTHON = "py3"
 
@@ -251,6 +255,37 @@ def check_options(callee: str, given: Mapping[str, Any], known: Any) -> None:
         near = difflib.get_close_matches(unknown[0], known.__annotations__, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; options are {', '.join(known.__annotations__)}"
         raise TypeError(f"{callee}() got an argument {unknown[0]!r} that it does not know{hint}")
+
+
+def in_order(*names: str) -> Callable[[F], F]:
+    """Let a method take its arguments by position in the order of AWS's SDK, which its own signature does not have.
+
+    Options that are described once (`TypedDict`) can only be keywords in a signature.
+
+    Args:
+        *names: Names of arguments, in that order.
+
+    Returns:
+        A decorator. The signature that the method shows stays; the attribute ``order`` has the names.
+    """
+
+    def decorate(method: F) -> F:
+        @wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            given = dict(zip(names, args, strict=False))
+            if len(args) > len(names):
+                raise TypeError(
+                    f"{method.__qualname__}() takes at most {len(names)} arguments by position, but {len(args)} were"
+                    f" given: {', '.join(names)}"
+                )
+            if twice := sorted(given.keys() & kwargs.keys()):
+                raise TypeError(f"{method.__qualname__}() got {twice[0]!r} by position and by keyword")
+            return method(self, **given, **kwargs)
+
+        call.order = names  # type: ignore[attr-defined] - functions have attributes
+        return call  # type: ignore[return-value] - it takes more than the method
+
+    return decorate
 
 
 def present(**members: Any) -> dict[str, Any]:

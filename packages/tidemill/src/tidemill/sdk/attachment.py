@@ -15,8 +15,13 @@ __all__ = ["arguments_of"]
 _OF_THE_SDK = frozenset({"model_dir", "mp_parameters"})
 
 
-def arguments_of(description: Mapping[str, Any], *, region: str) -> dict[str, Any]:
+def arguments_of(description: Mapping[str, Any], *, region: str, with_image: bool = False) -> dict[str, Any]:
     """Return the constructor arguments that create the same job again.
+
+    Args:
+        description: What DescribeTrainingJob answers.
+        region: AWS region of the registry.
+        with_image: Whether the image is named even if the versions select it.
 
     Raises:
         ValueError: The job was not started by an estimator: its hyperparameters name no entry point.
@@ -56,7 +61,7 @@ def arguments_of(description: Mapping[str, Any], *, region: str) -> dict[str, An
         "tensorboard_output_config": description.get("TensorBoardOutputConfig"),
         "debugger_hook_config": description.get("DebugHookConfig"),
         "profiler_config": description.get("ProfilerConfig"),
-        **_algorithm(description["AlgorithmSpecification"], region),
+        **_algorithm(description["AlgorithmSpecification"], region, with_image=with_image),
         **_resources(description["ResourceConfig"]),
         **_model_channel(description),
     }
@@ -78,7 +83,7 @@ def _compiler(values: Mapping[str, Any]) -> TrainingCompilerConfig | None:
     )
 
 
-def _algorithm(specification: Mapping[str, Any], region: str) -> dict[str, Any]:
+def _algorithm(specification: Mapping[str, Any], region: str, *, with_image: bool) -> dict[str, Any]:
     return {
         "input_mode": specification["TrainingInputMode"],
         "metric_definitions": specification.get("MetricDefinitions") or None,
@@ -86,6 +91,7 @@ def _algorithm(specification: Mapping[str, Any], region: str) -> dict[str, Any]:
         "container_entry_point": specification.get("ContainerEntrypoint"),
         "container_arguments": specification.get("ContainerArguments"),
         **_framework(specification["TrainingImage"], region),
+        **({"image_uri": specification["TrainingImage"]} if with_image else {}),
     }
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from tidemill.errors import JobFailed
 from tidemill.sdk import attachment, request
@@ -12,6 +12,7 @@ from tidemill.sdk.arguments import (
     Arguments,
     check_offered,
     check_script_mode,
+    in_order,
     merge_arguments,
 )
 from tidemill.sdk.follow import TERMINAL, check_end
@@ -23,7 +24,7 @@ from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.staging import Staging
 from tidemill.sdk.tensorflow_model import PYTHON_HANDLERS, TensorFlowModel, check_endpoint_type
 from tidemill.sdk.training_job import TrainingJob, say_tensorboard, wants_logs
-from tidemill.sdk.transformer import Transformer, TransformerOptions
+from tidemill.sdk.transformer import ORDER, Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable
 
 __all__ = ["TensorFlow"]
@@ -131,6 +132,8 @@ class TensorFlow:
         >>> estimator.fit({"train": "file://data/train"})  # doctest: +SKIP
         >>> predictor = estimator.deploy(1, "local")  # doctest: +SKIP
     """
+
+    _is_named_by_image: ClassVar[bool] = False
 
     # Every argument is spelled out instead of grouped in a record, because the signature is a published contract.
     def __init__(
@@ -379,7 +382,9 @@ class TensorFlow:
         Raises:
             ValueError: The job was not started by an estimator.
         """
-        arguments = attachment.arguments_of(description, region=session.boto_region_name)
+        arguments = attachment.arguments_of(
+            description, region=session.boto_region_name, with_image=cls._is_named_by_image
+        )
         # Set afterwards: warnings about them were issued when the job was created.
         judged = {name: arguments.pop(name) for name in _JUDGED_ONCE if name in arguments}
         estimator = cls(**arguments, sagemaker_session=session)
@@ -502,6 +507,10 @@ class TensorFlow:
         self._endpoint_name = model.endpoint_name
         return predictor
 
+    @in_order(
+        *(*ORDER, "role", "volume_kms_key", "entry_point"),
+        *("vpc_config_override", "enable_network_isolation", "model_name"),
+    )
     def transformer(
         self,
         instance_count: int = 1,

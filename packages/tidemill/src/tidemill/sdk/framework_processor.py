@@ -7,8 +7,9 @@ from typing import Any, Unpack
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.images import DEFAULT_TENSORFLOW, scikit_learn_image, training_image
 from tidemill.core.names import S3Uri
+from tidemill.sdk.arguments import in_order
 from tidemill.sdk.estimator import TensorFlow
-from tidemill.sdk.processing import CODE_DIRECTORY, ProcessorOptions, ScriptProcessor
+from tidemill.sdk.processing import CODE_DIRECTORY, OPTIONS, ProcessorOptions, ScriptProcessor
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingOutput
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.variable import deferrable, device_for
@@ -18,6 +19,12 @@ __all__ = ["FrameworkProcessor", "SKLearnProcessor", "TensorFlowProcessor"]
 _RUNNER = "runproc.sh"
 _RUNNER_DIRECTORY = CODE_DIRECTORY.with_name("entrypoint")
 _ARCHIVE = "sourcedir.tar.gz"
+_ORDER = (
+    *("framework_version", "role", "instance_count", "instance_type", "py_version", "image_uri", "command"),
+    *(*OPTIONS[:3], "code_location", *OPTIONS[3:]),
+)
+"""Arguments of processors of a framework, in the order of AWS's SDK."""
+
 _SCRIPT = """#!/bin/bash
 # Unpacks the submitted code, installs its packages and runs it.
 set -e
@@ -48,6 +55,7 @@ class FrameworkProcessor(ScriptProcessor):
         ValueError: The class is no estimator of TensorFlow, and there is no image.
     """
 
+    @in_order("estimator_cls", *_ORDER)
     def __init__(
         self,
         estimator_cls: type,
@@ -171,6 +179,7 @@ class TensorFlowProcessor(FrameworkProcessor):
         **options: `ProcessorOptions`.
     """
 
+    @in_order(*_ORDER)
     def __init__(
         self,
         framework_version: str | None = None,
@@ -183,8 +192,18 @@ class TensorFlowProcessor(FrameworkProcessor):
         code_location: str | None = None,
         **options: Unpack[ProcessorOptions],
     ) -> None:
-        given = (framework_version, role, instance_count, instance_type, py_version, image_uri, command, code_location)
-        super().__init__(TensorFlow, *given, **options)
+        super().__init__(
+            TensorFlow,
+            framework_version,
+            role,
+            instance_count,
+            instance_type,
+            py_version,
+            image_uri,
+            command,
+            code_location=code_location,
+            **options,
+        )
 
 
 class SKLearnProcessor(ScriptProcessor):
@@ -199,6 +218,7 @@ class SKLearnProcessor(ScriptProcessor):
         **options: `ProcessorOptions`.
     """
 
+    @in_order("framework_version", "role", "instance_count", "instance_type", "command", *OPTIONS)
     def __init__(
         self,
         framework_version: str,

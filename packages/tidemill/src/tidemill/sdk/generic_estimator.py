@@ -1,6 +1,6 @@
 """Estimator: the estimator of SageMaker's SDK that is named by its image."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tidemill.sdk.estimator import TensorFlow
 
@@ -21,6 +21,8 @@ class Estimator(TensorFlow):
     Raises:
         ValueError: There is no script: the program of an image is not run here.
     """
+
+    _is_named_by_image: ClassVar[bool] = True
 
     def __init__(
         self,

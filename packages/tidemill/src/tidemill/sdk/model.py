@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import present, tags_of
+from tidemill.sdk.arguments import in_order, present, tags_of
 from tidemill.sdk.asynchronous import AsyncPredictor, async_request
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
@@ -16,7 +16,7 @@ from tidemill.sdk.predictor import Predictor
 from tidemill.sdk.registration import package_request, register
 from tidemill.sdk.serverless import serverless_request
 from tidemill.sdk.session import Session
-from tidemill.sdk.transformer import Transformer, TransformerOptions
+from tidemill.sdk.transformer import ORDER, Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
 __all__ = ["Model", "ModelPackage"]
@@ -88,11 +88,19 @@ class Model:
         return {"Image": self.image_uri, "ModelDataUrl": self.model_data, "Environment": self.env}
 
     @deferrable("create_model")
-    def create(self, instance_type: str = "local", *, tags: Any = None) -> str:
+    def create(
+        self,
+        instance_type: str | None = None,
+        accelerator_type: str | None = None,
+        serverless_inference_config: Any = None,
+        tags: Any = None,
+    ) -> str:
         """Create the model at the service. A second call with the same values changes nothing.
 
         Args:
             instance_type: Instance type, from which the container image is chosen. Default: ``local``.
+            accelerator_type: Ignored with a warning: Elastic Inference no longer exists.
+            serverless_inference_config: Ignored: a serverless endpoint has the image of any other one without a GPU.
             tags: Tags of the model: a dict, or a list of dicts with ``Key`` and ``Value``. Default: none.
 
         Returns:
@@ -101,6 +109,10 @@ class Model:
         Raises:
             botocore.exceptions.ClientError: The service refuses the model, e.g. because another one has its name.
         """
+        del serverless_inference_config
+        instance_type = instance_type or "local"
+        if accelerator_type is not None:
+            _warn(f"accelerator_type={accelerator_type!r} is ignored: there is no such accelerator", stacklevel=4)
         self.name = self.name or timestamped(self._base_name(instance_type))
         container = self.container(instance_type)
         extra: dict[str, Any] = {}
@@ -241,9 +253,17 @@ class Model:
         description: str | None = None,
         drift_check_baselines: Any = None,
         customer_metadata_properties: Mapping[str, str] | None = None,
+        validation_specification: Any = None,
         domain: str | None = None,
         task: str | None = None,
         sample_payload_url: str | None = None,
+        framework: str | None = None,
+        framework_version: str | None = None,
+        nearest_model_name: str | None = None,
+        data_input_configuration: str | None = None,
+        skip_model_validation: str | None = None,
+        source_uri: str | None = None,
+        *,
         tags: Any = None,
     ) -> "ModelPackage":
         """Register the model as a package: a new version of a group, or an unversioned one.
@@ -264,16 +284,28 @@ class Model:
             description: Text that describes the package.
             drift_check_baselines: The request's ``DriftCheckBaselines``. Recorded.
             customer_metadata_properties: Texts by name.
+            validation_specification: Refused by the service: packages are not validated.
             domain: Recorded.
             task: Recorded.
             sample_payload_url: Recorded.
+            framework: Framework of the model, for the description. Default: that of a `TensorFlowModel`.
+            framework_version: Its version.
+            nearest_model_name: Recorded.
+            data_input_configuration: Recorded.
+            skip_model_validation: ``All`` or ``None``. Recorded: packages are not validated.
+            source_uri: Recorded.
             tags: Tags of the package.
 
         Returns:
             The package, which can be deployed.
         """
         container = self.container("local")
-        container |= self._framework()
+        container |= self._framework() | present(
+            Framework=framework,
+            FrameworkVersion=framework_version,
+            NearestModelName=nearest_model_name,
+            ModelInput=present(DataInputConfig=data_input_configuration) or None,
+        )
         if image_uri is not None:
             container["Image"] = image_uri
         if model_package_name is None and model_package_group_name is None:
@@ -293,9 +325,12 @@ class Model:
             ModelPackageDescription=description,
             DriftCheckBaselines=drift_check_baselines,
             CustomerMetadataProperties=customer_metadata_properties,
+            ValidationSpecification=validation_specification,
             Domain=domain,
             Task=task,
             SamplePayloadUrl=sample_payload_url,
+            SkipModelValidation=skip_model_validation,
+            SourceUri=source_uri,
             Tags=tags_of(tags),
         )
         return ModelPackage(
@@ -305,6 +340,7 @@ class Model:
             sagemaker_session=self.sagemaker_session,
         )
 
+    @in_order(*ORDER, "volume_kms_key")
     def transformer(
         self, instance_count: int = 1, instance_type: str = "local", **options: Unpack[TransformerOptions]
     ) -> Transformer:
@@ -460,8 +496,8 @@ class ModelPackage(Model):
         return base_of(self.model_package_arn.rpartition(":")[2].removeprefix("model-package/").replace("/", "-"))
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=3)  # at the call of the public method
+def _warn(text: str, *, stacklevel: int = 3) -> None:
+    warnings.warn(text, stacklevel=stacklevel)  # at the call of the public method
 
 
 def _refuse(**given: Any) -> None:

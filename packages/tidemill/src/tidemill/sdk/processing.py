@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict, Unpack
 
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import check_options, present, tags_of
+from tidemill.sdk.arguments import check_options, in_order, present, tags_of
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
@@ -14,14 +14,14 @@ from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["CODE_DIRECTORY", "Processor", "ProcessorOptions", "ScriptProcessor", "local_file"]
+__all__ = ["CODE_DIRECTORY", "OPTIONS", "Processor", "ProcessorOptions", "ScriptProcessor", "local_file"]
 
 CODE_DIRECTORY = PurePosixPath("/opt/ml/processing/input/code")
 """Directory of the submitted code inside a job."""
 
 
 class ProcessorOptions(TypedDict, total=False):
-    """What all processors have in common, by keyword.
+    """What all processors have in common.
 
     Attributes:
         volume_size_in_gb: Size of the data volume in GB, sent as ``VolumeSizeInGB``. Default: 30.
@@ -47,6 +47,10 @@ class ProcessorOptions(TypedDict, total=False):
     network_config: NetworkConfig | None
 
 
+OPTIONS = tuple(ProcessorOptions.__annotations__)
+"""Names of the options, in the order of AWS's SDK."""
+
+
 class Processor:
     """Runs a command as a processing job.
 
@@ -68,6 +72,7 @@ class Processor:
         >>> processor.run()  # doctest: +SKIP
     """
 
+    @in_order("role", "image_uri", "instance_count", "instance_type", "entrypoint", *OPTIONS)
     def __init__(
         self,
         role: str | None = None,
@@ -229,6 +234,7 @@ class ScriptProcessor(Processor):
         >>> processor.run("prepare.py", outputs=[ProcessingOutput("/opt/ml/processing/train")])  # doctest: +SKIP
     """
 
+    @in_order("role", "image_uri", "command", "instance_count", "instance_type", *OPTIONS)
     def __init__(
         self,
         role: str | None = None,

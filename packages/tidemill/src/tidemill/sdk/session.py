@@ -85,7 +85,12 @@ class Session:
         # AWS's default_bucket() would ask the public STS for the account even if another endpoint is configured.
         bucket = getattr(session, "_default_bucket", None) or getattr(session, "_default_bucket_name_override", None)
         runtime_client = getattr(session, "sagemaker_runtime_client", None)
-        return cls(session.boto_session, session.sagemaker_client, runtime_client, bucket)
+        return cls(
+            session.boto_session,
+            sagemaker_client=session.sagemaker_client,
+            sagemaker_runtime_client=runtime_client,
+            default_bucket=bucket,
+        )
 
     @property
     def boto_session(self) -> Any:
@@ -433,9 +438,11 @@ class Session:
         model_name: Any = None,
         initial_instance_count: Any = 1,
         instance_type: Any = "local",
+        accelerator_type: str | None = None,
         tags: Any = None,
         kms_key: str | None = None,
         data_capture_config_dict: Mapping[str, Any] | None = None,
+        *,
         production_variants: Sequence[Mapping[str, Any]] | None = None,
     ) -> Any:
         """Create the configuration of an endpoint.
@@ -445,6 +452,7 @@ class Session:
             model_name: Name of the model of the only variant.
             initial_instance_count: Number of its instances.
             instance_type: Type of its instances.
+            accelerator_type: Ignored: Elastic Inference no longer exists.
             tags: Tags of the configuration: a dictionary, or a list of ``{"Key": ..., "Value": ...}``.
             kms_key: Sent as ``KmsKeyId``. Recorded: nothing is encrypted.
             data_capture_config_dict: Sent as ``DataCaptureConfig``.
@@ -453,6 +461,7 @@ class Session:
         Returns:
             The name; of a `PipelineSession`, arguments of an `EndpointConfigStep`.
         """
+        del accelerator_type
         variant = {
             "ModelName": model_name,
             "VariantName": "AllTraffic",

@@ -6,7 +6,7 @@ from typing import Any, Self, TypedDict, Unpack
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
-from tidemill.sdk.arguments import check_options, present, tags_of
+from tidemill.sdk.arguments import check_options, in_order, present, tags_of
 from tidemill.sdk.follow import TERMINAL
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.run_context import current_config
@@ -14,11 +14,11 @@ from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["Transformer", "TransformerOptions"]
+__all__ = ["ORDER", "Transformer", "TransformerOptions"]
 
 
 class TransformerOptions(TypedDict, total=False):
-    """What transformers are given besides their instances, by keyword.
+    """What transformers are given besides their instances.
 
     Attributes:
         strategy: ``MultiRecord`` (many records per request) or ``SingleRecord``. Default: ``MultiRecord``.
@@ -45,6 +45,13 @@ class TransformerOptions(TypedDict, total=False):
     volume_kms_key: str | None
 
 
+ORDER = (
+    *("instance_count", "instance_type", "strategy", "assemble_with", "output_path", "output_kms_key", "accept"),
+    *("env", "max_concurrent_transforms", "max_payload", "tags"),
+)
+"""Arguments of ``transformer`` of an estimator or a model, in the order of AWS's SDK."""
+
+
 class Transformer:
     """Runs batch transform jobs with a model that was created at the service.
 
@@ -65,6 +72,10 @@ class Transformer:
         >>> transformer.transform("s3://bucket/days", content_type="text/csv", split_type="Line")  # doctest: +SKIP
     """
 
+    @in_order(
+        *("model_name", *ORDER[:7], "max_concurrent_transforms", "max_payload", "tags", "env"),
+        *("base_transform_job_name", "sagemaker_session", "volume_kms_key"),
+    )
     def __init__(
         self,
         model_name: str,

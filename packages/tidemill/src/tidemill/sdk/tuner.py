@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tidemill.sdk.arguments import present, tags_of
+from tidemill.sdk.arguments import in_order, present, tags_of
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.naming import check_name, image_base, tuning_name
 from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter, ranges_in_request
@@ -14,7 +14,11 @@ from tidemill.sdk.tuned_estimator import TunedEstimator
 from tidemill.sdk.tuning_settings import WarmStartConfig, WarmStartTypes
 from tidemill.sdk.variable import deferrable
 
-__all__ = ["HyperparameterTuner"]
+__all__ = [
+    "HyperparameterTuner",
+    "create_identical_dataset_and_algorithm_tuner",
+    "create_transfer_learning_tuner",
+]
 
 _SEVERAL = "TrainingJobDefinitions"
 
@@ -39,6 +43,7 @@ class HyperparameterTuner:
         strategy_config: A `StrategyConfig`, for Hyperband.
         completion_criteria_config: A `TuningJobCompletionCriteriaConfig`.
         early_stopping_type: ``Off``, or ``Auto`` to stop trainings that are worse than the median of earlier ones.
+        estimator_name: Name of the estimator, as in `HyperparameterTuner.create`. Default: it has none.
         random_seed: Seed of the search. Default: each tuning job has its own.
         autotune: Whether the estimator's hyperparameters are tuned around their values, too.
         hyperparameters_to_keep_static: With ``autotune``, names of hyperparameters that are not tuned.
@@ -65,6 +70,7 @@ class HyperparameterTuner:
         strategy_config: Any = None,
         completion_criteria_config: Any = None,
         early_stopping_type: str = "Off",
+        estimator_name: str | None = None,
         random_seed: int | None = None,
         autotune: bool = False,
         hyperparameters_to_keep_static: Sequence[str] | None = None,
@@ -72,6 +78,7 @@ class HyperparameterTuner:
         if not hyperparameter_ranges and not autotune:
             raise ValueError("hyperparameter_ranges is empty, so nothing would be tuned; give ranges, or autotune=True")
         first = TunedEstimator(
+            name=estimator_name,
             estimator=estimator,
             objective_metric_name=objective_metric_name,
             ranges=dict(hyperparameter_ranges or {}),
@@ -96,6 +103,12 @@ class HyperparameterTuner:
         self.latest_tuning_job: Any = None
 
     @classmethod
+    @in_order(
+        *("estimator_dict", "objective_metric_name_dict", "hyperparameter_ranges_dict", "metric_definitions_dict"),
+        *("base_tuning_job_name", "strategy", "strategy_config", "completion_criteria_config", "objective_type"),
+        *("max_jobs", "max_parallel_jobs", "max_runtime_in_seconds", "tags", "warm_start_config"),
+        *("early_stopping_type", "random_seed", "autotune", "hyperparameters_to_keep_static_dict"),
+    )
     def create(
         cls,
         estimator_dict: Mapping[str, Any],
@@ -467,6 +480,44 @@ class HyperparameterTuner:
             Tags=all_tags[0] if self.tags is None else tags_of(self.tags),
             Autotune={"Mode": "Enabled"} if self.autotune else None,
         )
+
+
+def create_identical_dataset_and_algorithm_tuner(
+    parent: str, additional_parents: Iterable[str] | None = None, sagemaker_session: Any = None
+) -> HyperparameterTuner:
+    """Return a tuner that continues an earlier tuning job with the same data and algorithm.
+
+    Args:
+        parent: Name of the tuning job.
+        additional_parents: Names of further tuning jobs to learn from.
+        sagemaker_session: The `Session` to use. Default: a new one.
+
+    Returns:
+        A new tuner, without a tuning job.
+    """
+    tuner = HyperparameterTuner.attach(parent, sagemaker_session=sagemaker_session)
+    return tuner.identical_dataset_and_algorithm_tuner(additional_parents)
+
+
+def create_transfer_learning_tuner(
+    parent: str,
+    additional_parents: Iterable[str] | None = None,
+    estimator: Any = None,
+    sagemaker_session: Any = None,
+) -> HyperparameterTuner:
+    """Return a tuner that learns from an earlier tuning job for other data or another algorithm.
+
+    Args:
+        parent: Name of the tuning job.
+        additional_parents: Names of further tuning jobs to learn from.
+        estimator: The new estimator. Default: that of the tuning job.
+        sagemaker_session: The `Session` to use. Default: a new one.
+
+    Returns:
+        A new tuner, without a tuning job.
+    """
+    tuner = HyperparameterTuner.attach(parent, sagemaker_session=sagemaker_session)
+    return tuner.transfer_learning_tuner(additional_parents, estimator)
 
 
 def _check_names(names: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> None:

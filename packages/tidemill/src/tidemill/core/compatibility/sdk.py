@@ -222,6 +222,7 @@ _TRANSFORM: Arguments = {
     "batch_data_capture_config": Refused("is not supported: transform jobs capture nothing; leave it out"),
 }
 
+_ACCELERATOR: Arguments = {"accelerator_type": Recorded("AWS no longer offers these accelerators")}
 _CLIENTS: Arguments = honored("boto_session", "sagemaker_client", "sagemaker_runtime_client", "default_bucket")
 
 _SESSION_METHODS: Mapping[str, Arguments] = {
@@ -241,19 +242,22 @@ _SESSION_METHODS: Mapping[str, Arguments] = {
         ),
         "wait": Honored(),
     },
-    "create_endpoint_config": sent(
-        "CreateEndpointConfig",
-        {
-            "name": "EndpointConfigName",
-            "model_name": "ProductionVariants[].ModelName",
-            "initial_instance_count": "ProductionVariants[].InitialInstanceCount",
-            "instance_type": "ProductionVariants[].InstanceType",
-            "tags": "Tags",
-            "kms_key": "KmsKeyId",
-            "data_capture_config_dict": "DataCaptureConfig",
-            "production_variants": "ProductionVariants",
-        },
-    ),
+    "create_endpoint_config": {
+        **sent(
+            "CreateEndpointConfig",
+            {
+                "name": "EndpointConfigName",
+                "model_name": "ProductionVariants[].ModelName",
+                "initial_instance_count": "ProductionVariants[].InitialInstanceCount",
+                "instance_type": "ProductionVariants[].InstanceType",
+                "tags": "Tags",
+                "kms_key": "KmsKeyId",
+                "data_capture_config_dict": "DataCaptureConfig",
+                "production_variants": "ProductionVariants",
+            },
+        ),
+        **_ACCELERATOR,
+    },
     "job_prefix": honored("job_name"),
     "list_s3_files": honored("bucket", "key_prefix"),
     "logs_for_job": {
@@ -366,6 +370,8 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "Model": _MODEL,
     "Model.container": honored("instance_type"),
     "Model.create": {
+        **_ACCELERATOR,
+        "serverless_inference_config": Recorded("every image runs on processors; give it to deploy, too"),
         "instance_type": Recorded("selects the image of a model without one; every type is this machine"),
         "tags": Sent("Tags", "CreateModel"),
     },
@@ -390,6 +396,13 @@ ARGUMENTS: Mapping[str, Arguments] = {
                 "domain": "Domain",
                 "task": "Task",
                 "sample_payload_url": "SamplePayloadUrl",
+                "validation_specification": "ValidationSpecification",
+                "framework": "InferenceSpecification.Containers[].Framework",
+                "framework_version": "InferenceSpecification.Containers[].FrameworkVersion",
+                "nearest_model_name": "InferenceSpecification.Containers[].NearestModelName",
+                "data_input_configuration": "InferenceSpecification.Containers[].ModelInput",
+                "skip_model_validation": "SkipModelValidation",
+                "source_uri": "SourceUri",
                 "tags": "Tags",
             },
         ),

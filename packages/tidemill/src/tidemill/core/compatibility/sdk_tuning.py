@@ -26,6 +26,7 @@ _TUNER: Mapping[str, Row | Sent] = {
     "estimator": Honored("an estimator of tidemill"),
     "hyperparameter_ranges": Honored("ranges of AWS's SDK are accepted, too"),
     "base_tuning_job_name": Honored(),
+    "estimator_name": Sent("TrainingJobDefinitions[].DefinitionName", _CREATE),
     "hyperparameters_to_keep_static": Honored("with autotune"),
     **{
         name: Sent(member, _CREATE)
@@ -79,6 +80,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Row | Sent]] = {
     },
     "HyperparameterTuner.identical_dataset_and_algorithm_tuner": _PARENTS,
     "HyperparameterTuner.transfer_learning_tuner": {**_PARENTS, "estimator": Honored()},
+    "create_identical_dataset_and_algorithm_tuner": {**_PARENTS, **_SESSION, "parent": Honored()},
+    "create_transfer_learning_tuner": {**_PARENTS, **_SESSION, "parent": Honored(), "estimator": Honored()},
     "HyperparameterTuningJobAnalytics": {**_SESSION, "hyperparameter_tuning_job_name": Honored()},
     "HyperparameterTuningJobAnalytics.description": _REFRESH,
     "HyperparameterTuningJobAnalytics.training_job_summaries": _REFRESH,

@@ -2,6 +2,7 @@
 
 from typing import Unpack
 
+from tidemill.sdk.arguments import in_order
 from tidemill.sdk.variable import StepArguments
 from tidemill.sdk.workflow.steps import RequestStep, StepOptions
 
@@ -26,6 +27,10 @@ class EndpointConfigStep(RequestStep):
     _shapes = ("DescribeEndpointConfigOutput",)
     _source = "session.create_endpoint_config()"
 
+    @in_order(
+        *("name", "step_args", "display_name", "description", "depends_on", "cache_config"),
+        "retry_policies",
+    )
     def __init__(self, name: str, step_args: StepArguments, **options: Unpack[StepOptions]) -> None:
         super().__init__(name, step_args, **options)
 
@@ -48,5 +53,6 @@ class EndpointStep(RequestStep):
     _shapes = ("DescribeEndpointOutput",)
     _source = "session.create_endpoint()"
 
+    @in_order("name", "step_args", "display_name", "description", "depends_on", "cache_config")
     def __init__(self, name: str, step_args: StepArguments, **options: Unpack[StepOptions]) -> None:
         super().__init__(name, step_args, **options)

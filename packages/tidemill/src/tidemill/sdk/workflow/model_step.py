@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tidemill.core.images import scikit_learn_image
+from tidemill.sdk.arguments import in_order
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.inputs import CreateModelInput
 from tidemill.sdk.model import Model
@@ -41,6 +42,10 @@ class CreateModelStep(RequestStep):
     _shapes = ("DescribeModelOutput",)
     _source = "model.create()"
 
+    @in_order(
+        *("name", "step_args", "model", "inputs"),
+        *("depends_on", "retry_policies", "display_name", "description"),
+    )
     def __init__(
         self,
         name: str,
@@ -96,6 +101,10 @@ class ModelStep(StepCollection):
         ValueError: ``step_args`` are not those of a model.
     """
 
+    @in_order(
+        *("name", "step_args", "depends_on", "retry_policies", "display_name", "description"),
+        "repack_model_step_settings",
+    )
     def __init__(
         self,
         name: str,

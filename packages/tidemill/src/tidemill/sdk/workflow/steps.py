@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypedDict, Unpack
 
-from tidemill.sdk.arguments import check_options
+from tidemill.sdk.arguments import check_options, in_order
 from tidemill.sdk.expressions import Join, Properties, PropertyFile
 from tidemill.sdk.naming import base_of
 from tidemill.sdk.variable import StepArguments, StepContext
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class StepOptions(TypedDict, total=False):
-    """What all steps have in common, by keyword.
+    """What all steps have in common.
 
     Attributes:
         display_name: Name to show. Default: the step's name.
@@ -237,6 +237,10 @@ class TrainingStep(JobStep):
     _shapes = ("DescribeTrainingJobResponse",)
     _source = "estimator.fit()"
 
+    @in_order(
+        *("name", "step_args", "estimator", "display_name", "description", "inputs"),
+        *("cache_config", "depends_on", "retry_policies"),
+    )
     def __init__(
         self,
         name: str,
@@ -277,6 +281,10 @@ class ProcessingStep(JobStep):
     _shapes = ("DescribeProcessingJobResponse",)
     _source = "processor.run()"
 
+    @in_order(
+        *("name", "step_args", "processor", "display_name", "description", "inputs", "outputs", "job_arguments"),
+        *("code", "property_files", "cache_config", "depends_on", "retry_policies", "kms_key"),
+    )
     def __init__(
         self,
         name: str,
@@ -331,6 +339,7 @@ class TuningStep(JobStep):
     _shapes = ("DescribeHyperParameterTuningJobResponse", "ListTrainingJobsForHyperParameterTuningJobResponse")
     _source = "tuner.fit()"
 
+    @in_order("name", "step_args", "tuner", "display_name", "description", "inputs")
     def __init__(
         self,
         name: str,
@@ -386,6 +395,10 @@ class TransformStep(JobStep):
     _shapes = ("DescribeTransformJobResponse",)
     _source = "transformer.transform()"
 
+    @in_order(
+        *("name", "step_args", "transformer", "inputs"),
+        *("display_name", "description", "cache_config", "depends_on", "retry_policies"),
+    )
     def __init__(
         self,
         name: str,
@@ -409,6 +422,7 @@ class FailStep(Step):
 
     _type = "Fail"
 
+    @in_order("name", "error_message", "display_name", "description", "depends_on")
     def __init__(self, name: str, error_message: Any = "", **options: Unpack[StepOptions]) -> None:
         super().__init__(name, **options)
         self.error_message = error_message
@@ -430,6 +444,7 @@ class ConditionStep(Step):
 
     _type = "Condition"
 
+    @in_order("name", "depends_on", "display_name", "description", "conditions", "if_steps", "else_steps")
     def __init__(
         self,
         name: str,
