@@ -22,6 +22,7 @@ from tidemill.core.globs import (
     Values,
     arn_regex,
     compile_glob,
+    lowered,
     placeholders_of,
     resolved,
     split_arn,
@@ -199,7 +200,7 @@ class Condition:
         if self.key == _PRINCIPAL and all(":role/" in each for each in fact):
             # Names of roles are the same in every case, here as on AWS.
             fact = tuple(each.casefold() for each in fact)
-            wanted = [_lower(*each) for each in wanted]
+            wanted = [lowered(*each) for each in wanted]
         tests = [_test(operator.comparison, *each) for each in wanted]
         matches = [any(test(value) for test in tests) for value in fact]
         if operator.negated:
@@ -230,11 +231,6 @@ def variable(facts: Facts, name: str) -> str | None:
 def undetermined(key: str) -> Fact:
     """Return that nothing is known of a key: the facts of a caller that has none."""
     return Lack.UNDETERMINED
-
-
-def _lower(text: str, values: Values) -> tuple[str, Values]:
-    # The names of placeholders with a colon, the only ones with values here, are in lower case already.
-    return text.casefold(), tuple((name.casefold(), value.casefold()) for name, value in values)
 
 
 @lru_cache(maxsize=4096)

@@ -128,6 +128,18 @@ def compile_glob(tokens: Sequence[Token], *, character: str = ".") -> str:
     return first + "".join(f"(?>{character}*?{stretch})" for stretch in between) + f"{character}*{last}"
 
 
+def lowered(text: str, values: Values) -> tuple[str, Values]:
+    """Return a pattern and its values in lower case, for names that are the same in every case.
+
+    The names of placeholders are in lower case already.
+
+    Args:
+        text: A text with wildcards and placeholders.
+        values: The value of each placeholder.
+    """
+    return text.casefold(), tuple((name.casefold(), value.casefold()) for name, value in values)
+
+
 def split_arn(text: str) -> list[str]:
     """Return the parts of an ARN, at most six.
 

@@ -21,11 +21,15 @@ from tidemill.core.globs import (
     Token,
     arn_regex,
     compile_glob,
+    lowered,
     placeholders_of,
     resolved,
     split_arn,
 )
+from tidemill.core.names import ACCOUNT_ID, role_name
 
+_ROLE = f"arn:aws:iam::{ACCOUNT_ID}:role/"
+_OF_ROLES = ("iam:PassRole", "sts:AssumeRole")
 _NAMED = re.compile(r"\$\{(?![*?$]\})")
 """The beginning of a placeholder; one in a head of an ARN may be cut by the split at colons."""
 
@@ -37,6 +41,17 @@ class Permission(NamedTuple):
     """E.g. ``s3:GetObject``."""
     resource: str
     """An ARN."""
+
+    @property
+    def of_role(self) -> str | None:
+        """The ARN of the role that takes effect, if this is about passing or assuming one and gives another ARN.
+
+        Only the name decides which role that is, in whatever account and path the request puts it.
+        """
+        if self.action not in _OF_ROLES:
+            return None
+        arn = f"{_ROLE}{role_name(self.resource)}"
+        return None if arn == self.resource else arn
 
 
 class PolicyEffect(StrEnum):
@@ -73,7 +88,7 @@ class ActionPattern:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePattern:
-    """An ARN with wildcards and placeholders, or ``*`` alone. Case matters.
+    """An ARN with wildcards and placeholders, or ``*`` alone. Case matters, but in names of roles.
 
     Wildcards do not match a colon, except in the last of the six parts of an ARN. ``${*}``, ``${?}`` and ``${$}`` are
     the literal characters.
@@ -108,7 +123,12 @@ class ResourcePattern:
             resolve: Returns the values of placeholders.
         """
         values = resolved(self.placeholders, resolve)
-        return None if values is None else arn_regex(self.text, values).fullmatch(resource) is not None
+        if values is None:
+            return None
+        text = self.text
+        if resource.startswith(_ROLE):
+            (text, values), resource = lowered(text, values), resource.casefold()
+        return arn_regex(text, values).fullmatch(resource) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +167,25 @@ class Statement:
             return variable(facts, name) if ":" in name else values.get(name)
 
         denies = self.effect is PolicyEffect.DENY
-        return self._about(permission.resource, resolve, denies=denies) and all(
+        return self._about(permission, resolve, denies=denies) and all(
             condition.fits(facts, resolve, denies=denies) for condition in self.conditions
         )
 
-    def _about(self, resource: str, resolve: Resolve, *, denies: bool) -> bool:
-        """Return whether it is about a resource. What is not known never allows, and never keeps from denying."""
+    def _about(self, permission: Permission, resolve: Resolve, *, denies: bool) -> bool:
+        """Return whether it is about a resource. What is not known never allows, and never keeps from denying.
+
+        A pattern that fits only the role which takes effect, and not the ARN as given, never allows either.
+        """
+        refuses = denies is not self.other_resources  # a pattern that fits
+        names = [permission.resource]
+        if refuses and permission.of_role is not None:
+            names.append(permission.of_role)
         fits: list[bool | None] = []
         for pattern in self.resources:
             try:
-                fits.append(pattern.fits(resource, resolve))
+                fits += [pattern.fits(name, resolve) for name in names]
             except UnknownValue:
-                fits.append(denies is not self.other_resources)
+                fits.append(refuses)
         if not self.other_resources:
             return True in fits
         return True not in fits and (denies or None not in fits)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from tidemill.core.conditions import Facts, undetermined
 from tidemill.core.job_scope import OWN_PREFIXES, JobScope
+from tidemill.core.names import role_name
 from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEffect, ResourcePattern, Ruling, Statement
 
 _NAME = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
@@ -111,6 +112,20 @@ class Roles:
             role: Name of the role; case does not matter.
         """
         return self.named(role) is not None
+
+    def needed(self, permission: Permission) -> tuple[Permission, ...]:
+        """Return a permission; behind it, that for the role which takes effect, if it was given a policy.
+
+        So who may pass or assume ``role/team/*`` does not get the policy of the role ``Admin`` by ``role/team/Admin``.
+        Other roles are the same under all ARNs, e.g. that of an execution role in AWS's path ``service-role``.
+
+        Args:
+            permission: The action and the resource as the request gives them.
+        """
+        arn = permission.of_role
+        if arn is None or not self.has(role_name(arn)):
+            return (permission,)
+        return permission, Permission(permission.action, arn)
 
     def rule(self, role: str, permission: Permission, scope: JobScope | None, facts: Facts = undetermined) -> Ruling:
         """Evaluate the policy of a role for a job.

@@ -299,6 +299,46 @@ def test_a_user_stays_subject_to_its_own_policy_in_every_session(user, clients, 
     clients("s3").delete_bucket_policy(Bucket="data")
 
 
+IAM = "arn:aws:iam::000000000000:role"
+EXECUTION = f"{IAM}/service-role/AmazonSageMaker-ExecutionRole-1"
+
+
+def test_a_policy_about_a_role_holds_however_the_request_writes_its_arn(user, iam, stage) -> None:
+    container, sent = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/m.tar.gz"}, []
+
+    def passed(arn: str) -> bool:
+        sent.append(arn)
+        new = {"ModelName": f"m-{len(sent)}", "ExecutionRoleArn": arn, "PrimaryContainer": container}
+        return not denied(sagemaker.create_model, **new)
+
+    deny = {"Effect": "Deny", "Action": ["iam:PassRole", "sts:AssumeRole"], "Resource": f"{IAM}/Admin"}
+    mine = user(allow("*"), deny)
+    sagemaker, sts = mine("sagemaker"), mine("sts")
+    for arn in ("/Admin", "/admin", "/x/Admin", "Admin", "/Admin/"):
+        assert not passed(f"{IAM}{arn}"), arn
+        assert denied(sts.assume_role, RoleArn=f"{IAM}{arn}", RoleSessionName="session"), arn
+    assert not passed("arn:aws:iam::111111111111:role/ADMIN")
+    assert passed(f"{IAM}/Administrator")
+    # A role that was given a policy needs a right to its own ARN.
+    every = {**allow("iam:PassRole"), "Resource": [f"{IAM}/team-*", EXECUTION]}
+    user(allow("sagemaker:*"), every, keys=0)
+    for name in ("Limited", "team-b"):
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")
+        iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=json.dumps({"Statement": allow("s3:*")}))
+    assert [passed(f"{IAM}/{each}") for each in ("team-a", "team-b", "Team-B", "team-a/Limited")] == [True] * 3 + [
+        False
+    ]
+    # Others are the same under all ARNs, so a path that only the client knows of decides nothing else.
+    assert passed(EXECUTION)
+    only = {"Effect": "Deny", "Action": "iam:PassRole", "NotResource": EXECUTION}
+    user(allow("*"), only, keys=0)
+    assert passed(EXECUTION)
+    assert not passed(f"{IAM}/service-role/Limited")
+    user(allow("sagemaker:*"), {"Effect": "Allow", "Action": "iam:*", "NotResource": f"{IAM}/Admin"}, keys=0)
+    assert passed(f"{IAM}/team-a")
+    assert not passed(f"{IAM}/x/admin")
+
+
 def test_a_policy_with_a_key_that_is_not_known_is_refused_when_it_is_put(iam, refusal, stage) -> None:
     statement = {**allow("*"), "Effect": "Deny", "Condition": {"StringNotEquals": {"aws:PrincipalTag/team": "a"}}}
     iam.create_user(UserName="ann")

@@ -243,7 +243,7 @@ class Authorization:
             return _denial_of_operation(context, credential)
         if needs and credential.scope is None and not credential.unrestricted:
             return _denial_of_keys(context, credential, needs[0])
-        for permission in needs:
+        for permission in (each for need in needs for each in self._roles.needed(need)):
             of_bucket, statement = policies.rule(permission)
             if of_bucket is Ruling.DENIED:
                 denied.append(permission)
