@@ -156,7 +156,12 @@ PROMISES = {
         "::test_a_policy_about_a_role_holds_however_the_request_writes_its_arn",
     ],
     "A user is subject to its own policy, and to a bucket's Deny that names it, also in sessions of roles that it"
-    " assumes.": [
+    " assumes. So is a session to what limits the session that opened it. What a bucket allows a role is not allowed to"
+    " users who assume it and lack the right.": [
+        f"{STACK}/services/authorization/test_conditions.py"
+        "::test_what_a_bucket_allows_a_role_goes_beyond_its_policy_and_not_beyond_who_assumes_it",
+        f"{STACK}/services/authorization/test_conditions.py"
+        "::test_a_session_within_a_session_stays_subject_to_what_limits_the_first",
         f"{STACK}/services/authorization/test_conditions.py"
         "::test_a_user_stays_subject_to_its_own_policy_in_every_session",
     ],

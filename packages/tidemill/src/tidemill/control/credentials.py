@@ -211,20 +211,21 @@ class Credentials:
         if record is None or caller is None:
             return None
         session = record.document
-        limits = list(caller.limits)
+        limits, arn = list(caller.limits), session["arn"] or caller.arn
         of_role = self._roles.named(session["role"]) if session["role"] else None
         if of_role is not None:
-            limits.append(PolicyLimit(of_role, f"the role {session['role']!r}"))
+            limits.append(PolicyLimit(of_role, f"the role {session['role']!r}", arn))
         if session["policy"] is not None:
-            limits.append(PolicyLimit(read_policy(session["policy"]), "the session"))
+            limits.append(PolicyLimit(read_policy(session["policy"]), "the session", arn, alone=True))
         return replace(
             caller,
             access_key_id=access_key_id,
             secret_access_key=session["secret_access_key"],
             session_token=session["session_token"],
             expires_ms=min(session["expires_ms"], caller.expires_ms or session["expires_ms"]),
-            arn=session["arn"] or caller.arn,
+            arn=arn,
             origin=caller.origin or caller.arn,
+            via=(*caller.via, caller.arn),
             limits=tuple(limits),
         )
 

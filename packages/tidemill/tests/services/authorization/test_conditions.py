@@ -299,6 +299,63 @@ def test_a_user_stays_subject_to_its_own_policy_in_every_session(user, clients, 
     clients("s3").delete_bucket_policy(Bucket="data")
 
 
+def assumed(sts: Any, role: str, session: str = "session", **members: Any) -> Credential:
+    found = sts.assume_role(RoleArn=f"arn:aws:iam::000000000000:role/{role}", RoleSessionName=session, **members)
+    keys = found["Credentials"]
+    return Credential(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"])
+
+
+def of_bucket(effect: str, action: str, *principals: str) -> str:
+    who = {"AWS": [f"arn:aws:iam::000000000000:{each}" for each in principals]}
+    statement = {"Effect": effect, "Principal": who, "Action": action, "Resource": "arn:aws:s3:::data/*"}
+    return json.dumps({"Statement": statement})
+
+
+def test_what_a_bucket_allows_a_role_goes_beyond_its_policy_and_not_beyond_who_assumes_it(
+    user, iam, sts, clients, stage
+) -> None:
+    stage.clock.ms = SystemClock().now_ms()
+    owner, one = clients("s3"), {"Bucket": "data", "Key": "k"}
+    mine = user(allow("sts:AssumeRole"))
+    iam.create_role(RoleName="R", AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(
+        RoleName="R", PolicyName="p", PolicyDocument=json.dumps({"Statement": allow("sagemaker:List*")})
+    )
+    of_owner = clients("s3", assumed(sts, "R"))
+    assert denied(of_owner.delete_object, **one)
+    owner.put_bucket_policy(Bucket="data", Policy=of_bucket("Allow", "s3:DeleteObject", "role/R"))
+    assert not denied(of_owner.delete_object, **one)
+    of_ann = clients("s3", assumed(mine("sts"), "R"))
+    assert denied(of_ann.delete_object, **one)
+    assert denied(mine("s3").delete_object, **one)
+    session = json.dumps({"Statement": allow("s3:ListBucket")})
+    assert denied(clients("s3", assumed(sts, "R", Policy=session)).delete_object, **one)
+    owner.put_bucket_policy(Bucket="data", Policy=of_bucket("Allow", "s3:DeleteObject", "role/R", "user/ann"))
+    assert not denied(of_ann.delete_object, **one)
+    assert not denied(mine("s3").delete_object, **one)
+    owner.delete_bucket_policy(Bucket="data")
+
+
+def test_a_session_within_a_session_stays_subject_to_what_limits_the_first(iam, sts, clients, stage) -> None:
+    stage.clock.ms = SystemClock().now_ms()
+    one = {"Bucket": "data", "Key": "k"}
+    of_bob = {"StringLike": {"aws:userid": "*:bob"}}
+    statements = [allow("sts:AssumeRole"), allow("s3:DeleteObject", Condition=of_bob)]
+    iam.create_role(RoleName="Team", AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName="Team", PolicyName="p", PolicyDocument=json.dumps({"Statement": statements}))
+    assert not denied(clients("s3", assumed(sts, "Team", "bob")).delete_object, **one)
+    ann = assumed(sts, "Team", "ann")
+    assert denied(clients("s3", ann).delete_object, **one)
+    assert denied(clients("s3", assumed(clients("sts", ann), "Team", "bob")).delete_object, **one)
+    contractor = assumed(sts, "Contractor")
+    other = assumed(clients("sts", contractor), "Other")
+    last = clients("s3", assumed(clients("sts", other), "Another"))
+    assert not denied(last.delete_object, **one)
+    clients("s3").put_bucket_policy(Bucket="data", Policy=of_bucket("Deny", "s3:DeleteObject", "role/Contractor"))
+    assert denied(last.delete_object, **one)
+    clients("s3").delete_bucket_policy(Bucket="data")
+
+
 IAM = "arn:aws:iam::000000000000:role"
 EXECUTION = f"{IAM}/service-role/AmazonSageMaker-ExecutionRole-1"
 

@@ -64,7 +64,7 @@ class _BucketPolicies:
 
     Attributes:
         policies: By bucket.
-        callers: ARN of the caller; behind it, of who opened its session. A Deny for either holds.
+        callers: ARN of the caller; behind it, of all who opened sessions on the way to it. A Deny for any holds.
         facts: What is known of the request.
     """
 
@@ -72,22 +72,29 @@ class _BucketPolicies:
     callers: tuple[str, ...]
     facts: RequestFacts
 
-    def rule(self, permission: Permission) -> tuple[Ruling, str]:
-        """Return the ruling of the policy of the permission's bucket, and the name of the statement that decides.
+    def denial(self, permission: Permission) -> str | None:
+        """Return the name of the statement of the permission's bucket that denies it, or None.
 
         Args:
             permission: An action on a resource of S3.
-
-        Returns:
-            UNMENTIONED without a policy.
         """
+        rulings = (self._rule(permission, arn) for arn in self.callers)
+        return next((statement for ruling, statement in rulings if ruling is Ruling.DENIED), None)
+
+    def allows(self, permission: Permission, arn: str) -> bool:
+        """Return whether the bucket's policy adds a right to a user, a job or a session, whoever it acts as now.
+
+        Args:
+            permission: An action on a resource of S3.
+            arn: ARN of the user, job or session.
+        """
+        return self._rule(permission, arn)[0] is Ruling.ALLOWED
+
+    def _rule(self, permission: Permission, arn: str) -> tuple[Ruling, str]:
         policy = self.policies.get(permission.resource.removeprefix(_BUCKETS).partition("/")[0])
         if policy is None:
             return Ruling.UNMENTIONED, ""
-        rulings = [
-            policy.rule(permission, caller=arn, facts=self.facts.on(permission, arn=arn)) for arn in self.callers
-        ]
-        return next((each for each in rulings if each[0] is Ruling.DENIED), rulings[0])
+        return policy.rule(permission, caller=arn, facts=self.facts.on(permission, arn=arn))
 
 
 class Authorization:
@@ -150,8 +157,7 @@ class Authorization:
         if credential.unrestricted and not found and not credential.limits:
             return handler(request, context)
         facts = self._facts(request, context)
-        callers = (context.caller.arn, credential.origin) if credential.origin else (context.caller.arn,)
-        policies = _BucketPolicies(found, callers, facts)
+        policies = _BucketPolicies(found, tuple(dict.fromkeys((context.caller.arn, *credential.via))), facts)
         return self._restricted(handler, request, context, credential, policies)
 
     def _facts(self, request: Members, context: Context) -> RequestFacts:
@@ -244,18 +250,19 @@ class Authorization:
         if needs and credential.scope is None and not credential.unrestricted:
             return _denial_of_keys(context, credential, needs[0])
         for permission in (each for need in needs for each in self._roles.needed(need)):
-            of_bucket, statement = policies.rule(permission)
-            if of_bucket is Ruling.DENIED:
+            statement = policies.denial(permission)
+            if statement is not None:
                 denied.append(permission)
                 return _denial_by_bucket(context, credential, permission, statement)
-            limit = _exceeded(credential, permission, policies.facts, of_bucket)
+            limit = _exceeded(credential, permission, policies.facts, policies)
             if limit is not None:
                 denied.append(permission)
                 return _denial_by_limit(context, credential, permission, limit)
             if credential.unrestricted:
                 continue
             ruling = self._of_role(credential, permission, policies.facts)
-            if ruling is Ruling.DENIED or Ruling.ALLOWED not in (ruling, of_bucket):
+            added = ruling is Ruling.UNMENTIONED and policies.allows(permission, credential.origin or credential.arn)
+            if ruling is not Ruling.ALLOWED and not added:
                 denied.append(permission)
                 return _denial(context, credential, permission, ruling)
         return None
@@ -283,15 +290,20 @@ async def _name_keys(
 
 
 def _exceeded(
-    credential: Credential, permission: Permission, facts: RequestFacts, of_bucket: Ruling = Ruling.UNMENTIONED
+    credential: Credential, permission: Permission, facts: RequestFacts, policies: _BucketPolicies | None = None
 ) -> PolicyLimit | None:
     """Return the first of a key's limits that does not allow a permission, or None.
 
-    A bucket's policy may allow what they do not mention, but not what they deny.
+    A bucket's policy may allow what they do not mention, but not what they deny, and only to whom it names: what it
+    allows to a role is not allowed to the users who assume it.
     """
     for limit in credential.limits:
         ruling = limit.policy.rule(permission, {}, facts.on(permission, arn=limit.arn))
-        if ruling is Ruling.DENIED or Ruling.ALLOWED not in (ruling, of_bucket):
+        if ruling is Ruling.ALLOWED:
+            continue
+        if ruling is Ruling.DENIED or limit.alone or policies is None:
+            return limit
+        if not policies.allows(permission, limit.arn or credential.arn):
             return limit
     return None
 

@@ -17,7 +17,9 @@ class PolicyLimit:
     whose: str
     """For messages, e.g. ``the user 'ann'``."""
     arn: str = ""
-    """ARN of the user for whom its conditions are evaluated; empty for that of the key."""
+    """ARN of the user or session for whom it is evaluated; empty for that of the key."""
+    alone: bool = False
+    """Whether no policy of a bucket adds to it: it limits one session further than its role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Credential:
     """ARN of the user or role of the key."""
     origin: str = ""
     """ARN of the user or job that opened the session of the key; empty for a key without a session."""
+    via: tuple[str, ...] = ()
+    """ARNs of all who opened sessions on the way to the key, ``origin`` first."""
     unrestricted: bool = False
     """Whether the key may do everything that ``limits`` allow, as the owner's pair."""
     role: str = ""
