@@ -52,6 +52,8 @@ CONFIG = {
 }
 TRANSFORM = {"TransformJobName": "t", "ModelName": "m"}
 TAGGING = {"Bucket": "b", "Key": "k", "Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]}}
+COPY = {"Bucket": "b", "Key": "k"}
+TARGET = {"ResourceARN": "arn:aws:application-autoscaling:us-west-2:000000000000:scalable-target/x"}
 LIST = {"Bucket": "b", "Prefix": "home/", "MaxKeys": 10}
 
 FACTS: list[tuple[str, str, dict[str, Any], str, Fact]] = [
@@ -103,6 +105,13 @@ FACTS: list[tuple[str, str, dict[str, Any], str, Fact]] = [
     ("s3", "ListObjectsV2", {"Bucket": "b"}, "s3:prefix", None),
     ("s3", "ListObjectsV2", {"Bucket": "b", "Prefix": ""}, "s3:prefix", ("",)),
     ("s3", "ListObjectsV2", LIST, "s3:max-keys", ("10",)),
+    ("s3", "CopyObject", {**COPY, "CopySource": "secret/x/y"}, "s3:x-amz-copy-source", ("secret/x/y",)),
+    ("s3", "CopyObject", {**COPY, "CopySource": "/s%65cret/x%2Fy?versionId=a"}, "s3:x-amz-copy-source",
+     ("secret/x/y",)),
+    ("s3", "PutObject", COPY, "s3:x-amz-copy-source", None),
+    ("application-autoscaling", "TagResource", {**TARGET, "Tags": {"TagSet": "", "Team": "vision"}},
+     "aws:RequestTag/team", ("vision",)),
+    ("application-autoscaling", "TagResource", {**TARGET, "Tags": {"TagSet": "x"}}, "aws:TagKeys", ("TagSet",)),
     ("s3", "PutObject", {"Bucket": "b", "Key": "k", "Tagging": "a=b&c="}, "aws:RequestTag/c", ("",)),
     ("s3", "PutObject", {"Bucket": "b", "Key": "k", "ServerSideEncryption": "aws:kms"},
      "s3:x-amz-server-side-encryption", ("aws:kms",)),

@@ -16,6 +16,7 @@ from tidemill.core.facts import RequestSender
 from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.rule import Members
+from tidemill.services.s3.copying import source_name
 from tidemill.wire.exchange import Context
 from tidemill.wire.protocols.models import service_model
 from tidemill.wire.protocols.shapes import ITEM, VALUE, members
@@ -23,13 +24,13 @@ from tidemill.wire.protocols.shapes import ITEM, VALUE, members
 _OF_UPLOAD = ("CompleteMultipartUpload", "UploadPart", "UploadPartCopy")
 _REQUEST_TAG, _RESOURCE_TAGS = "aws:requesttag/", ("aws:resourcetag/", "sagemaker:resourcetag/")
 _TAG_KEYS = "aws:tagkeys"
+_COPY_SOURCE = "s3:x-amz-copy-source"
 
 _S3 = {
     ACL: "ACL",
     "s3:delimiter": "Delimiter",
     "s3:max-keys": "MaxKeys",
     "s3:prefix": "Prefix",
-    "s3:x-amz-copy-source": "CopySource",
     "s3:x-amz-metadata-directive": "MetadataDirective",
     "s3:x-amz-storage-class": "StorageClass",
 }
@@ -139,6 +140,10 @@ class RequestFacts:
             if self.context.operation in _OF_UPLOAD:
                 return Lack.WAIVED  # the encryption of an upload was checked when it began
             return self._encryption(key)
+        if key == _COPY_SOURCE and self.request.get("CopySource"):
+            # What is copied decides, not its spelling: the text may be quoted, begin with "/" and name a version.
+            bucket, name, _ = source_name(self.request["CopySource"])
+            return (f"{bucket}/{name}",)
         return _texts([self.request.get(_S3[key])]) if key in _S3 else None
 
     def _encryption(self, key: str) -> Fact:
@@ -197,11 +202,10 @@ def _tag(tags: Mapping[str, str], name: str) -> Fact:
 
 def _tags(request: Members) -> Mapping[str, str]:
     """Return the tags that a request sets, by key."""
-    given = request.get("Tags") or request.get("tags") or request.get("Tagging") or {}
-    if isinstance(given, str):  # of an object
-        return dict(parse_qsl(given, keep_blank_values=True))
-    if isinstance(given, Mapping) and "TagSet" in given:
-        given = given["TagSet"]
+    tagging = request.get("Tagging") or {}
+    if isinstance(tagging, str):  # of an object
+        return dict(parse_qsl(tagging, keep_blank_values=True))
+    given = request.get("Tags") or request.get("tags") or tagging.get("TagSet") or ()
     if isinstance(given, Mapping):
         return {str(key): str(value) for key, value in given.items()}
     return {
