@@ -11,6 +11,7 @@ from sagemaker.tensorflow import TensorFlow, TensorFlowModel, TensorFlowProcesso
 from sagemaker.transformer import Transformer
 from sagemaker.tuner import CategoricalParameter, ContinuousParameter, HyperparameterTuner, IntegerParameter
 from sagemaker.workflow.condition_step import ConditionStep
+from sagemaker.workflow.condition_step import JsonGet as OlderJsonGet
 from sagemaker.workflow.conditions import (
     ConditionEquals,
     ConditionGreaterThan,
@@ -94,13 +95,20 @@ prepare = ProcessingStep(
     description="rows",
 )
 place = prepare.properties.ProcessingOutputConfig.Outputs["report"].S3Output.S3Uri
-older = ProcessingStep(
-    "Older",
-    processor=SKLearnProcessor(framework_version="1.2-1", **common),
-    code="preprocess.py",
+older_processor = SKLearnProcessor(framework_version="1.2-1", **common)
+given = older_processor.get_run_args(
+    "preprocess.py",
     inputs=[ProcessingInput(source=place, destination="/opt/ml/processing/input")],
     outputs=[ProcessingOutput(source="/opt/ml/processing/train", destination="s3://rows/train")],
-    job_arguments=["--all"],
+    arguments=["--all"],
+)
+older = ProcessingStep(
+    "Older",
+    processor=older_processor,
+    code=given.code,
+    inputs=given.inputs,
+    outputs=given.outputs,
+    job_arguments=given.arguments,
 )
 command = ProcessingStep(
     "Command", step_args=Processor(image_uri=IMAGE, entrypoint=["true"], **common).run(), depends_on=["Older", prepare]
@@ -214,7 +222,10 @@ check = ConditionStep(
         ModelStep("Code", step_args=with_code.create(instance_type="ml.m5.large")),
         ConditionStep(
             "Inner",
-            conditions=[ConditionGreaterThan(count, 7), ConditionLessThan(count, 70)],
+            conditions=[
+                ConditionGreaterThan(OlderJsonGet(prepare, report, "rows.count"), 7),
+                ConditionLessThan(count, 70),
+            ],
             if_steps=[FailStep("TooMany")],
             else_steps=[],
         ),
@@ -235,7 +246,9 @@ served = EndpointStep(
     ),
 )
 old_model = CreateModelStep("OldModel", model=model, inputs=CreateModelInput(instance_type="ml.m5.large"))
-old_register = RegisterModel("OldRegister", model=model, **kinds, approval_status="Approved")
+old_register = RegisterModel(
+    "OldRegister", model=model, **kinds, approval_status="Approved", display_name="Register", description="old"
+)
 steps = [prepare, older, command, framework, train, again, tune, several, made, score, score_again, check]
 definition = Pipeline(
     "everything",

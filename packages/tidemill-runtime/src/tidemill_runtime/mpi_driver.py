@@ -22,7 +22,7 @@ from tidemill_runtime.masking import masked_arguments
 from tidemill_runtime.training import run, run_reporting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def main(python: str, variables: Mapping[str, str]) -> int:
@@ -45,12 +45,17 @@ def _main(python: str, variables: Mapping[str, str]) -> int:
     framework: dict[str, Any] = {**given.framework, "sagemaker_mpi_enabled": True}
     if config.get("process_count_per_node"):
         framework["sagemaker_mpi_num_of_processes_per_host"] = int(config["process_count_per_node"])
-    framework["sagemaker_mpi_custom_mpi_options"] = " ".join(config.get("mpi_additional_options") or ())
+    framework["sagemaker_mpi_custom_mpi_options"] = _words(config.get("mpi_additional_options") or ())
     environment = replace(environment, hyperparameters=replace(given, framework=framework))
     arguments = _arguments(_read(variables, "SM_HPS"))
     argv = (python, "--", variables["SM_ENTRY_SCRIPT"], *arguments)
     script = Script(argv=argv, shown=masked_arguments(argv), directory=Path.cwd(), variables=variables)
     return run(MPILauncher(environment), script, layout=environment.layout, control_fd=None)
+
+
+def _words(options: Sequence[str]) -> list[str]:
+    """Return options as words; values keep their blanks, ``-x NAME=VALUE`` may be one item of the list or two."""
+    return [word for each in options for word in (each.split() if each.startswith("-") else (each,))]
 
 
 def _read(variables: Mapping[str, str], name: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def test_options_that_the_platform_sets_itself_are_accepted(vendor):
     assert translate("--allow-run-as-root --oversubscribe -tag-output -display-map", vendor=vendor) == MpiOptions()
     assert translate("", vendor=vendor) == MpiOptions()
     assert translate("-x A=b=c -genv D e", vendor=vendor).variables == {"A": "b=c", "D": "e"}
+    assert translate(["-x", "A=--b --c"], vendor=vendor).variables == {"A": "--b --c"}
 
 
 @pytest.mark.parametrize(

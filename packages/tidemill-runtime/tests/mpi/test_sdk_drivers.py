@@ -52,7 +52,7 @@ def mpi_trainer(job):
             SM_ENTRY_SCRIPT="ranks.py",
             SM_HPS=json.dumps({"rate": float(rate), "name": "a b", "sizes": [1, 2], "on": True}),
             SM_DISTRIBUTED_CONFIG=json.dumps(
-                {"process_count_per_node": 2, "mpi_additional_options": ["-x", "COLOR=red"]}
+                {"process_count_per_node": 2, "mpi_additional_options": ["-x", "COLOR=--red --dark"]}
             ),
             WHERE=f"{job.base}/code",
         )
@@ -67,7 +67,7 @@ def test_the_mpi_driver_of_model_trainer_starts_ranks_without_ssh(mpi_trainer, j
     assert result.returncode == 0, text + result.stderr.decode()
     arguments = ["ranks.py", "--rate", "0.25", "--name", "a b", "--sizes", "[1, 2]", "--on", "true"]
     for rank in (0, 1):
-        assert f"[1,mpirank:{rank},algo-1]<stdout>:2 {arguments} red True" in text
+        assert f"[1,mpirank:{rank},algo-1]<stdout>:2 {arguments} --red --dark True" in text
     assert text.endswith("THE END\n")
     assert result.stderr.count(b"model.warning") == 1
     assert not (job.base / "output" / "failure").exists()

@@ -40,7 +40,6 @@ OTHER_ORDER = {
     "Predictor": "the order of version 1",
     "TensorFlowPredictor": "the order of version 1",
     "Predictor.update_endpoint": "there are no limits of instances",
-    "RegisterModel": "",
     "JsonGet": "the first argument takes the step and its name",
     "ProcessingJob": "made by the SDK; other names",
     "Properties": "made by the SDK",

@@ -66,7 +66,8 @@ class MPILauncher:
         self._per_host = _count(framework, "sagemaker_mpi_num_of_processes_per_host", default=default)
         in_all = self._per_host * len(environment.distribution_hosts or environment.hosts)
         self._num_processes = _count(framework, "sagemaker_mpi_num_processes", default=in_all)
-        self._options = str(framework.get("sagemaker_mpi_custom_mpi_options") or "")
+        given = framework.get("sagemaker_mpi_custom_mpi_options") or ""
+        self._options = given if isinstance(given, list) else str(given)
 
     def _shared(self, script: Script) -> str:
         """Return the directory of notices that several instances of one machine share; empty with one instance."""

@@ -72,17 +72,17 @@ class MpiOptions:
     ignored: tuple[str, ...] = ()
 
 
-def translate(text: str, *, vendor: str) -> MpiOptions:
+def translate(given: str | list[str], *, vendor: str) -> MpiOptions:
     """Translate the options.
 
     Args:
-        text: The options as the user gave them.
+        given: The options as the user gave them: a text, or words, which may contain blanks.
         vendor: `MPICH` or `OPEN_MPI`.
 
     Raises:
         ConfigurationError: An option is not supported; the message names the option and the reason.
     """
-    words = text.split()
+    words = given.split() if isinstance(given, str) else list(given)
     arguments: list[str] = []
     variables: dict[str, str] = {}
     ignored: list[str] = []

@@ -53,10 +53,12 @@ _CAPTURE = {"DataCaptureConfig": "tidemill.sdk:DataCaptureConfig"}
 _ASYNC = {name: f"tidemill.sdk:{name}" for name in ("AsyncInferenceConfig", "AsyncInferenceResponse", "WaiterConfig")}
 _SERVERLESS = {"ServerlessInferenceConfig": "tidemill.sdk:ServerlessInferenceConfig"}
 _PROCESSORS = {
-    name: f"tidemill.sdk:{name}"
-    for name in (
-        *("FrameworkProcessor", "ProcessingInput", "ProcessingJob", "ProcessingOutput", "Processor", "ScriptProcessor"),
-    )
+    **{
+        name: f"tidemill.sdk:{name}"
+        for name in ("FrameworkProcessor", "ProcessingInput", "ProcessingJob", "ProcessingOutput", "Processor")
+    },
+    "ScriptProcessor": "tidemill.sdk:ScriptProcessor",
+    **_of("processing", "RunArgs"),
 }
 _SESSION = {
     "Session": "tidemill.sdk:Session",

@@ -5,6 +5,7 @@ Only what a request can hold is here. What would have to run besides the script 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from tidemill.core.compatibility import argument_refusal
@@ -193,12 +194,24 @@ class ProfilerRule(_BuiltInRule):
         return self._member()
 
 
+_ACTIONS = ("ActionList", "Email", "SMS", "StopTraining")
+
+
+class _Action:
+    """What AWS does when a rule is violated, for the ``actions`` of `Rule.sagemaker`. Without effect, as rules are."""
+
+    def __init__(self, name: str, *given: Any, **named: Any) -> None:
+        self.name, self.given, self.named = name, given, named
+
+
 class _RuleConfigs:
     """Configurations of built-in rules: ``rule_configs.loss_not_decreasing()``, ``rule_configs.ProfilerReport()``."""
 
     def __getattr__(self, rule: str) -> Any:
         if rule.startswith("_"):
             raise AttributeError(rule)
+        if rule in _ACTIONS:
+            return partial(_Action, rule)
         name = rule if rule[0].isupper() else "".join(word.capitalize() for word in rule.split("_"))
 
         def configure(**parameters: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class JsonGet(PipelineVariable):
     """A value of a JSON file.
 
     Args:
-        step_name: Name of the processing step that writes the file.
+        step_name: Name of the processing step that writes the file, or the step itself.
         property_file: A `PropertyFile` of that step, or its name.
         json_path: Path of the value, e.g. ``metrics.mse.value``.
         s3_uri: A `Join` with the file's place, instead of ``property_file``.
@@ -95,12 +95,14 @@ class JsonGet(PipelineVariable):
 
     def __init__(
         self,
-        step_name: str | None = None,
+        step_name: Any = None,
         property_file: PropertyFile | str | None = None,
         json_path: str | None = None,
         s3_uri: Join | None = None,
         step: Any = None,
     ) -> None:
+        if step is None and not isinstance(step_name, str | None):
+            step, step_name = step_name, None  # in its older form, the step itself comes first
         self.step_name = step.name if step is not None else step_name
         if (property_file is None) == (s3_uri is None):
             raise ValueError(

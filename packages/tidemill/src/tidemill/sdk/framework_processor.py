@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Unpack
 
 from tidemill.core.compatibility import argument_refusal
@@ -9,7 +10,7 @@ from tidemill.core.images import DEFAULT_TENSORFLOW, scikit_learn_image, trainin
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import in_order
 from tidemill.sdk.estimator import TensorFlow
-from tidemill.sdk.processing import CODE_DIRECTORY, OPTIONS, ProcessorOptions, ScriptProcessor
+from tidemill.sdk.processing import CODE_DIRECTORY, OPTIONS, ProcessorOptions, RunArgs, ScriptProcessor
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingOutput
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.variable import deferrable, device_for
@@ -28,7 +29,7 @@ _ORDER = (
 _SCRIPT = """#!/bin/bash
 # Unpacks the submitted code, installs its packages and runs it.
 set -e
-submitted="$(cd "$(dirname "$0")/../code" && pwd)"
+submitted="$(cd "$(dirname "$0")/../{directory}" && pwd)"
 mkdir -p "${{TMPDIR:-/tmp}}/code" && cd "${{TMPDIR:-/tmp}}/code"
 tar -xzf "$submitted/{archive}"
 [ ! -f requirements.txt ] || python3 -m pip install -r requirements.txt
@@ -134,23 +135,66 @@ class FrameworkProcessor(ScriptProcessor):
             runner = CODE_DIRECTORY / S3Uri.parse(code).key.rpartition("/")[2]
         else:
             found = SourceCode.find(code, source_dir, dependencies or (), git_config)
-            staged += self._code_inputs(found, name, kms_key)
+            staged += self._code_inputs(found, name, kms_key, CODE_DIRECTORY)
             runner = _RUNNER_DIRECTORY / _RUNNER
         self.entrypoint = ["/bin/bash", str(runner)]
         self._start(name, staged, outputs, arguments, experiment_config=experiment_config, kms_key=kms_key)
         if wait:
             self.latest_job.wait(logs=logs)
 
-    def _code_inputs(self, code: SourceCode, job_name: str, kms_key: str | None) -> list[ProcessingInput]:
-        """Upload the code and the script that runs it; return them as inputs."""
+    def get_run_args(  # type: ignore[override] - arguments in the order of AWS's SDK
+        self,
+        code: str,
+        source_dir: str | None = None,
+        dependencies: Sequence[str] | None = None,
+        git_config: Mapping[str, Any] | None = None,
+        inputs: Sequence[ProcessingInput] | None = None,
+        outputs: Sequence[ProcessingOutput] | None = None,
+        arguments: Sequence[str] | None = None,
+        job_name: str | None = None,
+    ) -> RunArgs:
+        """Upload the code, and return the arguments for a `ProcessingStep` that is given the processor.
+
+        `run` with a `PipelineSession` is newer, and uploads the code only if it has changed.
+
+        Args:
+            code: As for `run`.
+            source_dir: As for `run`.
+            dependencies: As for `run`.
+            git_config: As for `run`.
+            inputs: As for `run`.
+            outputs: As for `run`.
+            arguments: As for `run`.
+            job_name: Begins the key of the code. Default: a generated name.
+
+        Returns:
+            The arguments by name: a script that runs the code, and the code as a further input.
+
+        Raises:
+            ValueError: A path does not exist.
+        """
+        if code.startswith("s3://"):
+            return RunArgs(code, inputs, outputs, arguments)
+        found = SourceCode.find(code, source_dir, dependencies or (), git_config)
+        # The step gives the script a place of its own, beside that of the code.
+        packed, runner = self._code_inputs(found, self._name(job_name), None, CODE_DIRECTORY.with_name("source"))
+        return RunArgs(str(runner.source), [*(inputs or ()), packed], outputs, arguments)
+
+    def _code_inputs(
+        self, code: SourceCode, job_name: str, kms_key: str | None, directory: PurePosixPath
+    ) -> list[ProcessingInput]:
+        """Upload the code and the script that runs it; return them as inputs, the code below a directory of the job."""
         archive = S3Uri.parse(code.remote).key.rpartition("/")[2] if code.remote else _ARCHIVE
         text = _SCRIPT.format(
-            archive=archive, command=shlex.join(self.command), entry_point=shlex.quote(code.entry_point)
+            archive=archive,
+            command=shlex.join(self.command),
+            directory=directory.name,
+            entry_point=shlex.quote(code.entry_point),
         )
         packed = code.remote or self._put_code(job_name, _ARCHIVE, code.pack(), kms_key)
         runner = self._put_code(job_name, _RUNNER, text.encode(), kms_key)
         return [
-            ProcessingInput(packed, str(CODE_DIRECTORY), input_name="code"),
+            ProcessingInput(packed, str(directory), input_name=directory.name),
             ProcessingInput(runner, str(_RUNNER_DIRECTORY), input_name="entrypoint"),
         ]
 

@@ -1,7 +1,7 @@
 """Processors: run a command or a script as a processing job, in the form of SageMaker's SDK."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict, Unpack
 
@@ -14,7 +14,7 @@ from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["CODE_DIRECTORY", "OPTIONS", "Processor", "ProcessorOptions", "ScriptProcessor", "local_file"]
+__all__ = ["CODE_DIRECTORY", "OPTIONS", "Processor", "ProcessorOptions", "RunArgs", "ScriptProcessor", "local_file"]
 
 CODE_DIRECTORY = PurePosixPath("/opt/ml/processing/input/code")
 """Directory of the submitted code inside a job."""
@@ -209,6 +209,8 @@ class Processor:
         """Return an output with its name and an S3 URI whose bucket exists."""
         name, session = given.output_name or f"output-{number}", self.sagemaker_session
         destination = given.destination or session.output_place(job_name, "output", name)
+        if session.keeps_places:
+            given.destination = destination
         if not is_pipeline_variable(destination):
             session.ensure_bucket(S3Uri.parse(destination).bucket)
         return replace(given, output_name=name, destination=destination)
@@ -286,9 +288,46 @@ class ScriptProcessor(Processor):
         if wait:
             self.latest_job.wait(logs=logs)
 
+    def get_run_args(
+        self,
+        code: str,
+        inputs: Sequence[ProcessingInput] | None = None,
+        outputs: Sequence[ProcessingOutput] | None = None,
+        arguments: Sequence[str] | None = None,
+    ) -> "RunArgs":
+        """Return the arguments, for a `ProcessingStep` that is given the processor: its older form.
+
+        Args:
+            code: As for `run`.
+            inputs: As for `run`.
+            outputs: As for `run`.
+            arguments: As for `run`.
+
+        Returns:
+            The arguments by name.
+        """
+        return RunArgs(code, inputs, outputs, arguments)
+
     def _upload_code(self, path: Path, job_name: str, kms_key: str | None) -> str:
         prefix = self.sagemaker_session.code_prefix(f"{job_name}/input/code", path.read_bytes())
         return self._upload(path, prefix, kms_key)
+
+
+@dataclass(frozen=True)
+class RunArgs:
+    """Arguments of a step that is given a processor, in its older form.
+
+    Attributes:
+        code: The script.
+        inputs: As for `Processor.run`.
+        outputs: As for `Processor.run`.
+        arguments: As for `Processor.run`.
+    """
+
+    code: str
+    inputs: Sequence[ProcessingInput] | None = None
+    outputs: Sequence[ProcessingOutput] | None = None
+    arguments: Sequence[str] | None = None
 
 
 def local_file(code: str) -> Path:

@@ -20,7 +20,7 @@ from tidemill.sdk.expressions import Join
 from tidemill.sdk.pipeline_parameters import ExecutionVariables
 from tidemill.sdk.training_job import TrainingJob
 from tidemill.sdk.upload import files_below, upload_files
-from tidemill.sdk.variable import StepContext, deferrable, is_pipeline_variable, known
+from tidemill.sdk.variable import RecordingClient, StepContext, deferrable, is_pipeline_variable, known
 
 __all__ = ["LocalSession", "Session", "get_execution_role", "warn_of_instance_types"]
 
@@ -108,7 +108,7 @@ class Session:
     def sagemaker_client(self) -> Any:
         """boto3's ``sagemaker`` client; while the request of a pipeline's step is written, one that sends no create."""
         client = self._client("sagemaker")
-        return client if self._step is None else _RecordingClient(client, self._step.requests)
+        return client if self._step is None else RecordingClient(client, self._step.requests)
 
     @property
     def sagemaker_runtime_client(self) -> Any:
@@ -164,7 +164,9 @@ class Session:
         Returns:
             The name; of a pipeline's step, ``PIPELINE/STEP``, since its job has no name yet.
         """
-        return job_name if self._step is None else f"{self._step.pipeline}/{self._step.step}"
+        if self._step is None or self.keeps_places:
+            return job_name
+        return f"{self._step.pipeline}/{self._step.step}"
 
     def code_prefix(self, prefix: str, content: bytes) -> str:
         """Return the key prefix of the code that is uploaded for a job.
@@ -177,7 +179,7 @@ class Session:
             ``prefix``; of a pipeline's step, ``PIPELINE/code/DIGEST``: the definition changes if and only if the code
             does, which is what the cache of steps compares.
         """
-        if self._step is None:
+        if self._step is None or self.keeps_places:
             return prefix
         return f"{self._step.pipeline}/code/{hashlib.sha256(content).hexdigest()}"
 
@@ -192,10 +194,15 @@ class Session:
             An S3 URI; of a pipeline's step, an expression with the id of the execution.
         """
         bucket = self.default_bucket()
-        if self._step is None:
+        if self._step is None or self.keeps_places:
             return "/".join([f"s3://{bucket}", job_name, *tail])
         execution = (self._step.pipeline, ExecutionVariables.PIPELINE_EXECUTION_ID, self._step.step)
         return Join(on="/", values=["s3:/", bucket, *execution, *tail])
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether a step is asked for its arguments outside a pipeline, which then has to use the same places."""
+        return self._step is not None and not self._step.pipeline
 
     @property
     def is_aws(self) -> bool:
@@ -547,24 +554,6 @@ class Session:
 
 class LocalSession(Session):
     """AWS's SDK needs this class to run jobs on the local machine; here it is the same as `Session`."""
-
-
-class _RecordingClient:
-    """A client that keeps the requests of a step's job, and sends all others."""
-
-    def __init__(self, client: Any, requests: dict[str, dict[str, Any]]) -> None:
-        self._sent = client
-        self._requests = requests
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("create_"):
-            return getattr(self._sent, name)
-
-        def record(**request: Any) -> dict[str, Any]:
-            self._requests[name] = request
-            return {}
-
-        return record
 
 
 def get_execution_role(sagemaker_session: Any = None) -> str:

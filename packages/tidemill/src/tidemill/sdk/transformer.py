@@ -259,6 +259,7 @@ class Transformer:
         """Return the request member for the results of a job, whose bucket then exists."""
         if self._own_output_path:
             self.output_path = self.sagemaker_session.output_place(job_name)
+            self._own_output_path = not self.sagemaker_session.keeps_places
         if isinstance(self.output_path, str):
             self.sagemaker_session.ensure_bucket(S3Uri.parse(self.output_path).bucket)
         return present(

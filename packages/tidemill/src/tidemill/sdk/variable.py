@@ -15,6 +15,7 @@ from tidemill.core.images import device_of
 
 __all__ = [
     "PipelineVariable",
+    "RecordingClient",
     "StepArguments",
     "StepContext",
     "deferrable",
@@ -98,7 +99,7 @@ class StepContext:
     """The step whose request is being written.
 
     Attributes:
-        pipeline: Name of the pipeline.
+        pipeline: Name of the pipeline; empty if the step is asked for its arguments outside of one.
         step: Name of the step.
         requests: Requests that were made for it, by operation of boto3's client.
     """
@@ -106,6 +107,29 @@ class StepContext:
     pipeline: str
     step: str
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class RecordingClient:
+    """A client that keeps the requests of a step's job, and sends all others.
+
+    Args:
+        client: The client that sends.
+        requests: Gets the kept requests, by operation.
+    """
+
+    def __init__(self, client: Any, requests: dict[str, dict[str, Any]]) -> None:
+        self._sent = client
+        self._requests = requests
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("create_"):
+            return getattr(self._sent, name)
+
+        def record(**request: Any) -> dict[str, Any]:
+            self._requests[name] = request
+            return {}
+
+        return record
 
 
 @dataclass(frozen=True)

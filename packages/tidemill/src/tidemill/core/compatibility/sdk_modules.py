@@ -7,14 +7,14 @@ from tidemill.core.compatibility.sdk_rows import SESSION, Arguments, honored, se
 
 __all__ = ["ARGUMENTS"]
 
-_STEP: Arguments = {
+_CREATION: Arguments = {
     "name": Honored(),
     "display_name": Honored(),
     "description": Honored(),
     "depends_on": Honored(),
-    "cache_config": Honored("refused by the service for steps that create no job"),
     "retry_policies": Honored(),
 }
+_STEP: Arguments = {**_CREATION, "cache_config": Honored("refused by the service for steps that create no job")}
 _STEP_ARGS: Arguments = {"step_args": Honored("what a call with a PipelineSession returned")}
 _RULE: Arguments = {
     name: Recorded("no rule is evaluated")
@@ -58,6 +58,7 @@ _WORKFLOW: Mapping[str, Arguments] = {
     "PipelineDefinitionConfig": honored("use_custom_job_prefix"),
     "Step": _STEP,
     "Step.add_depends_on": honored("step_names"),
+    "Step.add_retry_policy": honored("retry_policy"),
     "Step.definition": honored("pipeline", "keeps_prefix"),
     "StepCollection": honored("name", "steps"),
     "TrainingStep": {**_STEP, **_STEP_ARGS, **honored("estimator", "inputs")},
@@ -75,10 +76,10 @@ _WORKFLOW: Mapping[str, Arguments] = {
     "EndpointStep": {**_STEP, **_STEP_ARGS},
     "FailStep": {**_STEP, "error_message": Honored()},
     "ConditionStep": {**_STEP, **honored("conditions", "if_steps", "else_steps")},
-    "CreateModelStep": {**_STEP, **_STEP_ARGS, **honored("model", "inputs")},
-    "ModelStep": {**_STEP, **_STEP_ARGS, "repack_model_step_settings": Honored("arguments of TensorFlow")},
+    "CreateModelStep": {**_CREATION, **_STEP_ARGS, **honored("model", "inputs")},
+    "ModelStep": {**_CREATION, **_STEP_ARGS, "repack_model_step_settings": Honored("arguments of TensorFlow")},
     "RegisterModel": {
-        **honored("name", "estimator", "model_data", "model", "depends_on"),
+        **honored("name", "estimator", "model_data", "model", "depends_on", "display_name", "description"),
         **honored("repack_model_step_retry_policies", "register_model_step_retry_policies"),
         **sent(
             "CreateModelPackage",

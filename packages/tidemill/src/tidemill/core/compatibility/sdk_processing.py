@@ -54,6 +54,11 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "Processor": {**_PROCESSOR, "entrypoint": Sent("AppSpecification.ContainerEntrypoint", "CreateProcessingJob")},
     "Processor.run": _RUN,
     "ScriptProcessor": {**_PROCESSOR, **_COMMAND},
+    "RunArgs": honored("code", "inputs", "outputs", "arguments"),
+    "ScriptProcessor.get_run_args": honored("code", "inputs", "outputs", "arguments"),
+    "FrameworkProcessor.get_run_args": honored(
+        *("code", "source_dir", "dependencies", "git_config", "inputs", "outputs", "arguments", "job_name")
+    ),
     "ScriptProcessor.run": {**_RUN, "code": Honored("a file or an S3 URI")},
     "FrameworkProcessor": {
         **_FRAMEWORK_PROCESSOR,

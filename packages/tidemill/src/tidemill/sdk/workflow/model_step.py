@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tidemill.core.images import scikit_learn_image
-from tidemill.sdk.arguments import in_order
+from tidemill.sdk.arguments import check_options, in_order, present
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.inputs import CreateModelInput
 from tidemill.sdk.model import Model
 from tidemill.sdk.variable import StepArguments
-from tidemill.sdk.workflow.options import RetryPolicy
-from tidemill.sdk.workflow.steps import JobStep, RequestStep, Step, StepCollection, StepOptions, TrainingStep
+from tidemill.sdk.workflow.options import RetryPolicy, SageMakerJobStepRetryPolicy
+from tidemill.sdk.workflow.steps import (
+    CreationOptions,
+    JobStep,
+    RequestStep,
+    Step,
+    StepCollection,
+    StepOptions,
+    TrainingStep,
+)
 
 __all__ = ["CreateModelStep", "ModelStep", "RegisterModel"]
 
@@ -30,10 +38,11 @@ class CreateModelStep(RequestStep):
         step_args: What ``create`` returned for a model with a `PipelineSession`.
         model: A `Model`, instead of ``step_args``.
         inputs: A `CreateModelInput`, with ``model``.
-        **options: `StepOptions`.
+        **options: `CreationOptions`.
 
     Raises:
-        ValueError: ``step_args`` are not those of a model.
+        TypeError: An argument is unknown, e.g. ``cache_config``.
+        ValueError: ``step_args`` are not those of a model, or a retry policy is one of jobs.
     """
 
     _type = "Model"
@@ -52,14 +61,14 @@ class CreateModelStep(RequestStep):
         step_args: StepArguments | None = None,
         model: Model | None = None,
         inputs: CreateModelInput | None = None,
-        **options: Unpack[StepOptions],
+        **options: Unpack[CreationOptions],
     ) -> None:
+        check_options(type(self).__name__, options, CreationOptions)
         if model is not None:
-            instance_type = (inputs or CreateModelInput()).instance_type or "local"
-            step_args = StepArguments(
-                model, model.sagemaker_session, self._operation, partial(model.create, instance_type)
-            )
-        super().__init__(name, step_args, **options)
+            given = inputs or CreateModelInput()
+            call = partial(model.create, given.instance_type, given.accelerator_type)
+            step_args = StepArguments(model, model.sagemaker_session, self._operation, call)
+        super().__init__(name, step_args, **options)  # type: ignore[arg-type] - checked above
         self.archive: Any = None
 
     def _arguments(self, pipeline: str, keeps_prefix: bool) -> dict[str, Any]:
@@ -94,11 +103,12 @@ class ModelStep(StepCollection):
         name: Name of the steps; they are ``NAME-CreateModel`` or ``NAME-RegisterModel``, and ``NAME-RepackModel-0``.
         step_args: What ``create`` or ``register`` returned for a model with a `PipelineSession`.
         repack_model_step_settings: Arguments of `TensorFlow` for the job that packs the code, e.g. ``instance_type``.
-        **options: `StepOptions`; ``retry_policies`` may be a dictionary of lists, by ``create_model_retry_policies``,
-            ``register_model_retry_policies`` and ``repack_model_retry_policies``.
+        **options: `CreationOptions`; ``retry_policies`` may be a dictionary of lists, by
+            ``create_model_retry_policies``, ``register_model_retry_policies`` and ``repack_model_retry_policies``.
 
     Raises:
-        ValueError: ``step_args`` are not those of a model.
+        TypeError: An argument is unknown, e.g. ``cache_config``.
+        ValueError: ``step_args`` are not those of a model, or a retry policy is one of jobs.
     """
 
     @in_order(
@@ -110,13 +120,16 @@ class ModelStep(StepCollection):
         name: str,
         step_args: StepArguments,
         repack_model_step_settings: Mapping[str, Any] | None = None,
-        **options: Unpack[StepOptions],
+        **options: Unpack[CreationOptions],
     ) -> None:
+        check_options(type(self).__name__, options, CreationOptions)
         policies: Any = options.pop("retry_policies", None)
 
         def policies_of(step: str) -> Sequence[RetryPolicy] | None:
             return policies.get(f"{step}_model_retry_policies") if isinstance(policies, Mapping) else policies
 
+        if isinstance(policies, Mapping) and (unknown := sorted(policies.keys() - _POLICIES)):
+            raise ValueError(f"retry_policies has {unknown[0]!r}; expected {', '.join(sorted(_POLICIES))}")
         kind = step_args.operation if isinstance(step_args, StepArguments) else ""
         is_create = kind == CreateModelStep._operation
         last = CreateModelStep if is_create else _RegisterStep
@@ -139,6 +152,9 @@ class ModelStep(StepCollection):
         )
 
 
+_POLICIES = frozenset(f"{step}_model_retry_policies" for step in ("create", "register", "repack"))
+
+
 class RegisterModel(StepCollection):
     """Steps that register the model of an estimator; the older form of `ModelStep`.
 
@@ -150,14 +166,17 @@ class RegisterModel(StepCollection):
         transform_instances: As for `Model.register`.
         estimator: An estimator, whose model it is.
         model_data: Place of the estimator's model: ``TrainingStep.properties.ModelArtifacts.S3ModelArtifacts``.
-        model: A `Model`, instead of ``estimator`` and ``model_data``.
-        depends_on: As in `StepOptions`.
+        depends_on: As in `CreationOptions`.
         repack_model_step_retry_policies: Of the step that packs the code.
         register_model_step_retry_policies: Of the step that registers.
+        model: A `Model`, instead of ``estimator`` and ``model_data``.
+        display_name: As in `CreationOptions`.
+        description: Describes the step and the package.
         **arguments: Further arguments of `Model.register`, or with ``estimator`` of `TensorFlow.create_model`.
 
     Raises:
-        ValueError: Both or none of ``estimator`` and ``model`` are given.
+        TypeError: An argument is unknown.
+        ValueError: Both or none of ``estimator`` and ``model`` are given, or a retry policy is one of jobs.
     """
 
     def __init__(
@@ -169,17 +188,23 @@ class RegisterModel(StepCollection):
         transform_instances: Sequence[str] | None = None,
         estimator: TensorFlow | None = None,
         model_data: Any = None,
-        model: Model | None = None,
         depends_on: Sequence[Any] | None = None,
         repack_model_step_retry_policies: Sequence[RetryPolicy] | None = None,
         register_model_step_retry_policies: Sequence[RetryPolicy] | None = None,
+        *,
+        model: Model | None = None,
+        display_name: str | None = None,
+        description: str | None = None,
         **arguments: Any,
     ) -> None:
         if (estimator is None) == (model is None):
             raise ValueError(f"RegisterModel {name!r} needs an estimator with its model_data, or a model, and not both")
+        arguments = present(**arguments)
         registered = {each: arguments.pop(each) for each in _REGISTERED if each in arguments}
         if estimator is not None:
             model = estimator.create_model(model_data=model_data, **arguments)
+        elif arguments:
+            raise TypeError(f"RegisterModel {name!r} got {sorted(arguments)[0]!r}, which a model does not need or know")
         assert model is not None
         call = partial(
             model.register,
@@ -187,12 +212,15 @@ class RegisterModel(StepCollection):
             response_types,
             inference_instances,
             transform_instances,
+            description=description,
             **registered,
         )
         final = _RegisterStep(
             f"{name}-RegisterModel",
             StepArguments(model, model.sagemaker_session, _RegisterStep._operation, call),
             retry_policies=register_model_step_retry_policies,
+            display_name=display_name,
+            description=description,
         )
         super().__init__(
             name,
@@ -207,8 +235,9 @@ class RegisterModel(StepCollection):
 
 
 _REGISTERED = (
-    *("model_package_group_name", "model_metrics", "approval_status", "image_uri", "description", "tags"),
-    *("drift_check_baselines", "customer_metadata_properties", "domain", "sample_payload_url", "task"),
+    *("model_package_group_name", "model_metrics", "approval_status", "image_uri", "tags", "metadata_properties"),
+    *("drift_check_baselines", "customer_metadata_properties", "domain", "sample_payload_url", "task", "framework"),
+    *("framework_version", "nearest_model_name", "data_input_configuration", "skip_model_validation", "source_uri"),
 )
 """Arguments of `Model.register` that `RegisterModel` also has."""
 
@@ -222,6 +251,8 @@ def _packed_first(
     settings: Mapping[str, Any],
 ) -> list[Step]:
     """Return a step, and before it the one that packs the model's code, if it has any and its archive is not known."""
+    if any(isinstance(each, SageMakerJobStepRetryPolicy) for each in final.retry_policies):
+        raise ValueError(f"the step {final.name!r} creates no job; give it a StepRetryPolicy")
     model = final.step_args.owner
     if not model.is_packed_later:
         final.add_depends_on(list(depends_on or ()))

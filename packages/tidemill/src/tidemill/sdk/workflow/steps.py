@@ -14,6 +14,7 @@ from tidemill.sdk.workflow.options import CacheConfig, RetryPolicy
 
 __all__ = [
     "ConditionStep",
+    "CreationOptions",
     "FailStep",
     "ProcessingStep",
     "Step",
@@ -25,22 +26,30 @@ __all__ = [
 ]
 
 
-class StepOptions(TypedDict, total=False):
-    """What all steps have in common.
+class CreationOptions(TypedDict, total=False):
+    """What steps have in common that create or register a model.
 
     Attributes:
         display_name: Name to show. Default: the step's name.
         description: A text.
         depends_on: Steps, or their names, that have to succeed first, besides those whose results the step needs.
-        cache_config: A `CacheConfig`; not for steps that create or register a model.
         retry_policies: `RetryPolicy` objects.
     """
 
     display_name: str | None
     description: str | None
     depends_on: Sequence[Any] | None
-    cache_config: CacheConfig | None
     retry_policies: Sequence[RetryPolicy] | None
+
+
+class StepOptions(CreationOptions, total=False):
+    """What other steps have in common, which can have been executed before.
+
+    Attributes:
+        cache_config: A `CacheConfig`.
+    """
+
+    cache_config: CacheConfig | None
 
 
 class Step(ABC):
@@ -73,6 +82,22 @@ class Step(ABC):
             step_names: Steps, or their names.
         """
         self.depends_on.extend(step_names or ())
+
+    def add_retry_policy(self, retry_policy: RetryPolicy) -> None:
+        """Add a case in which the step is executed again.
+
+        Args:
+            retry_policy: A `RetryPolicy`.
+        """
+        self.retry_policies.append(retry_policy)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The request of the step, as without a pipeline; its uploads are made.
+
+        Places of results that are not given get a name with the time, and keep it: the pipeline's jobs write there.
+        """
+        return self._arguments("", False)
 
     @property
     def properties(self) -> Properties:
