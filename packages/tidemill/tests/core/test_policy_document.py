@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.cli.options import load_settings
 from tidemill.core.policy import Permission, Ruling
-from tidemill.core.policy_document import read_policy
+from tidemill.core.policy_document import load_document, read_policy
 from tidemill.errors import ConfigurationError
 
 ALLOW: dict[str, Any] = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
@@ -79,6 +79,34 @@ def test_statements_decide_alone_unless_the_policy_keeps_what_is_published() -> 
 def test_an_element_without_effect_is_an_error(document: Any, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         read_policy(document)
+
+
+TWICE = '{"Statement": {"Condition": {"StringEquals": {"a": "1"}, "StringEquals": {"b": "2"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "it is not JSON: Expecting property name"),
+        (TWICE, "'StringEquals' occurs twice in one table"),
+        ('{"Statement": [], "Statement": []}', "'Statement' occurs twice in one table"),
+        ("[" * 3000, "nested more than 32 levels"),
+        ("[" * 33 + "]" * 33, "nested more than 32 levels"),
+        ('{"Statement":' * 40 + "1" + "}" * 40, "nested more than 32 levels"),
+    ],
+)
+def test_a_text_of_which_a_part_would_be_lost_is_refused(text: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        load_document(text)
+    assert load_document('{"Statement": [{"Sid": "a"}, {"Sid": "a"}]}') == {"Statement": [{"Sid": "a"}, {"Sid": "a"}]}
+
+
+@pytest.mark.parametrize("end", ["", "}"])
+def test_a_text_made_of_open_placeholders_does_not_make_reading_slow(end: str) -> None:
+    text = "arn:aws:s3:::" + "${" * 500_000 + end  # reading to the end for each of them would take an hour
+    for members in ({"Resource": text}, {"Condition": {"StringEquals": {"aws:username": text}}}):
+        with pytest.raises(ValueError, match="placeholder without its closing brace"):
+            read_policy({"Statement": {**ALLOW, **members}})
 
 
 @pytest.fixture

@@ -166,7 +166,9 @@ def test_a_user_is_created_and_deleted_by_name(iam, clients, refusal):
 NOTHING = allow("s3:Nothing", "*").replace("Allow", "Deny")
 
 
-@pytest.mark.parametrize("text", ["{", '"s3:*"', NOTHING, allow("s3:*", "bucket")])
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 3000, '{"Statement": [], "Statement": []}', '"s3:*"', NOTHING, allow("s3:*", "bucket")]
+)
 def test_a_policy_that_would_have_no_effect_is_refused(iam, refusal, text):
     iam.create_user(UserName="ann")
     refused = refusal(iam.put_user_policy, UserName="ann", PolicyName="p", PolicyDocument=text)

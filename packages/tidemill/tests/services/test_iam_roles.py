@@ -104,7 +104,12 @@ def test_what_does_not_exist_or_has_no_effect_is_refused(iam, refusal):
     assert refusal(iam.list_role_policies, RoleName="none")[:2] == (404, "NoSuchEntity")
     own = "arn:aws:iam::000000000000:policy/own"
     assert refusal(iam.attach_role_policy, RoleName="Team", PolicyArn=own)[:2] == (404, "NoSuchEntity")
-    for text in ("{", json.dumps({"Statement": {"Effect": "Deny", "Action": "ecr:*", "Resource": "*"}})):
+    for text in (
+        "{",
+        READ.replace("{", '{"Statement": [], ', 1),
+        "[" * 3000,
+        json.dumps({"Statement": {"Effect": "Deny", "Action": "ecr:*", "Resource": "*"}}),
+    ):
         refused = refusal(iam.put_role_policy, RoleName="Team", **gone, PolicyDocument=text)
         assert refused[:2] == (400, "MalformedPolicyDocument")
     refused = refusal(iam.create_role, RoleName="Other", AssumeRolePolicyDocument="[]")

@@ -86,7 +86,11 @@ def test_the_policy_of_a_session_limits_it_and_a_deny_of_the_role_stays(sts, cli
 
 
 @pytest.mark.parametrize(
-    "policy", ["{", "[]", json.dumps({"Statement": {**ALLOW_PUT, "Condition": {"Null": {"aws:Nothing": True}}}})]
+    "policy",
+    [
+        *("{", "[]", "[" * 3000, '{"Statement": [], "Statement": []}'),
+        json.dumps({"Statement": {**ALLOW_PUT, "Condition": {"Null": {"aws:Nothing": True}}}}),
+    ],
 )
 def test_a_policy_that_cannot_be_honored_is_refused(sts, refusal, policy):
     refused = refusal(sts.assume_role, RoleArn=ROLE.format("Team"), RoleSessionName="put", Policy=policy)

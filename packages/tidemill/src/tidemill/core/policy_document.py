@@ -4,8 +4,9 @@ Everything that is accepted is honored. Members that have no effect here are err
 actions that no request needs and conditions on keys that are not known: it would deny nothing.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.core.compatibility.nothing import EMPTY_LISTS
@@ -15,9 +16,11 @@ from tidemill.core.globs import placeholders_of
 from tidemill.core.job_scope import PLACEHOLDERS
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 
-__all__ = ["ACTIONS", "VERSION", "read_policy", "read_statement", "read_table", "read_texts"]
+__all__ = ["ACTIONS", "VERSION", "load_document", "read_policy", "read_statement", "read_table", "read_texts"]
 
 VERSION = "2012-10-17"
+_DEEPEST = 32
+_TOO_DEEP = f"it is nested more than {_DEEPEST} levels deep; a policy needs seven"
 _ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
 _MEMBERS = ("Version", "Statement", "KeepPublished")
 _STATEMENT_MEMBERS = ("Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition")
@@ -110,6 +113,46 @@ ACTIONS = frozenset(
     for name in names
 )
 """The IAM actions that requests to this service may need: ``service:Name``, spelled as IAM spells them."""
+
+
+def load_document(text: str) -> Any:
+    """Parse the JSON of a policy that a client sends.
+
+    Args:
+        text: The JSON.
+
+    Raises:
+        ValueError: It is no JSON, is nested too deeply, or names a member twice, so that one of the two would be lost.
+    """
+    try:
+        document = json.loads(text, object_pairs_hook=_table)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level: list[Any] = [document]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        level = [inner for each in level for inner in _inside(each)]
+    return document
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{twice!r} occurs twice in one table, so one of the two would be lost; write it once")
+    return found
 
 
 def read_policy(document: object) -> IamPolicy:
@@ -237,7 +280,7 @@ def _values(document: object) -> tuple[str, ...]:
 
 def _check_placeholders(texts: tuple[str, ...]) -> None:
     for text in texts:
-        if text.count("${") != len(re.findall(r"\$\{[^}]*\}", text)):
+        if not _is_closed(text):
             raise ValueError(f"{text!r}, a placeholder without its closing brace")
         unknown = [each.name for each in placeholders_of(text) if not _is_variable(each.name)]
         if unknown:
@@ -249,6 +292,8 @@ def _is_variable(name: str) -> bool:
 
 
 def _resource(text: str, at: str) -> ResourcePattern:
+    if not _is_closed(text):
+        raise ValueError(f"{at} {text!r} has a placeholder without its closing brace")
     try:
         pattern = ResourcePattern.parse(text)
     except ValueError as error:
@@ -256,9 +301,12 @@ def _resource(text: str, at: str) -> ResourcePattern:
     unknown = [each.name for each in pattern.placeholders if not _is_variable(each.name)]
     if unknown:
         raise ValueError(f"{at} {text!r} has the unknown placeholder ${{{unknown[0]}}}; {_VARIABLES}")
-    if text.count("${") != len(re.findall(r"\$\{[^}]*\}", text)):
-        raise ValueError(f"{at} {text!r} has a placeholder without its closing brace")
     return pattern
+
+
+def _is_closed(text: str) -> bool:
+    # Without a brace behind the last placeholder, each search for one would read to the end: quadratic time.
+    return text.rfind("${") <= text.rfind("}") and text.count("${") == len(re.findall(r"\$\{[^}]*\}", text))
 
 
 def read_table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping[str, Any]:

@@ -221,6 +221,9 @@ def test_policies_that_would_not_be_honored_are_refused(s3: Any, bucket: str) ->
     status, code, message = refused(s3.put_bucket_policy, Bucket=bucket, Policy=other)
     assert (status, code) == (400, "MalformedPolicy")
     assert f"allowed are arn:aws:s3:::{bucket}" in message
+    twice = json.dumps({"Statement": deny(bucket)}).replace('"Effect"', '"Effect": "Allow", "Effect"')
+    for text in (twice, "[" * 3000):
+        assert refused(s3.put_bucket_policy, Bucket=bucket, Policy=text)[1] == "MalformedPolicy"
     assert refused(s3.put_bucket_policy, Bucket="no-such-bucket-here", Policy=other)[1] == "NoSuchBucket"
     assert refused(s3.get_bucket_policy, Bucket=bucket)[1] == "NoSuchBucketPolicy"
 

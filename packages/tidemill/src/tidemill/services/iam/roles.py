@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.control.iam_roles import IamRole, IamRoles
 from tidemill.core.names import role_arn, unique_id
-from tidemill.core.policy_document import read_policy
+from tidemill.core.policy_document import load_document, read_policy
 from tidemill.errors import AwsError
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
@@ -175,9 +175,9 @@ def quoted(text: str) -> str:
 
 def _parsed(text: str, name: str) -> object:
     try:
-        return json.loads(text)
+        return load_document(text)
     except ValueError as error:
-        raise _malformed(name, f"it is not JSON: {error}") from error
+        raise _malformed(name, str(error)) from error
 
 
 def _malformed(name: str, reason: str) -> AwsError:

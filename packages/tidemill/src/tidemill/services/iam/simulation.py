@@ -16,7 +16,7 @@ from tidemill.core.conditions import Fact
 from tidemill.core.facts import values_of_principal
 from tidemill.core.names import ACCOUNT_ID, role_name
 from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEffect, ResourcePattern, Statement
-from tidemill.core.policy_document import ACTIONS, read_policy
+from tidemill.core.policy_document import ACTIONS, load_document, read_policy
 from tidemill.core.roles import BUILT_IN, Roles
 from tidemill.errors import AwsError
 from tidemill.wire.exchange import Context, Handler
@@ -224,7 +224,7 @@ def _given(request: Mapping[str, Any], member: str) -> list[_Source]:
 
 def _read(name: str, kind: str, text: str) -> _Source:
     try:
-        return _Source(name, kind, read_policy(json.loads(text)), text)
+        return _Source(name, kind, read_policy(load_document(text)), text)
     except ValueError as error:
         raise AwsError(f"The policy {name!r} cannot be used: {error}", code="InvalidInput") from error
 

@@ -7,6 +7,7 @@ from typing import Any
 from tidemill.control.bucket_rules import BucketRules, DefaultEncryption
 from tidemill.core.bucket_policy import read_bucket_policy
 from tidemill.core.names import ACCOUNT_ID
+from tidemill.core.policy_document import load_document
 from tidemill.errors import AwsError
 from tidemill.services.s3.attributes import OWNER
 from tidemill.services.s3.intention import Encryption
@@ -126,9 +127,10 @@ class BucketSettings:
         bucket, text = request["Bucket"], request["Policy"]
         self._objects.require_bucket(bucket)
         try:
+            load_document(text)
             policy = read_bucket_policy(text, bucket=bucket)
         except ValueError as error:
-            raise AwsError(str(error), code="MalformedPolicy") from error
+            raise AwsError(f"The policy cannot be used: {error}", code="MalformedPolicy") from error
         if policy.is_public:
             raise AwsError(
                 "a statement allows something to everyone, and the public access block of every bucket blocks public"

@@ -1,12 +1,11 @@
 """AWS Security Token Service: GetCallerIdentity, GetSessionToken, AssumeRole."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.credentials import Credentials, TemporaryKeys
 from tidemill.core.names import ACCOUNT_ID, role_name, unique_id
-from tidemill.core.policy_document import read_policy
+from tidemill.core.policy_document import load_document, read_policy
 from tidemill.errors import AwsError
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
@@ -75,7 +74,7 @@ def _policy(text: str | None) -> Mapping[str, Any] | None:
     if text is None:
         return None
     try:
-        document = json.loads(text)
+        document = load_document(text)
         read_policy(document)
     except ValueError as error:
         raise AwsError(f"The policy of the session cannot be used: {error}", code="MalformedPolicyDocument") from error
