@@ -1,11 +1,13 @@
 """Application Auto Scaling by boto3: targets and policies, and what the autoscaler makes of them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tidemill.core.hosting import EndpointStatus
+from tidemill.core.scaling import ACTIVITIES_KEPT, ScalableTarget, ScalingActivity
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 CONTAINER = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
@@ -214,16 +216,42 @@ def test_an_activity_shows_how_the_update_ended(autoscaling, load, stage, sagema
     load.look()
     (failed,) = activities(autoscaling)
     assert (failed["StatusCode"], "The server ended" in failed["StatusMessage"]) == ("Failed", True)
+    steps = {"AdjustmentType": "ChangeInCapacity"}
+    autoscaling.put_scaling_policy(**TARGET, PolicyName="steps", StepScalingPolicyConfiguration=steps)
     load.minute(0, minutes=4)
-    assert len(activities(autoscaling)) == 1, "a failure is not repeated at once"
+    assert len(activities(autoscaling)) == 2, "a failure is not repeated at once, nor after a notice about a policy"
     load.minute(0)
-    assert (len(activities(autoscaling)), load.status) == (2, "Updating")
+    assert (len(activities(autoscaling)), load.status) == (3, "Updating")
     stage.bring_up("digits")
     wanted = [{"VariantName": "AllTraffic", "DesiredInstanceCount": 3}]
     sagemaker.update_endpoint_weights_and_capacities(EndpointName="digits", DesiredWeightsAndCapacities=wanted)
     stage.bring_up("digits")
     load.look()
     assert activities(autoscaling)[0]["StatusCode"] == "Overridden"
+
+
+def test_notices_about_policies_do_not_displace_the_change_in_progress():
+    change = ScalingActivity(
+        activity_id="change", description="", cause="", begun_ms=1, status="InProgress", before=1, after=2
+    )
+    target = ScalableTarget(
+        endpoint="e",
+        endpoint_id="i",
+        variant="v",
+        dimension=INSTANCES,
+        least=1,
+        most=4,
+        created_ms=1,
+        suspended={},
+        tags={},
+    ).with_activity(change)
+    for number in range(ACTIVITIES_KEPT + 1):
+        notice = replace(change, activity_id=str(number), status="Unfulfilled", before=0, after=0)
+        target = target.with_activity(notice)
+    assert [each.activity_id for each in target.activities[:2]] == ["change", "2"]
+    assert len(target.activities) == ACTIVITIES_KEPT
+    ended = target.ended("Successful", "", at_ms=5)
+    assert (ended.running, ended.added_ms) == (None, 5), "the cooldown begins"
 
 
 @pytest.mark.parametrize("ending", ["deleted", "another"])
@@ -330,6 +358,9 @@ def test_provisioned_concurrency_has_a_target_that_is_kept_without_effect(autosc
         TargetTrackingScalingPolicyConfiguration={"TargetValue": 0.7, "PredefinedMetricSpecification": metric},
     )
     assert "one server" in activities(autoscaling)[0]["StatusMessage"]
+    for token in ("later", "9" * 5000):
+        refused = refusal(autoscaling.describe_scalable_targets, ServiceNamespace="sagemaker", NextToken=token)
+        assert refused[:2] == (400, "InvalidNextTokenException")
     for members, named in (
         ({**target, "MinCapacity": 1, "MaxCapacity": 6}, "MaxConcurrency"),
         ({**TARGET, "MinCapacity": 1, "MaxCapacity": 2}, "serverless"),

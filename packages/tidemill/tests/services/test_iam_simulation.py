@@ -168,7 +168,9 @@ def test_results_come_in_pages_and_mistakes_are_refused(iam, refusal: Callable[.
         ({"ActionNames": ["GetObject"]}, "SERVICE:NAME"),
         ({"PolicyInputList": ["{"]}, "PolicyInputList.1"),
         ({"PolicyInputList": [policy(deny("s3:Nothing"))]}, "fits no action"),
+        ({"PolicyInputList": ['{"Statement": [], "Statement": []}']}, "occurs twice"),
         ({"Marker": "later"}, "Marker"),
+        ({"Marker": "9" * 320}, "Marker"),
     ):
         status, code, message = refusal(iam.simulate_custom_policy, **{**given, **members})
         assert (status, code) == (400, "InvalidInput")

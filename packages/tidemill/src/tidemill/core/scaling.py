@@ -177,12 +177,15 @@ class ScalableTarget:
         return replace(self, policies=tuple(policy if each.name == policy.name else each for each in self.policies))
 
     def with_activity(self, activity: ScalingActivity) -> "ScalableTarget":
-        """Return the target with an activity added, without the oldest one if there are too many.
+        """Return the target with an activity added, without the oldest one that has ended if there are too many.
 
         Args:
             activity: The activity.
         """
-        return replace(self, activities=(*self.activities, activity)[-ACTIVITIES_KEPT:])
+        activities = [*self.activities, activity]
+        if len(activities) > ACTIVITIES_KEPT:
+            activities.remove(next(each for each in activities if each.status != "InProgress"))
+        return replace(self, activities=tuple(activities))
 
     def ended(self, status: str, message: str, *, at_ms: int) -> "ScalableTarget":
         """Return the target after its activity in progress has ended. Its cooldown begins, also after a failure.

@@ -188,7 +188,7 @@ def _decided(
     others = sum(each.count for each in serving.variants) - variant.count
     most = min(target.most, MAX_INSTANCES - others)
     least = max(1, min(target.least, most))
-    last = target.activities[-1] if target.activities else None
+    last = next((each for each in reversed(target.activities) if each.after), None)  # no notice about a policy
     if not least <= variant.count <= max(most, least):
         if last is not None and last.status == "Failed" and 0 <= now_ms - last.ended_ms < _RETRY_MS:
             return None

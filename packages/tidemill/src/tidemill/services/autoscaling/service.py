@@ -11,6 +11,7 @@ from tidemill.control.scaling.targets import ScalableTargets
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, policy_arn, target_arn
 from tidemill.errors import AwsError
+from tidemill.services.pages import position_of
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
@@ -194,11 +195,11 @@ def _page(member: str, found: list[dict[str, Any]], request: Mapping[str, Any]) 
         AwsError: InvalidNextTokenException.
     """
     token, size = request.get("NextToken"), max(1, min(request.get("MaxResults", _PAGE), _PAGE))
-    if token is not None and not token.isdecimal():
+    start = position_of(token or "0")
+    if start is None:
         raise AwsError(
             f"NextToken is {token!r}; give the one of the last reply, or none", code="InvalidNextTokenException"
         )
-    start = int(token or 0)
     shown = found[start : start + size]
     more = start + size < len(found)
     return {member: shown, **({"NextToken": str(start + size)} if more else {})}

@@ -19,6 +19,7 @@ from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEff
 from tidemill.core.policy_document import ACTIONS, load_document, read_policy
 from tidemill.core.roles import BUILT_IN, Roles
 from tidemill.errors import AwsError
+from tidemill.services.pages import position_of
 from tidemill.wire.exchange import Context, Handler
 
 _PAGE = 100
@@ -238,9 +239,10 @@ def _entries(request: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _offset(marker: str | None) -> int:
-    if marker is not None and not (marker.isascii() and marker.isdecimal()):
+    found = position_of(marker or "0")
+    if found is None:
         raise AwsError(f"Marker is {marker!r}; give the one of the last reply, or none", code="InvalidInput")
-    return int(marker or 0)
+    return found
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:

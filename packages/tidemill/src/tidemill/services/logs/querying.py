@@ -10,6 +10,7 @@ from tidemill.control.logs.insights.scanner import MalformedQuery
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.services.logs.groups import group_named, invalid, not_found
+from tidemill.services.pages import position_of
 from tidemill.store.logs.streams import LogStreams
 from tidemill.wire.exchange import Context, Handler
 
@@ -80,9 +81,9 @@ class LogQuerying:
         if answer is None:
             return reply
         token = request.get("nextToken", "0")
-        if not token.isdecimal():
+        begin = position_of(token)
+        if begin is None:
             raise invalid(f"nextToken {token[:64]!r} is not a token of GetQueryResults; pass it unchanged, or none")
-        begin = int(token)
         end = begin + (request.get("maxItems") or len(answer["rows"]))
         reply["results"] = [
             [{"field": name, "value": value} for name, value in row] for row in answer["rows"][begin:end]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from tidemill.errors import ValidationException
+from tidemill.services.pages import position_of
 from tidemill.services.times import milliseconds
 from tidemill.store.records.base import Query, Summary
 
@@ -56,12 +57,13 @@ def page_of_rows(
     """
     token = request.get("NextToken") or f"{listing}:0"
     head, _, place = token.rpartition(":")
-    if head != listing or not place.isdecimal():
+    begin = position_of(place)
+    if head != listing or begin is None:
         raise ValidationException(
             f"Value {token!r} at 'nextToken' is not valid: it is not the token of an earlier page of the same list"
         )
-    end = int(place) + request.get("MaxResults", size)
-    return rows[int(place) : end], {"NextToken": f"{listing}:{end}"} if end < len(rows) else {}
+    end = begin + request.get("MaxResults", size)
+    return rows[begin:end], {"NextToken": f"{listing}:{end}"} if end < len(rows) else {}
 
 
 def status_of(summary: Summary) -> str:
