@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
+from tidemill.core.clock import SystemClock
 from tidemill.wire.signing.credentials import Credential
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -100,6 +101,18 @@ def test_a_user_manages_no_keys(iam, clients, refusal):
         status, code, message = refusal(call, **members)
         assert (status, code) == (403, "AccessDenied")
         assert "only the owner of the service manages access keys" in message
+
+
+def test_a_session_whose_arn_reads_like_that_of_a_user_is_none(iam, sts, clients, refusal, stage):
+    stage.clock.ms = SystemClock().now_ms()
+    iam.create_user(UserName="ann")
+    role = "arn:aws:iam::000000000000:role/x:user"
+    found = sts.assume_role(RoleArn=role, RoleSessionName="ann")
+    assert found["AssumedRoleUser"]["Arn"].endswith(":assumed-role/x:user/ann")
+    keys = found["Credentials"]
+    session = clients("iam", Credential(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"]))
+    assert refusal(session.get_user)[:2] == (403, "AccessDenied")
+    assert refusal(session.get_user, UserName="ann")[:2] == (403, "AccessDenied")
 
 
 def test_a_key_of_another_user_and_a_missing_name_are_refused(iam, refusal):

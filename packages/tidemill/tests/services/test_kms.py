@@ -162,5 +162,13 @@ def test_a_key_whose_deletion_is_scheduled_stores_nothing_until_it_is_enabled_ag
     s3.delete_object(Bucket="data", Key="sealed")
     kms.disable_key(KeyId=key)
     assert kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] == "Disabled"
-    assert refusal(kms.schedule_key_deletion, KeyId="alias/aws/s3")[1] == "KMSInvalidStateException"
+    of_aws = kms.describe_key(KeyId="alias/aws/s3")["KeyMetadata"]["Arn"]
+    assert refusal(kms.schedule_key_deletion, KeyId=of_aws)[1] == "KMSInvalidStateException"
+    # A policy about a key would not hold for its aliases.
+    kms.create_alias(AliasName="alias/sealed", TargetKeyId=key)
+    for name in ("alias/sealed", f"{ARN}alias/sealed"):
+        for change in (kms.schedule_key_deletion, kms.enable_key, kms.disable_key):
+            assert refusal(change, KeyId=name)[1] == "NotFoundException"
+        assert refusal(kms.put_key_policy, KeyId=name, Policy="{}")[1] == "NotFoundException"
+    assert kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] == "Disabled"
     assert refusal(kms.schedule_key_deletion, KeyId="absent")[1] == "NotFoundException"

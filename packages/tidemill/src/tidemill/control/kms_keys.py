@@ -222,6 +222,11 @@ class KmsKeys:
         await self._change(text, change)
 
     async def _change(self, text: str, change: Callable[[KmsKey], KmsKey]) -> KmsKey:
+        if _is_alias(self._arn(text)):
+            raise AwsError(
+                f"Invalid keyId {text}: expected the id or ARN of a key, no alias; DescribeKey shows them",
+                code="NotFoundException",
+            )
         arn = (await self.get(text)).arn
         record = await self._records.update(_KEY, arn, lambda record: _key_record(change(_key_of(record))))
         if record is None:

@@ -99,7 +99,8 @@ class IamService:
         return {"User": _shown(await self._keys.create_user(_user(request)))}
 
     async def get_user(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        own = context.caller.arn.partition(":user/")[2]
+        caller = context.caller.arn  # of a session of a role, it may have any text
+        own = caller.removeprefix(user_arn("")) if caller.startswith(user_arn("")) else ""
         if not own or request.get("UserName", own) != own:
             self._require_owner(context)
         return {"User": _shown(self._existing(request.get("UserName") or own or _user(request)))}
