@@ -50,7 +50,7 @@ STREAM_FILE = "stream.json"
 TAIL_BYTES = 2 * MESSAGE_MAX_BYTES  # room for the last complete line and an incomplete one after it
 TIME_MAX_DIGITS = 15
 
-_SEGMENT = re.compile(r"([0-9]{8})\.log")
+_SEGMENT = re.compile(r"([0-9]{8,12})\.log")
 _PUT = re.compile(rb"([0-9]{1,15})([+-][0-9]{1,15}) ")
 _LINE_FEED = b"\xff"
 
@@ -172,20 +172,25 @@ class SegmentWriter:
         directory: Directory of the stream; created if missing.
         segment_bytes: Maximum size of a file; lines that would exceed it go to a new file.
         clock: Source of the time stamps.
+        step: Number of the first segment, and difference between the numbers of two; more than 1 leaves room for others
+            between them.
 
     Lines that could not be written completely (disk full) are removed again, and the caller gets the OSError and may
     retry the same lines.
     """
 
-    def __init__(self, directory: Path, *, segment_bytes: int = SEGMENT_BYTES, clock: Clock | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, segment_bytes: int = SEGMENT_BYTES, clock: Clock | None = None, step: int = 1
+    ) -> None:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._clock = clock or SystemClock()
+        self._step = step
         self._lock = threading.Lock()
         self._torn = False
         make_directory(directory)
         segments = segments_of(directory)
-        self._number = segments[-1] if segments else 1
+        self._number = segments[-1] if segments else step
         self._fd = self._open(self._number)
         self._size = _cut_torn_tail(self._fd)
         self._last_ms = self._find_last_ms(segments)
@@ -273,9 +278,9 @@ class SegmentWriter:
 
     def _rotate(self) -> None:
         faults.point("segments.rotate")
-        fd = self._open(self._number + 1)
+        fd = self._open(self._number + self._step)
         full, self._fd = self._fd, fd
-        self._number += 1
+        self._number += self._step
         self._size = 0
         try:
             os.fsync(full)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidemill.core.segments import segment_path, segments_of
-from tidemill.store.logs.segment_file import SegmentFile
+from tidemill.store.logs.segment_file import SegmentFile, segments_before, segments_from
 from tidemill.store.logs.streams import LogPosition
 
 BLOCK_BYTES = 256 * 1024
@@ -17,15 +16,12 @@ def blocks(directory: Path, begin: LogPosition) -> Iterator[tuple[bytes, LogPosi
     Args:
         begin: Position where a line begins; ``LogPosition(0, 0)`` is the first line.
     """
-    for number in segments_of(directory):
-        if number < begin.segment:
-            continue
-        with SegmentFile(segment_path(directory, number)) as file:
-            place = begin.offset if number == begin.segment else 0
-            # There is no block where a writer that came back has cut the file.
-            while place < file.end and (block := _lines_from(file, place)):
-                place += len(block)
-                yield block, LogPosition(number, place)
+    for number, file in segments_from(directory, begin.segment):
+        place = begin.offset if number == begin.segment else 0
+        # There is no block where a writer that came back has cut the file.
+        while place < file.end and (block := _lines_from(file, place)):
+            place += len(block)
+            yield block, LogPosition(number, place)
 
 
 def blocks_backward(directory: Path) -> Iterator[bytes]:
@@ -34,13 +30,12 @@ def blocks_backward(directory: Path) -> Iterator[bytes]:
     Yields:
         Whole lines with LF.
     """
-    for number in reversed(segments_of(directory)):
-        with SegmentFile(segment_path(directory, number)) as file:
-            place = file.end
-            while place > 0:
-                start = file.line_begin(max(0, place - BLOCK_BYTES), before=place)
-                yield file.read(start, place)
-                place = start
+    for _, file in segments_before(directory):
+        place = file.end
+        while place > 0:
+            start = file.line_begin(max(0, place - BLOCK_BYTES), before=place)
+            yield file.read(start, place)
+            place = start
 
 
 def _lines_from(file: SegmentFile, place: int) -> bytes:

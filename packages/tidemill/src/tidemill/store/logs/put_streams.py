@@ -2,16 +2,19 @@
 
 They are segments as those of jobs, but written by the service. Clients may put an event that is earlier than others of
 its stream: its segment is then replaced by one that has the event at its place, so segments are smaller than those of
-jobs. The last segment is split if it would become too large.
+jobs. A full segment is not, but gets others beside it.
 """
 
+import contextlib
 import os
 import threading
-from collections.abc import Sequence
+import time
+from bisect import bisect_right
+from collections.abc import Generator, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
-from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.files import read_json, sync_directory, write_durably
 from tidemill.core.segments import (
@@ -25,16 +28,18 @@ from tidemill.core.segments import (
     time_of,
 )
 from tidemill.store.logs.segment_file import SegmentFile
+from tidemill.store.logs.splits import SEGMENT_STEP, SegmentSplits, number_after
 from tidemill.store.logs.streams import LogReader
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
+_LOCKS = 64
 
 _Stored = tuple[int, bytes]
 """Milliseconds since the epoch, and the stored line with its LF."""
 
 
 class PutStreams:
-    """Writes streams of clients, and removes streams. May be used from several threads.
+    """Writes streams of clients, and removes streams. May be used from several threads; completes interrupted splits.
 
     Args:
         root: Directory of all logs.
@@ -46,7 +51,11 @@ class PutStreams:
         self._root = root
         self._clock = clock
         self._segment_bytes = segment_bytes
-        self._lock = threading.Lock()
+        self._splits = SegmentSplits(root)
+        self._splits.complete_all()
+        # Of streams, by the hash of their names; and of the directories of groups, which is taken last.
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        self._groups_lock = threading.Lock()
 
     def create(self, group: str, name: str) -> bool:
         """Create a stream durably. Returns False, and changes nothing, if there is one of that name.
@@ -55,7 +64,7 @@ class PutStreams:
             group: Name of the group.
             name: Name of the stream.
         """
-        with self._lock:
+        with self._groups_lock:
             if (stream_directory(self._root, group, name) / STREAM_FILE).exists():
                 return False
             create_stream(self._root, group, name, clock=self._clock, of_client=True)
@@ -70,17 +79,15 @@ class PutStreams:
         Raises:
             OSError: They could not be stored, or not all of them.
         """
-        directory = stream_directory(self._root, group, name)
-        with self._lock:
+        with self._writing(group, name) as directory:
             if not (read_json(directory / STREAM_FILE) or {}).get("of_client"):
                 return False
-            _complete_split(directory)
             last_ms = LogReader(directory).last_event_ms() or 0
             late = sum(at_ms < last_ms for at_ms, _ in lines)
             if late:
-                _insert(directory, lines[:late], segment_bytes=self._segment_bytes)
+                self._insert(directory, lines[:late])
             if lines[late:]:
-                with SegmentWriter(directory, segment_bytes=self._segment_bytes) as writer:
+                with SegmentWriter(directory, segment_bytes=self._segment_bytes, step=SEGMENT_STEP) as writer:
                     writer.write_stored(b"".join(line for _, line in lines[late:]))
             return True
 
@@ -91,8 +98,8 @@ class PutStreams:
             group: Name of the group.
             name: Name of the stream.
         """
-        with self._lock:
-            _remove(stream_directory(self._root, group, name))
+        with self._writing(group, name) as directory:
+            self._remove(directory)
 
     def remove_group(self, group: str) -> None:
         """Remove the directory of a group, if it has no streams.
@@ -101,7 +108,7 @@ class PutStreams:
             group: Name of the group.
         """
         directory = group_directory(self._root, group)
-        with self._lock:
+        with self._groups_lock:
             if directory.is_dir() and not any(directory.iterdir()):
                 directory.rmdir()
 
@@ -112,13 +119,14 @@ class PutStreams:
             before_ms: Earlier events are too old, in milliseconds since the epoch.
             unused_before_ms: An empty stream that was not written since then is removed.
         """
-        directory = stream_directory(self._root, group, name)
-        with self._lock:
+        with self._writing(group, name) as directory:
+            if not directory.is_dir():  # a client has deleted it meanwhile
+                return
             numbers = segments_of(directory)
             expired = list(takewhile(lambda number: _last_ms(segment_path(directory, number)) < before_ms, numbers))
             if len(expired) == len(numbers):
                 if all(path.stat().st_mtime < unused_before_ms / 1000 for path in directory.iterdir()):
-                    _remove(directory)
+                    self._remove(directory)
                     return
                 # An empty segment stays, because its number must not be used again: readers have tokens.
                 if expired and segment_path(directory, expired[-1]).stat().st_size:
@@ -128,15 +136,75 @@ class PutStreams:
             for number in expired:
                 segment_path(directory, number).unlink()
 
+    @contextlib.contextmanager
+    def _writing(self, group: str, name: str) -> Generator[Path]:
+        """Return the directory of a stream that nobody else changes meanwhile, and that has no interrupted split."""
+        directory = stream_directory(self._root, group, name)
+        with self._locks[int(directory.name, 16) % _LOCKS]:
+            self._splits.complete(directory)
+            yield directory
 
-def _remove(directory: Path) -> None:
-    if not directory.is_dir():
-        return
-    # Its description last: what a kill leaves is a stream, which can be removed again.
-    for path in sorted(directory.iterdir(), key=lambda path: path.name == STREAM_FILE):
-        path.unlink()
-    directory.rmdir()
-    sync_directory(directory.parent)
+    def _remove(self, directory: Path) -> None:
+        with self._groups_lock:
+            if not directory.is_dir():
+                return
+            # Its description last: what a kill leaves is a stream, which can be removed again.
+            for path in sorted(directory.iterdir(), key=lambda path: path.name == STREAM_FILE):
+                path.unlink()
+            directory.rmdir()
+            sync_directory(directory.parent)
+
+    def _insert(self, directory: Path, late: Sequence[_Stored]) -> None:
+        """Insert lines at their places among those that are stored."""
+        last = segment_path(directory, segments_of(directory)[-1])
+        while late:
+            number, following, own = _first_place(directory, late)
+            place, size_bytes = _place_in(segment_path(directory, number), own[0][0])
+            if size_bytes > self._segment_bytes and 0 < place < size_bytes:
+                self._splits.split(directory, number, at=place)
+                continue
+            if size_bytes > self._segment_bytes:
+                number = self._beside(directory, number if place else 0, following)
+            _merge(segment_path(directory, number), own)
+            late = late[len(own) :]
+        if last.exists():  # else it got another number, which searches notice
+            _touch(last)
+
+    def _beside(self, directory: Path, number: int, following: int | None) -> int:
+        """Return the segment for lines behind a full one, or before all: the following one unless it is full, too."""
+        if number and following is not None:
+            path = segment_path(directory, following)
+            if path.stat().st_size <= self._segment_bytes:
+                return following
+        return number_after(directory, number)
+
+
+def _place_in(path: Path, late_ms: int) -> tuple[int, int]:
+    """Return the place of a late event in a segment, and the segment's size."""
+    with SegmentFile(path) as file:
+        return file.find(late_ms + 1), file.end
+
+
+def _first_place(directory: Path, late: Sequence[_Stored]) -> tuple[int, int | None, Sequence[_Stored]]:
+    """Return the number of the segment of the first line, that of the next one, and the lines that belong there."""
+    numbers = segments_of(directory)
+    first_times = partial(_first_ms, directory)
+    with SegmentFile(segment_path(directory, numbers[-1])) as file:
+        # A kill or a full disk between the beginning of a segment and its first line leaves one without a line.
+        with_lines = numbers[:-1] if len(numbers) > 1 and not file.end else numbers
+    later = bisect_right(with_lines, late[0][0], key=first_times)
+    place = max(0, later - 1)
+    following = next(iter(numbers[place + 1 :]), None)
+    if later == len(with_lines):
+        return numbers[place], following, late
+    until_ms = first_times(numbers[later])
+    return numbers[place], following, list(takewhile(lambda each: each[0] < until_ms, late))
+
+
+def _touch(path: Path) -> None:
+    """Let searches look again at a stream, of which this is the last segment that they know."""
+    changed_ns = path.stat().st_mtime_ns + 1  # more than one change may be in a tick of the clock
+    os.utime(path, ns=(changed_ns, max(changed_ns, time.time_ns())))
 
 
 def _last_ms(path: Path) -> int:
@@ -145,38 +213,18 @@ def _last_ms(path: Path) -> int:
         return next((time for _, line in file.lines_before(file.end) if (time := time_of(line)) is not None), 0)
 
 
-def _insert(directory: Path, late: Sequence[_Stored], *, segment_bytes: int) -> None:
-    """Insert lines at their places among those that are stored."""
-    numbers = segments_of(directory)
-    for number in numbers:
-        path, following = segment_path(directory, number), segment_path(directory, number + 1)
-        is_full = path.stat().st_size > segment_bytes
-        if number == numbers[-1]:
-            own = late
-        else:
-            # What is between two segments goes to the second one if the first one is full.
-            until_ms = _last_ms(path) if is_full else _first_ms(following)
-            own = [each for each in late if each[0] < until_ms]
-        if own:
-            late = late[len(own) :]
-            _merge(path, own, split=following if is_full and number == numbers[-1] else None)
-            # Searches look again at a stream whose last segment has changed.
-            os.utime(segment_path(directory, numbers[-1]))
-
-
-def _first_ms(path: Path) -> int:
+def _first_ms(directory: Path, number: int) -> int:
     """Return the time of a segment's first line; 0 without one."""
-    with SegmentFile(path) as file:
+    with SegmentFile(segment_path(directory, number)) as file:
         return next((time for _, line in file.lines(0) if (time := time_of(line)) is not None), 0)
 
 
-def _merge(path: Path, added: Sequence[_Stored], *, split: Path | None) -> None:
+def _merge(path: Path, added: Sequence[_Stored]) -> None:
     """Replace a segment by one that also has ``added``, each line behind those of its time.
 
     Args:
         path: The segment.
         added: Sorted by time.
-        split: The segment to which ``added`` and all later lines go, if any line is earlier. Default: none.
     """
     with SegmentFile(path) as file:
         begin = file.find(added[0][0] + 1)
@@ -187,30 +235,4 @@ def _merge(path: Path, added: Sequence[_Stored], *, split: Path | None) -> None:
         latest_ms = max(latest_ms, time_of(line) or 0)
         present.append((latest_ms, line + b"\n"))
     merged = sorted([*present, *added], key=lambda each: each[0])  # stable: what was stored first comes first
-    data = b"".join(line for _, line in merged)
-    if split is None or not head:
-        write_durably(path, head + data)
-    else:
-        write_durably(split, data)
-        faults.point("put_streams.split")
-        _truncate(path, begin)
-
-
-def _complete_split(directory: Path) -> None:
-    """Remove from the last segment but one what a killed service has copied to the last one.
-
-    All of that is later than the first line of the copy, which was added then.
-    """
-    numbers = segments_of(directory)[-2:]
-    if len(numbers) == 2:
-        path, first_ms = segment_path(directory, numbers[0]), _first_ms(segment_path(directory, numbers[1]))
-        if 0 < first_ms < _last_ms(path):
-            with SegmentFile(path) as file:
-                begin = file.find(first_ms + 1)
-            _truncate(path, begin)
-
-
-def _truncate(path: Path, size_bytes: int) -> None:
-    with path.open("r+b") as file:
-        file.truncate(size_bytes)
-        os.fsync(file.fileno())
+    write_durably(path, head + b"".join(line for _, line in merged))

@@ -1,15 +1,18 @@
 """The lines of one log segment: read from any position in both directions, and found by time.
 
+The segments of a client's stream may be split while they are read: `segments_from` and `segments_before` miss nothing.
+
 Only complete lines are returned. Bytes after the last LF belong to a line that is still being written or was cut off.
 """
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tidemill.core.segments import time_of
+from tidemill.core.segments import segment_path, segments_of, time_of
 
 BLOCK_BYTES = 64 * 1024
 
@@ -148,3 +151,37 @@ class SegmentFile:
                 return start + feed
             offset = start
         return -1
+
+
+def segments_from(directory: Path, first: int = 0) -> Generator[tuple[int, SegmentFile]]:
+    """Yield numbers and segments of a stream in order. Each is closed when the next one is asked for.
+
+    Args:
+        directory: Of the stream; need not exist.
+        first: Least number.
+    """
+    number = first - 1
+    # The directory is read again after each segment, since its end may have become a segment of its own.
+    while (following := min((each for each in segments_of(directory) if each > number), default=None)) is not None:
+        number = following
+        with SegmentFile(segment_path(directory, number)) as file:
+            yield number, file
+
+
+def segments_before(directory: Path, last: float = math.inf) -> Generator[tuple[int, SegmentFile]]:
+    """Yield numbers and segments of a stream in reverse order. Each is closed when the next one is asked for.
+
+    Args:
+        directory: Of the stream; need not exist.
+        last: Largest number.
+    """
+    while (number := _at_most(directory, last)) is not None:
+        with SegmentFile(segment_path(directory, number)) as file:
+            # If its end became a segment of its own before it was opened, that one comes first.
+            if _at_most(directory, last) == number:
+                last = number - 1
+                yield number, file
+
+
+def _at_most(directory: Path, last: float) -> int | None:
+    return max((each for each in segments_of(directory) if each <= last), default=None)

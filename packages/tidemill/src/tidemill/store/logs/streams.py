@@ -30,7 +30,7 @@ from tidemill.core.segments import (
     time_of,
 )
 from tidemill.errors import StateCorrupt
-from tidemill.store.logs.segment_file import SegmentFile
+from tidemill.store.logs.segment_file import SegmentFile, segments_before, segments_from
 
 EVENTS_MAX = 10_000
 PAGE_MAX_BYTES = 1024 * 1024
@@ -161,15 +161,14 @@ class LogReader:
         """
         if not 1 <= limit <= EVENTS_MAX:
             raise ValueError(f"limit is {limit}; expected 1 to {EVENTS_MAX} events")
-        numbers = segments_of(self._directory) or [1]
         direction = "f" if start_from_head else "b"
         place = None
         if token is not None:
             direction, place = self._parse(token)
         if direction == "f":
-            page = self._forward(numbers, place, start_time_ms, end_time_ms, limit)
+            page = self._forward(place, start_time_ms, end_time_ms, limit)
         else:
-            page = self._backward(numbers, place, start_time_ms, end_time_ms, limit)
+            page = self._backward(place, start_time_ms, end_time_ms, limit)
         if page.events or token is None:
             return page
         forward, backward = (token, page.backward_token) if direction == "f" else (page.forward_token, token)
@@ -185,7 +184,7 @@ class LogReader:
         """
         found: list[StoredLine] = []
         size_bytes = 0
-        with contextlib.closing(self._lines(segments_of(self._directory), begin)) as lines:
+        with contextlib.closing(self._lines(begin)) as lines:
             for segment, data, end in lines:
                 found.append(StoredLine(segment, end - len(data) - 1, time_of(data), data))
                 size_bytes += len(data)
@@ -199,7 +198,11 @@ class LogReader:
         Args:
             time_ms: Milliseconds since the epoch.
         """
-        return self._find(segments_of(self._directory) or [1], time_ms)
+        while True:
+            numbers = self._numbers()
+            place = self._find(numbers, time_ms)
+            if self._numbers() == numbers:  # else a segment may have been split, and the line has moved
+                return place
 
     def place_of(self, place: LogPosition) -> LogPosition | None:
         """Return where a reader continues that was at ``place``; None if no line began there, or will begin.
@@ -210,7 +213,7 @@ class LogReader:
         Args:
             place: Any position, also one that a client sent.
         """
-        numbers = segments_of(self._directory) or [1]
+        numbers = self._numbers()
         if place == LogPosition(numbers[0], 0):
             return place
         if place.segment in numbers:
@@ -224,16 +227,18 @@ class LogReader:
         following = next((number for number in numbers if number > place.segment), None)
         return LogPosition(following, 0) if following is not None and self._is_of_client() else None
 
+    def _numbers(self) -> list[int]:
+        return segments_of(self._directory) or [1]
+
     def _is_of_client(self) -> bool:
         about = _about(self._directory)
         return about is not None and bool(about.get("of_client"))
 
     def first_event_ms(self) -> int | None:
         """Time of the first event."""
-        for number in segments_of(self._directory):
-            with SegmentFile(segment_path(self._directory, number)) as file:
-                for _, line in file.lines(0):
-                    return time_of(line) or 0
+        for _, file in segments_from(self._directory):
+            for _, line in file.lines(0):
+                return time_of(line) or 0
         return None
 
     def last_event_ms(self) -> int | None:
@@ -254,14 +259,17 @@ class LogReader:
         return latest_ms
 
     def _lines_backward(self) -> Iterator[bytes]:
-        for number in reversed(segments_of(self._directory)):
-            with SegmentFile(segment_path(self._directory, number)) as file:
-                for _, line in file.lines_before(file.end):
-                    yield line
+        for _, file in segments_before(self._directory):
+            for _, line in file.lines_before(file.end):
+                yield line
 
     def stored_bytes(self) -> int:
         """Size of the stream on disk."""
-        return sum(segment_path(self._directory, number).stat().st_size for number in segments_of(self._directory))
+        sizes_bytes = 0
+        for number in segments_of(self._directory):
+            with contextlib.suppress(FileNotFoundError):  # the stream, or its oldest segment, is being removed
+                sizes_bytes += segment_path(self._directory, number).stat().st_size
+        return sizes_bytes
 
     def _parse(self, token: str) -> tuple[str, LogPosition]:
         match = _TOKEN.fullmatch(token)
@@ -273,15 +281,13 @@ class LogReader:
             " earlier page unchanged, or none"
         )
 
-    def _forward(
-        self, numbers: list[int], place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int
-    ) -> LogPage:
-        begin = place or LogPosition(numbers[0], 0)
+    def _forward(self, place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int) -> LogPage:
+        begin = place or LogPosition(self._numbers()[0], 0)
         if start_ms is not None:
-            begin = max(begin, self._find(numbers, start_ms))
+            begin = max(begin, self.find(start_ms))
         events = _Events(limit)
         end = begin
-        for at, line, after in self._lines(numbers, begin):
+        for at, line, after in self._lines(begin):
             time_ms = time_of(line)
             if end_ms is not None and time_ms is not None and time_ms >= end_ms:
                 break
@@ -290,16 +296,14 @@ class LogReader:
             end = LogPosition(at, after)
         return LogPage(events.in_order(), end.token("f"), begin.token("b"))
 
-    def _backward(
-        self, numbers: list[int], place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int
-    ) -> LogPage:
+    def _backward(self, place: LogPosition | None, start_ms: int | None, end_ms: int | None, limit: int) -> LogPage:
         if place is None:
-            place = self._end(numbers) if end_ms is None else self._find(numbers, end_ms)
+            place = self._end() if end_ms is None else self.find(end_ms)
         elif end_ms is not None:
-            place = min(place, self._find(numbers, end_ms))
+            place = min(place, self.find(end_ms))
         events = _Events(limit)
         begin = place
-        for at, line, start in self._lines_before(numbers, place):
+        for at, line, start in self._lines_before(place):
             time_ms = time_of(line)
             if start_ms is not None and time_ms is not None and time_ms < start_ms:
                 break
@@ -308,27 +312,22 @@ class LogReader:
             begin = LogPosition(at, start)
         return LogPage(events.in_order(backward=True), place.token("f"), begin.token("b"))
 
-    def _lines(self, numbers: list[int], begin: LogPosition) -> Generator[tuple[int, bytes, int]]:
+    def _lines(self, begin: LogPosition) -> Generator[tuple[int, bytes, int]]:
         """Yield (segment, line, offset after it) from a position on."""
-        for number in numbers:
-            if number < begin.segment:
-                continue
-            with SegmentFile(segment_path(self._directory, number)) as file:
-                for offset, line in file.lines(begin.offset if number == begin.segment else 0):
-                    yield number, line, offset + len(line) + 1
+        for number, file in segments_from(self._directory, begin.segment):
+            for offset, line in file.lines(begin.offset if number == begin.segment else 0):
+                yield number, line, offset + len(line) + 1
 
-    def _lines_before(self, numbers: list[int], end: LogPosition) -> Iterator[tuple[int, bytes, int]]:
+    def _lines_before(self, end: LogPosition) -> Iterator[tuple[int, bytes, int]]:
         """Yield (segment, line, its offset) backward from a position."""
-        for number in reversed(numbers):
-            if number > end.segment:
-                continue
-            with SegmentFile(segment_path(self._directory, number)) as file:
-                for offset, line in file.lines_before(end.offset if number == end.segment else file.end):
-                    yield number, line, offset
+        for number, file in segments_before(self._directory, end.segment):
+            for offset, line in file.lines_before(end.offset if number == end.segment else file.end):
+                yield number, line, offset
 
-    def _end(self, numbers: list[int]) -> LogPosition:
-        with SegmentFile(segment_path(self._directory, numbers[-1])) as file:
-            return LogPosition(numbers[-1], file.end)
+    def _end(self) -> LogPosition:
+        with contextlib.closing(segments_before(self._directory)) as segments:
+            number, file = next(segments, (1, None))
+            return LogPosition(number, 0 if file is None else file.end)
 
     def _find(self, numbers: list[int], time_ms: int) -> LogPosition:
         """Return the position of the first line at or after a time, or the end without such a line."""
