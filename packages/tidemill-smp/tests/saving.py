@@ -191,3 +191,51 @@ def loaded_in_a_job(directory: str) -> list[Any]:
     function = tf.keras.models.load_model(directory).signatures["serving_default"]
     outputs = function(*given)
     return [outputs[name].numpy() for name in sorted(outputs)]
+
+
+def refuse_all(cases: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
+    model, texts = distributed("chain"), []
+    for method, given in cases:
+        try:
+            getattr(model, method)(**given)
+        except Exception as error:  # noqa: BLE001
+            texts.append((type(error).__name__, str(error)))
+    return texts
+
+
+def save_again(directory: str) -> tuple[list[str], list[str], list[str]]:
+    """Save three times: to a new path, over it, and with overwrite=False."""
+    model, root = trained("sequential", 1), Path(directory)
+
+    def stamps() -> dict[str, int]:
+        smp.barrier()
+        found = {path.name: path.stat().st_mtime_ns for path in sorted(root.iterdir())}
+        smp.barrier()
+        return found
+
+    def save(**options: Any) -> None:
+        model.save(root / "model.keras", **options)
+        model.save_weights(root / "model.weights.h5", **options)
+        model.save(root / "saved", save_format="tf", include_optimizer=False, **options)
+
+    save(overwrite=False)
+    first = stamps()
+    save()
+    second = stamps()
+    texts = []
+    for attempt in (
+        lambda: model.save(root / "model.keras", False),
+        lambda: model.save_keras(root / "model.keras", overwrite=False),
+        lambda: model.save_weights(root / "model.weights.h5", overwrite=False),
+        lambda: model.save(root / "saved", overwrite=False),
+    ):
+        try:
+            attempt()
+        except SMPCheckpointError as error:
+            texts.append(str(error))
+    third = stamps()
+    return (
+        [name for name in first if first[name] != second[name]],
+        [name for name in second if second[name] == third[name]],
+        texts,
+    )

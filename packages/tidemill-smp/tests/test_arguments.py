@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import ranks
+import saving
 import smdistributed.modelparallel.tensorflow as smp
 from argument_effects import ArgumentEffect
 from argument_table import ARGUMENTS
-from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPConfigurationError
+from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow import api, core, utils
 from smdistributed.modelparallel.tensorflow.config import IDLE_PARAMETERS, Config
 
@@ -111,68 +112,16 @@ REFUSED: dict[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
 def test_a_refusal_names_the_argument() -> None:
     rows = {(name, one) for name, row in ARGUMENTS.items() for one in row if row[one].effect is ArgumentEffect.REFUSED}
     assert rows <= set(REFUSED)
-    for texts in ranks.run(2, refuse_all, [case[::2] for case in REFUSED.values()]):
+    for texts in ranks.run(2, saving.refuse_all, [case[::2] for case in REFUSED.values()]):
         for (_, words, _), (kind, text) in zip(REFUSED.values(), texts, strict=True):
             assert kind == "SMPUsageError" and words in text, (kind, text)
 
 
-def refuse_all(cases: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
-    import saving
-
-    model, texts = saving.distributed("chain"), []
-    for method, given in cases:
-        try:
-            getattr(model, method)(**given)
-        except Exception as error:  # noqa: BLE001
-            texts.append((type(error).__name__, str(error)))
-    return texts
-
-
 def test_a_file_that_exists_is_kept_where_overwrite_is_false(tmp_path: Path) -> None:
-    for replaced, kept, texts in ranks.run(2, save_again, str(tmp_path)):
+    for replaced, kept, texts in ranks.run(2, saving.save_again, str(tmp_path)):
         assert replaced == ["model.keras", "model.weights.h5", "saved"]
         assert kept == replaced
         assert len(texts) == 4 and all("exists, and overwrite is False" in words for words in texts), texts
-
-
-def save_again(directory: str) -> tuple[list[str], list[str], list[str]]:
-    """Save three times: to a new path, over it, and with overwrite=False."""
-    import saving
-
-    model, root = saving.trained("sequential", 1), Path(directory)
-
-    def stamps() -> dict[str, int]:
-        smp.barrier()
-        found = {path.name: path.stat().st_mtime_ns for path in sorted(root.iterdir())}
-        smp.barrier()
-        return found
-
-    def save(**options: Any) -> None:
-        model.save(root / "model.keras", **options)
-        model.save_weights(root / "model.weights.h5", **options)
-        model.save(root / "saved", save_format="tf", include_optimizer=False, **options)
-
-    save(overwrite=False)
-    first = stamps()
-    save()
-    second = stamps()
-    texts = []
-    for attempt in (
-        lambda: model.save(root / "model.keras", False),
-        lambda: model.save_keras(root / "model.keras", overwrite=False),
-        lambda: model.save_weights(root / "model.weights.h5", overwrite=False),
-        lambda: model.save(root / "saved", overwrite=False),
-    ):
-        try:
-            attempt()
-        except SMPCheckpointError as error:
-            texts.append(str(error))
-    third = stamps()
-    return (
-        [name for name in first if first[name] != second[name]],
-        [name for name in second if second[name] == third[name]],
-        texts,
-    )
 
 
 @pytest.mark.parametrize(
