@@ -126,6 +126,18 @@ def test_context_entries_are_the_request_and_missing_ones_are_named(iam):
     assert result(("s3:prefix", ["other"])) == ("implicitDeny", [])
 
 
+def test_a_role_is_the_one_of_its_name_as_in_requests(iam):
+    iam.create_role(RoleName="Limited", AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName="Limited", PolicyName="p", PolicyDocument=policy(allow("s3:*")))
+    roles = f"{ARN}role/"
+    reply = iam.simulate_custom_policy(
+        PolicyInputList=[policy(allow("iam:PassRole", f"{roles}team-*"), deny("iam:PassRole", f"{roles}team-Admin"))],
+        ActionNames=["iam:PassRole"],
+        ResourceArns=[f"{roles}{name}" for name in ("team-a", "team-a/Other", "team-a/Limited", "team-a/team-admin")],
+    )
+    assert list(decisions(reply).values()) == ["allowed", "allowed", "implicitDeny", "explicitDeny"]
+
+
 def test_statements_are_named_with_their_place_and_a_boundary_bounds(iam):
     text = '{\n  "Version": "2012-10-17",\n  "Statement": [\n    %s,\n    %s\n  ]\n}' % (  # noqa: UP031 - braces
         json.dumps(deny("s3:Delete*")),

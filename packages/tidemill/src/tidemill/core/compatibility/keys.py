@@ -10,7 +10,7 @@ _POLICY_NAME = Honored(only=("default",), instead="leave it out")
 _NO_GRANTS = Recorded("nothing is granted for a key, because nothing is encrypted with it")
 
 OPERATIONS: Mapping[str, Rows] = {
-    "CancelKeyDeletion": {"KeyId": Honored("the key is disabled then, as on AWS; EnableKey enables it")},
+    "CancelKeyDeletion": {"KeyId": Honored("no alias; the key is disabled then, as on AWS; EnableKey enables it")},
     "CreateAlias": {"AliasName": Honored("`alias/aws/` is reserved"), "TargetKeyId": Honored()},
     "CreateKey": {
         "Policy": _NO_EFFECT,
@@ -29,8 +29,10 @@ OPERATIONS: Mapping[str, Rows] = {
         "KeyId": Honored("a key that CreateKey made, or that a request for S3 or SageMaker has named"),
         "GrantTokens": _NO_GRANTS,
     },
-    "DisableKey": {"KeyId": Honored("requests to store objects with it are refused, while objects can be read")},
-    "EnableKey": {"KeyId": Honored()},
+    "DisableKey": {
+        "KeyId": Honored("no alias; requests to store objects with it are refused, while objects can be read")
+    },
+    "EnableKey": {"KeyId": Honored("no alias, as on AWS")},
     "GetKeyPolicy": {"KeyId": Honored(), "PolicyName": _POLICY_NAME},
     "ListAliases": {"KeyId": Honored(), "Limit": Honored(), "Marker": Honored()},
     "ListKeys": {
@@ -39,15 +41,15 @@ OPERATIONS: Mapping[str, Rows] = {
         "ResourceOwners": Recorded("there is one account, whose keys are listed"),
     },
     "PutKeyPolicy": {
-        "KeyId": Honored(),
+        "KeyId": Honored("no alias, as on AWS"),
         "PolicyName": _POLICY_NAME,
         "Policy": _NO_EFFECT,
         "BypassPolicyLockoutSafetyCheck": _NO_EFFECT,
     },
     "ScheduleKeyDeletion": {
         "KeyId": Honored(
-            "requests to store objects with it are refused, while objects can be read; it is never removed, because it"
-            " has no material"
+            "no alias; requests to store objects with it are refused, while objects can be read; it is never removed,"
+            " because it has no material"
         ),
         "PendingWindowInDays": Honored("7 to 30; only shown, as DeletionDate"),
     },

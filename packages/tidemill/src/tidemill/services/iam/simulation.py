@@ -179,12 +179,8 @@ class SimulationHandlers:
                 code="InvalidInput",
             )
         known = _Known(_entries(request), sender)
-        matched = list(self._matching(sources, permission, known))
-        limits = list(self._matching(boundary, permission, known))
-        decision = _decided([statement for _, _, statement in matched], without="allowed" if not sources else None)
-        bounded = _decided([statement for _, _, statement in limits])
-        if boundary and bounded != "allowed" and decision != "explicitDeny":
-            decision = bounded
+        decided = [self._decide(each, sources, boundary, known) for each in self._roles.needed(permission)]
+        decision, bounded, matched = next((each for each in decided if each[0] != "allowed"), decided[0])
         if permission.action in self._of_owner and decision == "allowed":
             decision = "implicitDeny"
         statements = [source.shown(number) for source, number, _ in matched]
@@ -201,6 +197,18 @@ class SimulationHandlers:
                 {"EvalResourceName": permission.resource, "EvalResourceDecision": decision, **found, **detail}
             ],
         }
+
+    def _decide(
+        self, permission: Permission, sources: Sequence[_Source], boundary: Sequence[_Source], known: _Known
+    ) -> tuple[str, str, Sequence[tuple[_Source, int, Statement]]]:
+        """Return the decision, that of the boundary, and the statements that fit."""
+        matched = list(self._matching(sources, permission, known))
+        limits = list(self._matching(boundary, permission, known))
+        decision = _decided([statement for _, _, statement in matched], without="allowed" if not sources else None)
+        bounded = _decided([statement for _, _, statement in limits])
+        if boundary and bounded != "allowed" and decision != "explicitDeny":
+            decision = bounded
+        return decision, bounded, matched
 
     def _matching(
         self, sources: Sequence[_Source], permission: Permission, known: _Known
