@@ -182,6 +182,11 @@ def test_values_are_computed_and_shown_under_their_name():
         ("fields a | ", "expected a command", (11, 11)),
         ("fields a ~ b", "'~'", (9, 10)),
         ("limit 0", "at least 1", (6, 7)),
+        ("limit 99999999999999999999", "at least 1", (6, 26)),
+        ("limit " + "9" * 5000, "at least 1", (6, 5006)),
+        ("stats count(*) by bin(" + "9" * 5000 + "m)", "ms, s, m, h and d", (22, 5023)),
+        ("filter a like /(?a)(?u)x/", "regular expression", (14, 25)),
+        ("filter a like /x{" + "9" * 5000 + "}/", "regular expression", (14, 5019)),
         ("parse '* *' as one", "2 * for 1 names", (18, 18)),
         ("parse /a(b)/", "named group", (12, 12)),
         ("fields strlen()", "0 arguments", (7, 13)),
@@ -199,3 +204,31 @@ def test_filters_count_what_they_keep_before_an_aggregation():
     query = InsightsQuery.parse("filter ispresent(job) | stats count(*) by job | limit 1", limit=10)
     assert len(list(query.run(events()))) == 1
     assert query.matched.rows == 4
+
+
+def test_numbers_that_no_float_can_hold_are_missing_and_others_count():
+    large = "9" * 5000
+    written = ("NaN", "3", "-Infinity", "1e999", large, "9" * 400, "2", "1e308", "1.5e308", "9" * 299)
+
+    def answer(query: str) -> list[dict[str, str]]:
+        rows = [
+            EventRow({"@timestamp": Instant(at), "@message": f'{{"at": {at}, "loss": {text}}}'})
+            for at, text in enumerate(written)
+        ]
+        return [dict(row) for row in InsightsQuery.parse(query, limit=100).run(rows)]
+
+    assert answer(
+        "filter loss < 10 | stats max(loss) as most, min(loss) as least, avg(loss) as mean, count(loss) as n"
+    ) == [{"most": "3", "least": "2", "mean": "2.5", "n": "2"}]
+    assert [row["at"] for row in answer("filter ispresent(loss) | sort loss desc | fields at")] == [
+        "8",
+        "7",
+        "9",
+        "1",
+        "6",
+    ]
+    # A sum may be too large, too, and every function of a large number has a result or none.
+    assert answer("stats sum(loss) as total, stddev(loss) as spread, max(loss) as most") == [{"most": "1.5e+308"}]
+    functions = "loss * loss, loss ^ 400, ceil(loss), log(loss), substr('abc', loss), substr('abc', 0, loss), abs(loss)"
+    assert len(answer(f"fields {functions}, {large} + 1, substr('abc', {large})")) == len(written)
+    assert answer("filter at = 8 | fields loss * loss as square, loss + loss as double, at") == [{"at": "8"}]

@@ -1,10 +1,16 @@
 """CloudWatch Logs Insights by boto3: queries over the streams of jobs and of clients."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tidemill.control.logs.insights.program import QueryTask
+from tidemill.control.logs.insights.queries import LogQueries, LogQuery, QueryStatus
+from tidemill.core.clock import SystemClock
+from tidemill.errors import AwsError
 
 JOBS = "/aws/sagemaker/TrainingJobs"
 ARN = "arn:aws:logs:us-west-2:000000000000:log-group:"
@@ -97,6 +103,40 @@ def test_a_query_that_takes_forever_times_out_or_is_stopped_and_others_go_on(log
     pages.append(logs.describe_queries(maxResults=2, nextToken=pages[0]["nextToken"]))
     assert [each["queryId"] for page in pages for each in page["queries"]] == slow[::-1]
     assert len(rows(finished(start("fields @message")))) == 6
+
+
+def test_the_result_that_is_newest_is_kept_and_not_too_many_queries_wait():
+    asyncio.run(results_are_kept_and_queries_are_limited())
+
+
+async def results_are_kept_and_queries_are_limited() -> None:
+    class Queries(LogQueries):
+        """Queries whose ends the test chooses, with large results."""
+
+        async def _search(self, task: QueryTask) -> tuple[QueryStatus, bytes]:
+            await ends[task["limit"]].wait()
+            return QueryStatus.COMPLETE, json.dumps({"rows": [], "padding": "x" * 7 * 2**20}).encode()
+
+    ends = [asyncio.Event() for _ in range(10)]
+    queries = Queries(clock=SystemClock())
+
+    def begin(number: int) -> LogQuery:
+        return queries.start("fields a", list, groups=["g"], start_ms=0, end_ms=1, limit=number, caller="me")
+
+    found = [begin(number) for number in range(10)]
+    for number in (*range(1, 10), 0):
+        ends[number].set()
+        await asyncio.gather(found[number]._task)
+        assert queries.get(found[number].query_id) is found[number]
+    assert [queries.get(each.query_id) is not None for each in found] == [True, *[False] * 6, True, True, True]
+    ends[0].clear()
+    waiting = [begin(0) for _ in range(100)]
+    with pytest.raises(AwsError, match="100 queries run or wait") as refused:
+        begin(0)
+    assert refused.value.code == "LimitExceededException"
+    assert await queries.stop(waiting[50])
+    begin(0)
+    await queries.close()
 
 
 def test_a_result_that_is_too_large_is_cut_and_says_so(logs, stage, start, finished):

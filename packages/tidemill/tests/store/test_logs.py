@@ -1,14 +1,24 @@
 """Reading log streams: every event once and in order, by token in both directions, and by time."""
 
 import os
+import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.core.segments import STREAM_FILE, SegmentWriter, create_stream, segment_path, segments_of
+from tidemill.core.segments import (
+    STREAM_FILE,
+    SegmentWriter,
+    create_stream,
+    group_directory,
+    segment_path,
+    segments_of,
+    stream_directory,
+)
 from tidemill.errors import StateCorrupt
 from tidemill.store.logs import segment_file
 from tidemill.store.logs import streams as logs
@@ -342,6 +352,33 @@ def test_a_directory_that_is_not_a_stream_is_not_listed(tmp_path):
     (group / "half-made").mkdir()
     (group / "stray").write_text("x")
     assert LogStreams(tmp_path).names(GROUP) == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("call", "look"),
+    [
+        ("scandir", lambda root: LogStreams(root).names("group")),
+        ("scandir", lambda root: LogStreams(root).groups()),
+        ("listdir", lambda root: LogReader(stream_directory(root, "group", "stream")).stored_bytes() or []),
+    ],
+)
+def test_a_stream_that_is_removed_meanwhile_is_no_error(tmp_path, monkeypatch, call, look):
+    with SegmentWriter(create_stream(tmp_path, "group", "stream")) as writer:
+        writer.write(b"line")
+    group = group_directory(tmp_path, "group")
+    listing = getattr(os, call)
+
+    def list_and_remove(path: Path) -> Any:
+        """Remove the group before its directory is opened, or the stream after its segments are listed."""
+        if Path(path) == tmp_path:
+            return listing(path)
+        monkeypatch.setattr(os, call, listing)
+        found = listing(path) if call == "listdir" else None
+        shutil.rmtree(group)
+        return found or listing(path)
+
+    monkeypatch.setattr(os, call, list_and_remove)
+    assert look(tmp_path) == [] and not group.exists()
 
 
 def test_a_damaged_name_file_is_named(tmp_path):

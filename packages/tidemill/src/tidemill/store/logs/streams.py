@@ -451,9 +451,11 @@ class LogStreams:
     def _sorted_names(self, group: Path) -> list[str]:
         """Return the sorted names in a group. The directory is read only if it has changed, and then only new names."""
         try:
-            changed_ns = group.stat().st_mtime_ns
+            return self._names_now(group, group.stat().st_mtime_ns)
         except FileNotFoundError:
             return []
+
+    def _names_now(self, group: Path, changed_ns: int) -> list[str]:
         # A change in the same clock tick as the last reading would leave the directory's time unchanged. So the time
         # is trusted only if it was old when the directory was read.
         seen = self._listed.get(group)
@@ -513,9 +515,12 @@ def _about(directory: Path) -> dict[str, Any] | None:
 
 def _group_of(directory: Path) -> str | None:
     """Return the name of the group whose streams are in ``directory``; every stream records it."""
-    with os.scandir(directory) as entries:
-        found = (_about(Path(entry.path)) for entry in entries if entry.is_dir())
-        return next((str(about["group"]) for about in found if about is not None), None)
+    try:
+        with os.scandir(directory) as entries:
+            found = (_about(Path(entry.path)) for entry in entries if entry.is_dir())
+            return next((str(about["group"]) for about in found if about is not None), None)
+    except FileNotFoundError:  # it is being removed
+        return None
 
 
 def _name_in(directory: Path) -> str | None:

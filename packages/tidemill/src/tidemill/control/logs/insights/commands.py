@@ -8,7 +8,7 @@ from itertools import islice
 
 from tidemill.control.logs.insights.expressions import SLOT, ExpressionParser, field_name, string_value
 from tidemill.control.logs.insights.functions import GroupValue
-from tidemill.control.logs.insights.scanner import MalformedQuery, QueryScanner
+from tidemill.control.logs.insights.scanner import DIGITS_MAX, MalformedQuery, QueryScanner, whole_number
 from tidemill.control.logs.insights.values import EventRow, Expression, Value, is_true, rank, text
 
 _COMMANDS = ("display", "fields", "filter", "limit", "parse", "sort", "stats")
@@ -186,9 +186,9 @@ class InsightsQuery:
 
     def _limit(self, scanner: QueryScanner) -> None:
         token = scanner.take()
-        if token.kind != "number" or not token.text.isdecimal() or int(token.text) == 0:
-            scanner.fail("expected a number of events, at least 1", token)
-        most = int(token.text)
+        most = whole_number(token.text) if token.kind == "number" else None
+        if not most:
+            scanner.fail(f"expected a number of events, at least 1 and below 10^{DIGITS_MAX}", token)
         if not self._is_ordered:
             self._order([(lambda row: row["@timestamp"], True)])
         self._cut(most)

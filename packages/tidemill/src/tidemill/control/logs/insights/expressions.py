@@ -6,7 +6,7 @@ from functools import partial
 from typing import cast
 
 from tidemill.control.logs.insights.functions import AGGREGATIONS, FUNCTIONS, Arity, GroupValue
-from tidemill.control.logs.insights.scanner import QueryScanner, QueryToken
+from tidemill.control.logs.insights.scanner import QueryScanner, QueryToken, whole_number
 from tidemill.control.logs.insights.values import (
     COMPARISONS,
     EventRow,
@@ -176,11 +176,12 @@ class ExpressionParser:
         token = self._scanner.peek()
         digits = re.match(r"\d+", token.text)
         width_ms = _UNITS_MS.get(token.text[digits.end() :].strip()) if digits is not None else None
-        if token.kind != "period" or digits is None or width_ms is None or int(digits[0]) == 0:
+        count = whole_number(digits[0]) if digits is not None else None
+        if token.kind != "period" or not count or width_ms is None:
             self._scanner.fail("expected a period such as 5m; its units are ms, s, m, h and d")
         self._scanner.take()
         self._scanner.expect(")")
-        return partial(_constant, int(digits[0]) * width_ms)
+        return partial(_constant, count * width_ms)
 
 
 def field_name(written: str) -> str:
@@ -253,18 +254,18 @@ def _computed(operator: str, left: Expression, right: Expression, row: EventRow)
     try:
         match operator:
             case "+":
-                return one + other
+                return number(one + other)
             case "-":
-                return one - other
+                return number(one - other)
             case "*":
-                return one * other
+                return number(one * other)
             case "/":
-                return one / other
+                return number(one / other)
             case "%":
-                return one % other
+                return number(one % other)
             case _:
                 # A negative base with a fractional exponent is complex in Python.
-                power = one**other
-                return None if isinstance(power, complex) else cast("float", power)
+                power = float(one) ** other
+                return None if isinstance(power, complex) else number(cast("float", power))
     except (ArithmeticError, ValueError):
         return None

@@ -25,7 +25,7 @@ def _numeric(compute: Callable[[float], float]) -> Function:
         given = number(value)
         try:
             return None if given is None else compute(given)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
 
     return function
@@ -176,7 +176,10 @@ class _Numbers:
             self.numbers.append(value)
 
     def value(self) -> Value:
-        return self.compute(self.numbers) if self.numbers else None
+        try:
+            return self.compute(self.numbers) if self.numbers else None
+        except OverflowError:
+            return None
 
 
 @dataclass(slots=True)

@@ -14,11 +14,12 @@ import structlog
 from tidemill.control.logs.insights.commands import InsightsQuery
 from tidemill.control.logs.insights.program import QueryAnswer, QueryTask
 from tidemill.core.clock import Clock
-from tidemill.errors import TidemillError
+from tidemill.errors import AwsError, TidemillError
 
 _AT_ONCE = 2
 _CPU_S = 300
 _MEMORY_BYTES = 4 * 1024**3
+_UNENDED = 100
 _KEPT = 1000
 _KEPT_BYTES = 32 * 1024 * 1024
 
@@ -81,6 +82,7 @@ class LogQueries:
         self._cpu_s = cpu_s
         self._running = asyncio.Semaphore(_AT_ONCE)
         self._queries: dict[str, LogQuery] = {}
+        self._ended: list[LogQuery] = []  # in the order in which they ended
 
     def start(
         self,
@@ -106,8 +108,15 @@ class LogQueries:
 
         Raises:
             MalformedQuery: The text is not a query, or one that is not offered.
+            AwsError: LimitExceededException: too many queries have not ended.
         """
         InsightsQuery.parse(text, limit=limit)
+        if len(self._queries) - len(self._ended) >= _UNENDED:
+            raise AwsError(
+                f"{_UNENDED} queries run or wait, which is the limit; {_AT_ONCE} run at a time. Wait for their ends, or"
+                " stop some",
+                code="LimitExceededException",
+            )
         query = LogQuery(
             query_id=str(uuid.uuid4()), text=text, groups=groups, caller=caller, created_ms=self._clock.now_ms()
         )
@@ -147,7 +156,8 @@ class LogQueries:
         query._task.cancel()
         await asyncio.gather(query._task, return_exceptions=True)
         if not query.is_ended:  # it was ended before its task began
-            query.status, query.ended_ms = QueryStatus.CANCELLED, self._clock.now_ms()
+            query.status = QueryStatus.CANCELLED
+            self._note_end(query)
         return query.status is QueryStatus.CANCELLED
 
     async def close(self) -> None:
@@ -171,8 +181,7 @@ class LogQueries:
             query.status = QueryStatus.FAILED
             _log.error("logs.query_failed", query_id=query.query_id, error=str(error))
         finally:
-            query.ended_ms = self._clock.now_ms()
-            self._forget_oldest()
+            self._note_end(query)
 
     async def _search(self, task: QueryTask) -> tuple[QueryStatus, bytes]:
         process = await asyncio.create_subprocess_exec(
@@ -194,11 +203,12 @@ class LogQueries:
         _log.error("logs.query_failed", status=process.returncode, error=errors.decode("utf-8", "replace")[-2000:])
         return QueryStatus.FAILED, b""
 
-    def _forget_oldest(self) -> None:
-        ended = [query for query in self._queries.values() if query.is_ended]
-        size_bytes = sum(query.size_bytes for query in ended)
-        for query in ended[:-1]:
-            if len(self._queries) <= _KEPT and size_bytes <= _KEPT_BYTES:
-                return
-            size_bytes -= query.size_bytes
-            del self._queries[query.query_id]
+    def _note_end(self, query: LogQuery) -> None:
+        """Note when a query ended, and forget those that ended first. The result of this one is still to be read."""
+        query.ended_ms = self._clock.now_ms()
+        self._ended.append(query)
+        size_bytes = sum(each.size_bytes for each in self._ended)
+        while len(self._ended) > 1 and (len(self._queries) > _KEPT or size_bytes > _KEPT_BYTES):
+            oldest = self._ended.pop(0)
+            size_bytes -= oldest.size_bytes
+            del self._queries[oldest.query_id]

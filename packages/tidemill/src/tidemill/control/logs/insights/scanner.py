@@ -17,6 +17,10 @@ _REGEX = re.compile(r"/((?:[^/\\]|\\.)*)/", re.DOTALL)
 _NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 
 
+DIGITS_MAX = 15
+"""Digits of the largest integer in a query."""
+
+
 class MalformedQuery(ValueError):
     """A query has a mistake, or something that is not offered.
 
@@ -118,7 +122,7 @@ class QueryScanner:
         self._place = match.end()
         try:
             return re.compile(_NAMED_GROUP.sub("(?P<", match[1].replace("\\/", "/")))
-        except (re.error, OverflowError, RecursionError) as error:
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
             raise MalformedQuery(
                 f"{match[0]} is not a regular expression: {error}", begin=begin, end=match.end()
             ) from error
@@ -138,3 +142,12 @@ class QueryScanner:
         raise MalformedQuery(
             f"{shown} at position {token.begin}: {expected}", begin=token.begin, end=token.begin + len(token.text)
         )
+
+
+def whole_number(digits: str) -> int | None:
+    """Return an integer; None for other text, and for one with too many digits.
+
+    Args:
+        digits: As in the query.
+    """
+    return int(digits) if digits.isdecimal() and len(digits) <= DIGITS_MAX else None

@@ -9,6 +9,9 @@ from typing import Any
 _SHOWN_WHOLE = 1e15
 """Whole numbers below this are shown without a decimal point."""
 
+_FLOAT_DIGITS = 300
+"""A float can hold every integer with fewer digits, nearly."""
+
 
 class Instant(int):
     """Milliseconds since the epoch, shown as a date."""
@@ -36,18 +39,18 @@ Expression = Callable[[EventRow], Value]
 
 
 def number(value: Value) -> float | None:
-    """Return a value as a number, also if it is text that is one; None for others.
+    """Return a value as a number, also if it is text that is one; None for others, and for what no float can hold.
 
     Args:
         value: Any value.
     """
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        value = float(value) if isinstance(value, str) else value
         return value if math.isfinite(value) else None
-    return None if isinstance(value, bool) else value
+    except (ValueError, OverflowError):
+        return None
 
 
 def text(value: Value) -> str:
@@ -117,11 +120,16 @@ def _comparable(left: Value, right: Value) -> tuple[Any, Any]:
     return (one, other) if one is not None and other is not None else (text(left), text(right))
 
 
+def _integer(digits: str) -> float | None:
+    return int(digits) if len(digits) < _FLOAT_DIGITS else number(digits)
+
+
 def _discovered(message: Value) -> Iterator[tuple[str, Value]]:
     if not isinstance(message, str) or not message.lstrip().startswith("{"):
         return
     try:
-        document = json.loads(message)
+        # Python's json accepts NaN and Infinity, which no other number can be compared with: they are missing.
+        document = json.loads(message, parse_constant=lambda name: None, parse_float=number, parse_int=_integer)
     except (ValueError, RecursionError):
         return
     # Values inside are named ``outer.inner`` and ``list.0``; an object or a list itself is shown as JSON.
