@@ -20,7 +20,7 @@ CLIENT = """
     from sagemaker.tensorflow import TensorFlow
     from sagemaker.tuner import (
         CategoricalParameter, ContinuousParameter, HyperparameterTuner, IntegerParameter, WarmStartConfig,
-        WarmStartTypes,
+        WarmStartTypes, create_identical_dataset_and_algorithm_tuner, create_transfer_learning_tuner,
     )
 
     name, model = sys.argv[1:]
@@ -54,7 +54,9 @@ CLIENT = """
         pass
     else:
         print("TABLE", len(again.analytics().dataframe()))
-    warm = again.transfer_learning_tuner().warm_start_config
+    warm = create_transfer_learning_tuner(name).warm_start_config
+    same = create_identical_dataset_and_algorithm_tuner(name, {"other"}).warm_start_config
+    assert (same.type, set(same.parents)) == (WarmStartTypes.IDENTICAL_DATA_AND_ALGORITHM, {name, "other"})
     print("WARM", warm.type == WarmStartTypes.TRANSFER_LEARNING, sorted(warm.parents))
     predictor = tuner.deploy(initial_instance_count=1, instance_type="ml.m5.large")
     print("PREDICTED", predictor.predict({"instances": [2.0, 4.0]}))

@@ -15,6 +15,7 @@ from tidemill.compat.names import MODULES
 from tidemill.core.compatibility import ARGUMENTS, DISTRIBUTIONS, HYPERPARAMETERS
 from tidemill.sdk.arguments import DEPRECATED_ALIASES
 from tidemill.sdk.distribution import KINDS
+from tidemill.sdk.hosting import HostingOperations
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 AWS_SDK = REPOSITORY / ".venvs/peers/lib/python3.11/site-packages/sagemaker"
@@ -31,6 +32,9 @@ NO_HYPERPARAMETERS = {
     "sagemaker_tensorflow_container": "a module",
 }
 
+
+HIDDEN = {"Session": (HostingOperations,)}
+"""Classes without a name of their own in the documentation, whose methods are those of others."""
 
 OTHER_ORDER = {
     "TensorFlow": "the first arguments of version 1; further ones are keywords",
@@ -67,7 +71,8 @@ def signatures() -> dict[str, list[str]]:
             continue
         if inspect.isclass(thing) and not issubclass(thing, (Enum, Exception)):
             found[name] = parameters(thing)
-            for method, member in vars(thing).items():
+            parts = (thing, *HIDDEN.get(name, ()))
+            for method, member in [pair for each in parts for pair in vars(each).items()]:
                 plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
                 if inspect.isfunction(plain) and not method.startswith("_"):
                     found[f"{name}.{method}"] = parameters(getattr(thing, method))

@@ -29,12 +29,14 @@ from tidemill.sdk import (
 )
 from tidemill.sdk import serializers as s
 from tidemill.sdk.endpoint import new_variants
+from tidemill.sdk.hosting import production_variant
 from tidemill.sdk.tensorflow_serializers import tf_deserializer, tf_json_deserializer
 
 PEERS = Path(__file__).parents[4] / ".venvs/peers/bin/python"
 BUCKET = "sagemaker-us-west-2-000000000000"
 MODEL = f"s3://{BUCKET}/job/output/model.tar.gz"
 REGISTRY = "000000000000.dkr.ecr.us-west-2.amazonaws.com"
+SERVERLESS = {"MemorySizeInMB": 2048, "MaxConcurrency": 2}
 
 
 @pytest.fixture
@@ -189,6 +191,77 @@ def test_options_by_position_are_those_of_awss_sdk(aws: Any, trained: TensorFlow
         Transformer("digits", 1, "ml.m4.xlarge", "MultiRecord", strategy="SingleRecord")
     with pytest.raises(TypeError, match="at most 14 arguments by position, but 16 were given"):
         ScriptProcessor(*range(16))
+
+
+def test_models_and_endpoints_are_made_by_name_with_several_variants(aws: Any, session: Session) -> None:
+    container = {"Image": f"{REGISTRY}/tensorflow-inference:2.21.0-cpu", "ModelDataUrl": MODEL}
+    assert session.create_model("first", "role", container, tags={"k": "v"}) == "first"
+    session.create_model("second", container_defs=[container])
+    first, second = aws.named("CreateModel")
+    assert first["ExecutionRoleArn"].endswith(":role/role")
+    assert (first["PrimaryContainer"], first["Tags"]) == (container, [{"Key": "k", "Value": "v"}])
+    assert second["Containers"] == [container]
+    with pytest.raises(ValueError, match="needs container_defs, or primary_container, and not both"):
+        session.create_model("third")
+    variants = [
+        production_variant("first", "ml.m5.large", 2, "First", 0.25),
+        production_variant("second", variant_name="Second", serverless_inference_config=SERVERLESS),
+    ]
+    aws.endpoints["both"] = [{"EndpointStatus": "InService"}]
+    assert session.endpoint_from_production_variants("both", variants, {"k": "v"}) == "both"
+    (config,) = aws.named("CreateEndpointConfig")
+    assert config["ProductionVariants"] == [
+        {
+            "ModelName": "first",
+            "VariantName": "First",
+            "InitialVariantWeight": 0.25,
+            "InitialInstanceCount": 2,
+            "InstanceType": "ml.m5.large",
+        },
+        {
+            "ModelName": "second",
+            "VariantName": "Second",
+            "InitialVariantWeight": 1,
+            "ServerlessConfig": SERVERLESS,
+        },
+    ]
+    (endpoint,) = aws.named("CreateEndpoint")
+    assert endpoint["EndpointConfigName"] == endpoint["EndpointName"] == "both"
+    assert endpoint["Tags"] == config["Tags"] == [{"Key": "k", "Value": "v"}]
+
+
+def test_an_estimator_registers_its_model_and_shows_its_metrics(aws: Any, trained: TensorFlow) -> None:
+    arn = "arn:aws:sagemaker:us-west-2:000000000000:model-package/tides/1"
+    aws.packages[arn] = {}
+    package = trained.register(
+        ["text/csv"],
+        ["text/csv"],
+        ["ml.m5.large"],
+        None,
+        model_package_group_name="tides",
+        framework="TENSORFLOW",
+        framework_version="2.19",
+        env={"A": "b"},
+    )
+    assert package.model_package_arn == arn
+    (request,) = aws.named("CreateModelPackage")
+    (container,) = request["InferenceSpecification"]["Containers"]
+    assert (container["ModelDataUrl"], container["Environment"]) == (MODEL, {"A": "b"})
+    assert container["FrameworkVersion"] == "2.19"
+    assert request["InferenceSpecification"]["SupportedRealtimeInferenceInstanceTypes"] == ["ml.m5.large"]
+    with pytest.raises(TypeError, match="whatever"):
+        trained.register(["text/csv"], whatever=1)
+    assert trained.training_job_analytics.name == "job"
+
+
+def test_a_model_has_the_network_of_its_estimator(aws: Any, session: Session, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    estimator = TensorFlow(
+        str(tmp_path / "train.py"), subnets=["s"], security_group_ids=["g"], sagemaker_session=session
+    )
+    estimator.create_model(model_data=MODEL).create()
+    estimator.create_model(model_data=MODEL, vpc_config_override={"Subnets": ["t"], "SecurityGroupIds": ["h"]}).create()
+    assert [each["VpcConfig"]["Subnets"] for each in aws.named("CreateModel")] == [["s"], ["t"]]
 
 
 def test_inference_code_is_packed_into_the_archive(aws: Any, session: Session, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tidemill.sdk import (
+    ContinuousParameter,
+    HyperparameterTuner,
     Model,
     ProcessingInput,
     ProcessingOutput,
@@ -33,11 +35,12 @@ from tidemill.sdk.workflow.options import (
 )
 from tidemill.sdk.workflow.pipeline import Pipeline
 from tidemill.sdk.workflow.pipeline_session import PipelineSession
-from tidemill.sdk.workflow.steps import ProcessingStep, TransformStep
+from tidemill.sdk.workflow.steps import ProcessingStep, TransformStep, TuningStep
 
 BUCKET = "sagemaker-us-west-2-000000000000"
 IMAGE = "tensorflow-training:2.21.0-cpu-py311"
 KINDS: dict[str, Any] = {"content_types": ["text/csv"], "response_types": ["text/csv"]}
+METRIC = {"Name": "loss", "Regex": "loss: (.*)"}
 OF_JOBS = SageMakerJobStepRetryPolicy([SageMakerJobExceptionTypeEnum.INTERNAL_ERROR], max_attempts=2)
 OF_ALL = StepRetryPolicy([StepExceptionTypeEnum.THROTTLING], max_attempts=2)
 
@@ -162,6 +165,18 @@ def test_a_step_of_a_processor_runs_the_code_of_its_run_arguments(
     variables = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)}
     ended = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     assert ended.stdout == "evaluated --all\n"
+
+
+def test_one_estimator_of_a_tuner_may_have_a_name(pipelines: PipelineSession, script: str) -> None:
+    estimator = TensorFlow(script, "role", metric_definitions=[METRIC], sagemaker_session=pipelines)
+    tuner = HyperparameterTuner(
+        *(estimator, "loss", {"rate": ContinuousParameter(0.1, 1.0)}, None, "Random", "Minimize", 3, 1, None, None),
+        *(None, None, None, None, "Off", "only", 7),
+    )
+    request = TuningStep("Tune", tuner.fit({"only": "s3://rows/train"})).arguments
+    (definition,) = request["TrainingJobDefinitions"]
+    assert definition["DefinitionName"] == "only"
+    assert request["HyperParameterTuningJobConfig"]["RandomSeed"] == 7
 
 
 def test_what_rules_would_do_is_accepted_as_the_rules_are() -> None:

@@ -190,7 +190,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.serializers": _SERIALIZERS,
     "sagemaker.serverless": _SERVERLESS,
     "sagemaker.serverless.serverless_inference_config": _SERVERLESS,
-    "sagemaker.session": {**_SESSION, **_INPUTS},
+    "sagemaker.session": {**_SESSION, **_INPUTS, **_of("hosting", "production_variant")},
     "sagemaker.sklearn": {"SKLearnProcessor": "tidemill.sdk:SKLearnProcessor"},
     "sagemaker.sklearn.processing": {"SKLearnProcessor": "tidemill.sdk:SKLearnProcessor"},
     "sagemaker.tensorflow": {

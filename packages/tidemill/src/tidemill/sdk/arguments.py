@@ -154,6 +154,31 @@ class Arguments:
         return ", ".join(f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups)
 
     @property
+    def shown(self) -> dict[str, Any]:
+        """What notebooks show. Only the names of hyperparameters: a value may be a secret."""
+        return {
+            "entry point": self.entry_point,
+            "source directory": self.source_dir,
+            "instances": self.instances_shown,
+            "TensorFlow": self.framework_version,
+            "image": self.image_uri,
+            "hyperparameters": ", ".join(self.hyperparameters),
+        }
+
+    @property
+    def vpc_config(self) -> dict[str, Any] | None:
+        """``VpcConfig`` of requests.
+
+        Raises:
+            ValueError: One of its two members is missing.
+        """
+        if bool(self.subnets) != bool(self.security_group_ids):
+            raise ValueError("subnets and security_group_ids belong together; give both or neither")
+        if not self.subnets or not self.security_group_ids:
+            return None
+        return {"Subnets": list(self.subnets), "SecurityGroupIds": list(self.security_group_ids)}
+
+    @property
     def served_version(self) -> str:
         """TensorFlow version for serving the job's model."""
         of_image = parse_image(self.image_uri).tensorflow_version if isinstance(self.image_uri, str) else None

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Unpack
 
 from tidemill.errors import JobFailed
 from tidemill.sdk import attachment, request
+from tidemill.sdk.analytics import TrainingJobAnalytics
 from tidemill.sdk.arguments import (
     DEPRECATED_ALIASES,
     Arguments,
@@ -14,10 +15,12 @@ from tidemill.sdk.arguments import (
     check_script_mode,
     in_order,
     merge_arguments,
+    present,
 )
 from tidemill.sdk.follow import TERMINAL, check_end
 from tidemill.sdk.inputs import channels
 from tidemill.sdk.markup import table
+from tidemill.sdk.model import REGISTERED, ModelPackage
 from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.sourcedir import SourceCode
@@ -224,16 +227,7 @@ class TensorFlow:
         Only the names of hyperparameters are shown: a value may be a secret.
         """
         arguments, job = self._arguments, self.latest_training_job
-        members = {
-            "entry point": arguments.entry_point,
-            "source directory": arguments.source_dir,
-            "instances": arguments.instances_shown,
-            "TensorFlow": arguments.framework_version,
-            "image": arguments.image_uri,
-            "hyperparameters": ", ".join(arguments.hyperparameters),
-            "latest training job": job.name if job is not None else None,
-        }
-        return table(type(self).__name__, members)
+        return table(type(self).__name__, arguments.shown | {"latest training job": job.name if job else None})
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the user's hyperparameters.
@@ -407,18 +401,16 @@ class TensorFlow:
         Raises:
             ValueError: The job has no model, or has not ended.
         """
-        job = self._latest()
-        description = job.describe()
-        found = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
-        if not found:
-            status = description["TrainingJobStatus"]
-            why = (
-                "saved no model: the script has to write it below the directory that SM_MODEL_DIR names, /opt/ml/model"
-                if status in TERMINAL
-                else "has no model yet; wait for its end"
-            )
-            raise ValueError(f"training job {job.name} is {status} and {why}")
-        return found
+        return self._latest().model_data
+
+    @property
+    def training_job_analytics(self) -> TrainingJobAnalytics:
+        """Metrics of the latest job.
+
+        Raises:
+            ValueError: There is no job.
+        """
+        return TrainingJobAnalytics(self._latest().name, sagemaker_session=self.sagemaker_session)
 
     def create_model(
         self,
@@ -428,6 +420,7 @@ class TensorFlow:
         source_dir: str | None = None,
         dependencies: Sequence[str] = (),
         endpoint_type: str | None = None,
+        vpc_config_override: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> TensorFlowModel:
         """Return the model of the latest job, ready to be deployed.
@@ -438,6 +431,7 @@ class TensorFlow:
             source_dir: Directory of ``entry_point``.
             dependencies: Files and directories to copy next to ``entry_point``.
             endpoint_type: ``tensorflow-serving`` or ``python``.
+            vpc_config_override: As for `transformer`.
             **arguments: Further arguments of `TensorFlowModel`.
 
         Returns:
@@ -453,6 +447,7 @@ class TensorFlow:
             "framework_version": self._arguments.served_version,
             "py_version": self._arguments.py_version,
             "code_location": self._arguments.code_location,
+            "vpc_config": vpc_config_override or self._arguments.vpc_config,
             "sagemaker_session": self.sagemaker_session,
         }
         model_data = arguments.pop("model_data", None)
@@ -462,6 +457,28 @@ class TensorFlow:
         if kind == PYTHON_HANDLERS and entry_point is None and self._code_uri is not None:
             model.use_code(SourceCode(self._code.entry_point, remote=self._code_uri))
         return model
+
+    @in_order(
+        *("content_types", "response_types", "inference_instances", "transform_instances", "image_uri"),
+        *("model_package_name", "model_package_group_name", "model_metrics", "metadata_properties"),
+        *("marketplace_cert", "approval_status", "description"),
+    )
+    def register(self, *, model_name: str | None = None, **arguments: Any) -> ModelPackage:
+        """Register the latest job's model as a package.
+
+        Args:
+            model_name: Name of the model. Default: a generated name.
+            **arguments: As for `Model.register`, and further ones of `create_model`.
+
+        Returns:
+            The package, which can be deployed.
+
+        Raises:
+            TypeError: An argument is unknown.
+        """
+        given = present(**arguments)
+        registered = {each: given.pop(each) for each in REGISTERED if each in given}
+        return self.create_model(name=model_name, **given).register(**registered)
 
     def deploy(
         self,
@@ -547,7 +564,7 @@ class TensorFlow:
             entry_point=entry_point,
             env=options.pop("env", None),
             name=model_name,
-            vpc_config=vpc_config_override,
+            vpc_config_override=vpc_config_override,
             enable_network_isolation=enable_network_isolation,
         )
         if options.get("tags") is None:

@@ -1,5 +1,6 @@
 """Models: an archive and the image that serves it. Deploys them at endpoints or runs batch transform jobs."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
@@ -19,7 +20,7 @@ from tidemill.sdk.session import Session
 from tidemill.sdk.transformer import ORDER, Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["Model", "ModelPackage"]
+__all__ = ["REGISTERED", "Model", "ModelPackage"]
 
 
 class Model:
@@ -494,6 +495,10 @@ class ModelPackage(Model):
     def _base_name(self, instance_type: str) -> str:
         del instance_type
         return base_of(self.model_package_arn.rpartition(":")[2].removeprefix("model-package/").replace("/", "-"))
+
+
+REGISTERED = tuple(inspect.signature(Model.register).parameters)[1:]
+"""Names of the arguments of `Model.register`."""
 
 
 def _warn(text: str, *, stacklevel: int = 3) -> None:

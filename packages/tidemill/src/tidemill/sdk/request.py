@@ -87,7 +87,7 @@ def training_request(
         StoppingCondition=present(MaxRuntimeInSeconds=arguments.max_run, MaxWaitTimeInSeconds=arguments.max_wait),
         Environment=_texts(arguments.environment),
         Tags=tags_of(arguments.tags),
-        VpcConfig=_vpc(arguments),
+        VpcConfig=arguments.vpc_config,
         ExperimentConfig=experiment_config or current_config(),
         EnableNetworkIsolation=arguments.enable_network_isolation or None,
         EnableInterContainerTrafficEncryption=arguments.encrypt_inter_container_traffic or None,
@@ -142,14 +142,6 @@ def _model_channel(arguments: Arguments) -> list[dict[str, Any]]:
             "ChannelName": arguments.model_channel_name,
         }
     ]
-
-
-def _vpc(arguments: Arguments) -> dict[str, list[str]] | None:
-    if not arguments.subnets or not arguments.security_group_ids:
-        if arguments.subnets or arguments.security_group_ids:
-            raise ValueError("subnets and security_group_ids belong together; give both or neither")
-        return None
-    return {"Subnets": list(arguments.subnets), "SecurityGroupIds": list(arguments.security_group_ids)}
 
 
 def _checkpoints(arguments: Arguments) -> dict[str, str] | None:

@@ -5,7 +5,7 @@ It connects on first use: a session that is created but never used neither loads
 
 import hashlib
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,19 @@ from tidemill.core import names
 from tidemill.core.compatibility import argument_refusal
 from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
-from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.expressions import Join
+from tidemill.sdk.hosting import HostingOperations
 from tidemill.sdk.pipeline_parameters import ExecutionVariables
 from tidemill.sdk.training_job import TrainingJob
 from tidemill.sdk.upload import files_below, upload_files
-from tidemill.sdk.variable import RecordingClient, StepContext, deferrable, is_pipeline_variable, known
+from tidemill.sdk.variable import RecordingClient, StepContext, is_pipeline_variable, known
 
 __all__ = ["LocalSession", "Session", "get_execution_role", "warn_of_instance_types"]
 
 _INVOCATION_TIMEOUT_S = 80
-_ENDPOINT_TIMEOUT_S = 3600
 
 
-class Session:
+class Session(HostingOperations):
     """Clients of one service, and operations on its default bucket, jobs and endpoints.
 
     Args:
@@ -437,99 +436,6 @@ class Session:
             job_name: Name of the training job.
         """
         self.sagemaker_client.stop_training_job(TrainingJobName=job_name)
-
-    @deferrable("create_endpoint_config")
-    def create_endpoint_config(
-        self,
-        name: str,
-        model_name: Any = None,
-        initial_instance_count: Any = 1,
-        instance_type: Any = "local",
-        accelerator_type: str | None = None,
-        tags: Any = None,
-        kms_key: str | None = None,
-        data_capture_config_dict: Mapping[str, Any] | None = None,
-        *,
-        production_variants: Sequence[Mapping[str, Any]] | None = None,
-    ) -> Any:
-        """Create the configuration of an endpoint.
-
-        Args:
-            name: Name of the configuration.
-            model_name: Name of the model of the only variant.
-            initial_instance_count: Number of its instances.
-            instance_type: Type of its instances.
-            accelerator_type: Ignored: Elastic Inference no longer exists.
-            tags: Tags of the configuration: a dictionary, or a list of ``{"Key": ..., "Value": ...}``.
-            kms_key: Sent as ``KmsKeyId``. Recorded: nothing is encrypted.
-            data_capture_config_dict: Sent as ``DataCaptureConfig``.
-            production_variants: Variants, in place of the only one.
-
-        Returns:
-            The name; of a `PipelineSession`, arguments of an `EndpointConfigStep`.
-        """
-        del accelerator_type
-        variant = {
-            "ModelName": model_name,
-            "VariantName": "AllTraffic",
-            "InitialVariantWeight": 1,
-            "InitialInstanceCount": initial_instance_count,
-            "InstanceType": instance_type,
-        }
-        self.sagemaker_client.create_endpoint_config(
-            EndpointConfigName=name,
-            ProductionVariants=list(production_variants or (variant,)),
-            Tags=tags_of(tags) or [],
-            **present(KmsKeyId=kms_key, DataCaptureConfig=data_capture_config_dict),
-        )
-        return name
-
-    @deferrable("create_endpoint")
-    def create_endpoint(self, endpoint_name: str, config_name: Any, tags: Any = None, wait: bool = True) -> Any:
-        """Create an endpoint.
-
-        Args:
-            endpoint_name: Name of the endpoint.
-            config_name: Name of its configuration.
-            tags: Tags of the endpoint: a dictionary, or a list of ``{"Key": ..., "Value": ...}``.
-            wait: Return only when the endpoint is in service. Default: True.
-
-        Returns:
-            The name; of a `PipelineSession`, arguments of an `EndpointStep`.
-
-        Raises:
-            botocore.exceptions.WaiterError: The endpoint does not come into service.
-        """
-        client = self.sagemaker_client
-        client.create_endpoint(EndpointName=endpoint_name, EndpointConfigName=config_name, Tags=tags_of(tags) or [])
-        if wait:
-            often = {"Delay": 1, "MaxAttempts": _ENDPOINT_TIMEOUT_S}
-            client.get_waiter("endpoint_in_service").wait(EndpointName=endpoint_name, WaiterConfig=often)
-        return endpoint_name
-
-    def delete_endpoint(self, endpoint_name: str) -> None:
-        """Delete an endpoint; its configuration is kept.
-
-        Args:
-            endpoint_name: Name of the endpoint.
-        """
-        self.sagemaker_client.delete_endpoint(EndpointName=endpoint_name)
-
-    def delete_endpoint_config(self, endpoint_config_name: str) -> None:
-        """Delete an endpoint's configuration.
-
-        Args:
-            endpoint_config_name: Name of the configuration.
-        """
-        self.sagemaker_client.delete_endpoint_config(EndpointConfigName=endpoint_config_name)
-
-    def delete_model(self, model_name: str) -> None:
-        """Delete a model; its archive is kept.
-
-        Args:
-            model_name: Name of the model.
-        """
-        self.sagemaker_client.delete_model(ModelName=model_name)
 
     def _client(self, service: str, **options: Any) -> Any:
         if service not in self._clients:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tidemill.sdk.console import Console
-from tidemill.sdk.follow import Follower
+from tidemill.sdk.follow import TERMINAL, Follower
 from tidemill.sdk.job import AwaitedJob
 from tidemill.sdk.logs import LogTail
 from tidemill.sdk.markup import table
@@ -28,6 +28,25 @@ class TrainingJob(AwaitedJob):
     def stop(self) -> None:
         """Ask the job to stop: SIGTERM, time to save, then the end."""
         self.session.stop_training_job(self.name)
+
+    @property
+    def model_data(self) -> str:
+        """S3 URI of the job's ``model.tar.gz``.
+
+        Raises:
+            ValueError: The job has no model, or has not ended.
+        """
+        description = self.describe()
+        found = description.get("ModelArtifacts", {}).get("S3ModelArtifacts")
+        if not found:
+            status = description["TrainingJobStatus"]
+            why = (
+                "saved no model: the script has to write it below the directory that SM_MODEL_DIR names, /opt/ml/model"
+                if status in TERMINAL
+                else "has no model yet; wait for its end"
+            )
+            raise ValueError(f"training job {self.name} is {status} and {why}")
+        return str(found)
 
     def wait(self, logs: bool | str = True) -> dict[str, Any]:
         """Wait for the job's end, showing phases and, unless ``logs`` is false, its log lines.

@@ -258,6 +258,32 @@ _SESSION_METHODS: Mapping[str, Arguments] = {
         ),
         **_ACCELERATOR,
     },
+    "create_model": sent(
+        "CreateModel",
+        {
+            "name": "ModelName",
+            "role": "ExecutionRoleArn",
+            "container_defs": "PrimaryContainer",
+            "primary_container": "PrimaryContainer",
+            "vpc_config": "VpcConfig",
+            "enable_network_isolation": "EnableNetworkIsolation",
+            "tags": "Tags",
+        },
+    ),
+    "endpoint_from_production_variants": {
+        **sent(
+            "CreateEndpointConfig",
+            {
+                "name": "EndpointConfigName",
+                "production_variants": "ProductionVariants",
+                "tags": "Tags",
+                "kms_key": "KmsKeyId",
+                "data_capture_config_dict": "DataCaptureConfig",
+                "async_inference_config_dict": "AsyncInferenceConfig",
+            },
+        ),
+        "wait": Honored(),
+    },
     "job_prefix": honored("job_name"),
     "list_s3_files": honored("bucket", "key_prefix"),
     "logs_for_job": {
@@ -329,6 +355,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "entry_point": Honored(),
         **CODE,
         "endpoint_type": _ENDPOINT_TYPE,
+        "vpc_config_override": Sent("VpcConfig", "CreateModel"),
         "**arguments": Honored("as of TensorFlowModel"),
     },
     "TensorFlow.deploy": {
@@ -369,6 +396,10 @@ ARGUMENTS: Mapping[str, Arguments] = {
     "TrainingJob.wait": honored("logs"),
     "Model": _MODEL,
     "Model.container": honored("instance_type"),
+    "TensorFlow.register": {
+        "model_name": Sent("ModelName", "CreateModel"),
+        "**arguments": Honored("as of Model.register and TensorFlow.create_model"),
+    },
     "Model.create": {
         **_ACCELERATOR,
         "serverless_inference_config": Recorded("every image runs on processors; give it to deploy, too"),

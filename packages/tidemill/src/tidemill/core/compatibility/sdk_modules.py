@@ -170,6 +170,25 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "entry_point": Honored("required: the program of an image is not run"),
         "**arguments": Honored("as of TensorFlow"),
     },
+    "production_variant": {
+        **sent(
+            "CreateEndpointConfig",
+            {
+                "model_name": "ProductionVariants[].ModelName",
+                "instance_type": "ProductionVariants[].InstanceType",
+                "initial_instance_count": "ProductionVariants[].InitialInstanceCount",
+                "variant_name": "ProductionVariants[].VariantName",
+                "initial_weight": "ProductionVariants[].InitialVariantWeight",
+                "serverless_inference_config": "ProductionVariants[].ServerlessConfig",
+                "volume_size": "ProductionVariants[].VolumeSizeInGB",
+                "model_data_download_timeout": "ProductionVariants[].ModelDataDownloadTimeoutInSeconds",
+                "container_startup_health_check_timeout": (
+                    "ProductionVariants[].ContainerStartupHealthCheckTimeoutInSeconds"
+                ),
+            },
+        ),
+        "accelerator_type": Recorded("AWS no longer offers these accelerators"),
+    },
     "CreateModelInput": {
         "instance_type": Honored("selects the image"),
         "accelerator_type": Recorded("AWS no longer offers these accelerators"),

@@ -10,7 +10,7 @@ from tidemill.core.images import scikit_learn_image
 from tidemill.sdk.arguments import check_options, in_order, present
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.inputs import CreateModelInput
-from tidemill.sdk.model import Model
+from tidemill.sdk.model import REGISTERED, Model
 from tidemill.sdk.variable import StepArguments
 from tidemill.sdk.workflow.options import RetryPolicy, SageMakerJobStepRetryPolicy
 from tidemill.sdk.workflow.steps import (
@@ -200,7 +200,7 @@ class RegisterModel(StepCollection):
         if (estimator is None) == (model is None):
             raise ValueError(f"RegisterModel {name!r} needs an estimator with its model_data, or a model, and not both")
         arguments = present(**arguments)
-        registered = {each: arguments.pop(each) for each in _REGISTERED if each in arguments}
+        registered = {each: arguments.pop(each) for each in REGISTERED if each in arguments}
         if estimator is not None:
             model = estimator.create_model(model_data=model_data, **arguments)
         elif arguments:
@@ -232,14 +232,6 @@ class RegisterModel(StepCollection):
                 settings={},
             ),
         )
-
-
-_REGISTERED = (
-    *("model_package_group_name", "model_metrics", "approval_status", "image_uri", "tags", "metadata_properties"),
-    *("drift_check_baselines", "customer_metadata_properties", "domain", "sample_payload_url", "task", "framework"),
-    *("framework_version", "nearest_model_name", "data_input_configuration", "skip_model_validation", "source_uri"),
-)
-"""Arguments of `Model.register` that `RegisterModel` also has."""
 
 
 def _packed_first(
