@@ -600,4 +600,23 @@ def test_associations_join_artifacts_with_runs_and_keep_their_artifacts(sagemake
     sagemaker.disassociate_trial_component(TrialComponentName="run", TrialName=trial)
     sagemaker.delete_trial_component(TrialComponentName="run")
     assert found() == [], "they go with the run"
+    study = sagemaker.create_experiment(ExperimentName="study")["ExperimentArn"]
+    sagemaker.add_association(SourceArn=study, DestinationArn=chart)
+    sagemaker.delete_experiment(ExperimentName="study")
+    assert found() == [], "and with the experiment"
     sagemaker.delete_artifact(ArtifactArn=chart)
+
+
+def test_an_association_that_is_made_while_its_run_is_deleted_goes_with_it(sagemaker, stage, monkeypatch):
+    run, rows = component(sagemaker, "run"), artifact(sagemaker, "rows")
+    change = stage.records.change
+
+    async def change_after_an_association(work: Any, **options: Any) -> Any:
+        monkeypatch.setattr(stage.records, "change", change)
+        await stage.lineage.associate(rows, run, kind=None, caller="someone")
+        return await change(work, **options)
+
+    monkeypatch.setattr(stage.records, "change", change_after_an_association)
+    sagemaker.delete_trial_component(TrialComponentName="run")
+    assert sagemaker.list_associations()["AssociationSummaries"] == []
+    sagemaker.delete_artifact(ArtifactArn=rows)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.experiments.experiments import add_child
-from tidemill.control.experiments.lineage import associations_of, delete_association
+from tidemill.control.experiments.lineage import delete_associations
 from tidemill.control.experiments.points import delete_points
 from tidemill.control.named_resources import GivenTags, NamedResources, existing, missing
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, component_record
@@ -68,7 +68,6 @@ class TrialComponents(NamedResources):
             ResourceNotFound: There is no such component.
             ValidationException: It is associated with a trial.
         """
-        associations = await associations_of(self._records, self._arn(TRIAL_COMPONENT, name))
 
         def check(transaction: Transaction, record: Record) -> None:
             component = TrialComponent.from_document(record.document)
@@ -78,8 +77,7 @@ class TrialComponents(NamedResources):
                     f" {component.parents[0].trial!r}; disassociate it from all trials first"
                 )
             delete_points(transaction, component)
-            for each in associations:
-                delete_association(transaction, each)
+            delete_associations(transaction, component.arn)
 
         return await self._delete(TRIAL_COMPONENT, name, check)
 

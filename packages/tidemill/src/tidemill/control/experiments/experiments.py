@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidemill.control.experiments.lineage import delete_associations
 from tidemill.control.named_resources import TITLES, GivenTags, NamedResources, missing
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, record_of
 from tidemill.control.search.pages import filtered_page
@@ -69,7 +70,7 @@ class Experiments(NamedResources):
         return Tracked(**record.document)
 
     async def delete(self, kind: str, name: str) -> str:
-        """Delete an experiment without trials, or a trial without components, and its tags.
+        """Delete an experiment without trials, or a trial without components, its associations and its tags.
 
         Args:
             kind: `EXPERIMENT` or `TRIAL`.
@@ -90,6 +91,7 @@ class Experiments(NamedResources):
                     f"{TITLES[kind]} {name!r} cannot be deleted: it has {tracked.children} {_CHILDREN[kind]};"
                     " delete or disassociate them first"
                 )
+            delete_associations(transaction, tracked.arn)
             if kind == TRIAL:
                 add_child(transaction, EXPERIMENT, tracked.members["ExperimentName"], -1)
 

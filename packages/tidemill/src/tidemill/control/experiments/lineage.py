@@ -1,6 +1,6 @@
 """Artifacts and their associations: create, look up, list, update, delete."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +9,13 @@ from tidemill.control.resources import ARTIFACT, EXPERIMENT, TRIAL_COMPONENT, re
 from tidemill.control.search.pages import filtered_page, next_token, position_in, walk
 from tidemill.core.lineage import Association, LineageArtifact, artifact_id
 from tidemill.errors import ResourceNotFound, ValidationException
-from tidemill.store.records.base import Query, Record, RecordStore, Summary, Transaction
+from tidemill.store.records.base import Query, Record, Summary, Transaction
 
 _ASSOCIATION = "association"
 """Kind of an association; its record is named ``SOURCE DESTINATION``, by the ARNs of its ends."""
+
+_END = "association-end"
+"""Kind of the record that has the names of a trial component's or experiment's associations. It is named by the ARN."""
 
 
 class Lineage(NamedResources):
@@ -145,7 +148,7 @@ class Lineage(NamedResources):
                     summary=made.to_summary(),
                 )
             )
-            _count(transaction, (source, destination), 1)
+            _note(transaction, made.key, now)
 
         await self._records.change(insert, grows=True)
 
@@ -161,7 +164,7 @@ class Lineage(NamedResources):
         """
 
         def delete(transaction: Transaction) -> None:
-            if not delete_association(transaction, f"{source} {destination}"):
+            if not _delete_association(transaction, f"{source} {destination}"):
                 raise ResourceNotFound(f"Association of {source!r} with {destination!r} does not exist.")
 
         await self._records.change(delete)
@@ -198,31 +201,24 @@ class Lineage(NamedResources):
         return page, next_token(position(page[-1]), listing) if len(found) > len(page) else None
 
 
-async def associations_of(records: RecordStore, arn: str) -> tuple[str, ...]:
-    """Return the names of the records of an entity's associations, in both directions.
-
-    Args:
-        records: Stores them.
-        arn: ARN of the entity.
-    """
-    found = walk(records, _ASSOCIATION, Query(name_contains=arn))
-    return tuple([each.name async for each in found if arn in each.name.split(" ")])
-
-
-def delete_association(transaction: Transaction, key: str) -> bool:
-    """Delete an association.
-
-    Args:
-        transaction: The transaction.
-        key: Name of its record.
-
-    Returns:
-        Whether there was one.
-    """
+def _delete_association(transaction: Transaction, key: str) -> bool:
+    """Delete an association by the name of its record. Returns whether there was one."""
     if transaction.delete(_ASSOCIATION, key) is None:
         return False
-    _count(transaction, key.split(" "), -1)
+    _note(transaction, key, None)
     return True
+
+
+def delete_associations(transaction: Transaction, arn: str) -> None:
+    """Delete all associations of a trial component or an experiment, in both directions.
+
+    Args:
+        transaction: The transaction that deletes the entity, so that none is made meanwhile.
+        arn: ARN of the entity.
+    """
+    end = transaction.get(_END, arn)
+    for key in end.document["associations"] if end is not None else ():
+        _delete_association(transaction, key)
 
 
 def _changed(
@@ -248,9 +244,23 @@ def _end(transaction: Transaction, arn: str, side: str) -> dict[str, str]:
     return {f"{side}Name": name, **({f"{side}Type": job} if job else {})}
 
 
-def _count(transaction: Transaction, ends: Sequence[str], count: int) -> None:
-    """Count a new or deleted association of the artifacts among its ends."""
-    for arn in dict.fromkeys(ends):
+def _note(transaction: Transaction, key: str, created_ms: int | None) -> None:
+    """Note at the ends of an association that it was made; or that it was deleted, without a time."""
+    count = -1 if created_ms is None else 1
+    for arn in dict.fromkeys(key.split(" ")):
         kind, _, name = arn.rpartition(":")[2].partition("/")
         if kind == ARTIFACT:
             _changed(transaction, name, lambda now: replace(now, associations=now.associations + count))
+            continue
+        end = transaction.get(_END, arn)
+        known = set() if end is None else set(end.document["associations"])
+        document = {"associations": sorted(known - {key} if created_ms is None else known | {key})}
+        if end is not None:
+            changed = replace(end, document=document)
+            transaction.update(_END, arn, lambda _, changed=changed: changed)
+        elif created_ms is not None:
+            transaction.insert(
+                Record(kind=_END, name=arn, created_ms=created_ms, modified_ms=created_ms, document=document)
+            )
+        if not document["associations"]:
+            transaction.delete(_END, arn)
