@@ -175,6 +175,17 @@ def test_streams_do_not_wait_for_one_another(streams, reader, monkeypatch):
     assert inside and times(reader) == [5]
 
 
+def test_a_search_that_knows_a_stream_finds_the_events_of_its_next_segments(streams, tmp_path):
+    spans = StreamSpans()
+    directory = stream_directory(tmp_path, "/team", "run")
+    for at_ms in range(1000, 1040):
+        streams.append("/team", "run", lines(at_ms))
+        wanted = Search(terms=LogTerms(), limit=10_000, start_ms=at_ms)
+        found = search([("run", directory)], wanted, spans=spans)
+        assert [event.timestamp_ms for event in found.events] == [at_ms]
+    assert len(segments_of(directory)) > 3
+
+
 def test_events_of_one_time_stay_in_the_order_in_which_they_came(streams, reader):
     order = count()
     for at_ms in (5, 9, 5, 9, 5):

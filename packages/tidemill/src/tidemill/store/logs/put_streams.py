@@ -88,7 +88,10 @@ class PutStreams:
                 self._insert(directory, lines[:late])
             if lines[late:]:
                 with SegmentWriter(directory, segment_bytes=self._segment_bytes, step=SEGMENT_STEP) as writer:
+                    written = segments_of(directory)[-1]
                     writer.write_stored(b"".join(line for _, line in lines[late:]))
+                if segments_of(directory)[-1] != written:
+                    _touch(segment_path(directory, written))
             return True
 
     def remove(self, group: str, name: str) -> None:
