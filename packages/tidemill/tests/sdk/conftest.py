@@ -116,6 +116,8 @@ class FakeAws:
             "CreateModelPackage": self.create_model_package,
             "DescribeModelPackage": self.describe_model_package,
             "UpdateModelPackage": self.update_model_package,
+            "DescribeProcessingJob": lambda members: self.jobs[members["ProcessingJobName"]],
+            "DescribeTransformJob": lambda members: self.jobs[members["TransformJobName"]],
             "DescribeEndpoint": self.describe_endpoint,
         }
         if operation in special:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tidemill.errors import JobFailed
 from tidemill.sdk import LocalSession, Session, get_execution_role
 from tidemill.sdk.boto import EndpointSession
 from tidemill.sdk.workflow.pipeline_session import LocalPipelineSession, PipelineSession
@@ -36,6 +37,24 @@ def test_a_role_name_becomes_an_arn_without_asking(aws: Any, session: Session) -
 def test_the_execution_role_is_the_callers(session: Session) -> None:
     assert get_execution_role(session) == "arn:aws:iam::000000000000:role/SageMakerRole"
     assert session.account_id() == "000000000000"
+
+
+@pytest.mark.parametrize("kind", ["Processing", "Transform"])
+def test_a_job_is_awaited_by_its_name(
+    aws: Any, session: Session, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resources = {"ClusterConfig": {"InstanceCount": 1}} if kind == "Processing" else {"InstanceCount": 1}
+    aws.jobs["job"] = {f"{kind}JobStatus": "Completed", f"{kind}Resources": resources}
+    aws.log("job/algo-1", "a line", at_ms=1)
+    getattr(session, f"logs_for_{kind.lower()}_job")("job")
+    assert "a line" in capsys.readouterr().out
+    getattr(session, f"logs_for_{kind.lower()}_job")("job", wait=True)
+    assert "a line" in capsys.readouterr().out
+    assert getattr(session, f"wait_for_{kind.lower()}_job")("job")[f"{kind}JobStatus"] == "Completed"
+    assert "a line" not in capsys.readouterr().out
+    aws.jobs["job"] |= {f"{kind}JobStatus": "Failed", "FailureReason": "the reason"}
+    with pytest.raises(JobFailed, match="the reason"):
+        getattr(session, f"wait_for_{kind.lower()}_job")("job")
 
 
 def test_a_directory_is_uploaded_and_downloaded(aws: Any, session: Session, tmp_path: Path) -> None:

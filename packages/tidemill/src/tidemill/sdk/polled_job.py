@@ -51,6 +51,13 @@ class PolledJob(AwaitedJob):
         raise_if_failed(self._title, self.name, description[self._status_member], description)
         return description
 
+    def show_logs(self) -> None:
+        """Print what the job has written so far, from the beginning."""
+        console, streams = Console(), self._streams(self.describe())
+        tail = LogTail(self.session.logs_client, group=self._log_group, prefix=f"{self.name}/", instances=streams)
+        for lines in tail.read(everything=True):
+            console.log_all((message, instance) for _, message, instance in lines)
+
     @abstractmethod
     def _streams(self, description: Mapping[str, Any]) -> int:
         """Return the number of the job's log streams."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from tidemill.core.compatibility import argument_refusal
 from tidemill.sdk.arguments import present
-from tidemill.sdk.polled_job import PolledJob
 from tidemill.sdk.session import Session
+from tidemill.sdk.submitted_processing import SubmittedProcessing
 
 __all__ = ["ProcessingInput", "ProcessingJob", "ProcessingOutput"]
 
@@ -143,7 +143,7 @@ class ProcessingOutput:
 
 
 @dataclass(frozen=True)
-class ProcessingJob(PolledJob):
+class ProcessingJob(SubmittedProcessing):
     """One processing job of the service.
 
     Attributes:
@@ -155,11 +155,6 @@ class ProcessingJob(PolledJob):
     inputs: tuple[ProcessingInput, ...] = ()
     outputs: tuple[ProcessingOutput, ...] = ()
     output_kms_key: str | None = None
-
-    _title: ClassVar[str] = "processing job"
-    _log_group: ClassVar[str] = "/aws/sagemaker/ProcessingJobs"
-    _status_member: ClassVar[str] = "ProcessingJobStatus"
-    _attach: ClassVar[str] = "ProcessingJob.from_processing_name"
 
     @classmethod
     def from_processing_name(cls, sagemaker_session: Any, processing_job_name: str) -> Self:
@@ -194,18 +189,3 @@ class ProcessingJob(PolledJob):
             The job, with its inputs and outputs.
         """
         return cls.from_processing_name(sagemaker_session, processing_job_arn.rpartition("/")[2])
-
-    def describe(self) -> dict[str, Any]:
-        """Return what DescribeProcessingJob answers now.
-
-        Returns:
-            The answer as boto3 returns it.
-        """
-        return self.session.sagemaker_client.describe_processing_job(ProcessingJobName=self.name)
-
-    def stop(self) -> None:
-        """Ask the job to stop: SIGTERM, time to save, then the end."""
-        self.session.sagemaker_client.stop_processing_job(ProcessingJobName=self.name)
-
-    def _streams(self, description: Mapping[str, Any]) -> int:
-        return int(description["ProcessingResources"]["ClusterConfig"].get("InstanceCount", 1))

@@ -18,7 +18,9 @@ from tidemill.sdk import connection
 from tidemill.sdk.expressions import Join
 from tidemill.sdk.hosting import HostingOperations
 from tidemill.sdk.pipeline_parameters import ExecutionVariables
+from tidemill.sdk.submitted_processing import SubmittedProcessing
 from tidemill.sdk.training_job import TrainingJob
+from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.upload import files_below, upload_files
 from tidemill.sdk.variable import RecordingClient, StepContext, is_pipeline_variable, known
 
@@ -417,6 +419,74 @@ class Session(HostingOperations):
         """
         del poll
         return TrainingJob(self, job).wait(logs=False)
+
+    def logs_for_processing_job(self, job_name: str, wait: bool = False, poll: int = 10) -> None:
+        """Print the log of a processing job.
+
+        Args:
+            job_name: Name of the job.
+            wait: Whether to follow the log until the job ends. Default: False, which prints what is there.
+            poll: Ignored, as for `logs_for_job`.
+
+        Raises:
+            JobFailed: The job failed; the message contains the whole FailureReason.
+        """
+        del poll
+        job = SubmittedProcessing(self, job_name)
+        if wait:
+            job.wait()
+        else:
+            job.show_logs()
+
+    def wait_for_processing_job(self, job: str, poll: int = 5) -> dict[str, Any]:
+        """Wait for the end of a processing job, without its log.
+
+        Args:
+            job: Name of the job.
+            poll: Ignored, as for `logs_for_job`.
+
+        Returns:
+            The last description.
+
+        Raises:
+            JobFailed: The job failed; the message contains the whole FailureReason.
+        """
+        del poll
+        return SubmittedProcessing(self, job).wait(logs=False)
+
+    def logs_for_transform_job(self, job_name: str, wait: bool = False, poll: int = 10) -> None:
+        """Print the log of a transform job.
+
+        Args:
+            job_name: Name of the job.
+            wait: Whether to follow the log until the job ends. Default: False, which prints what is there.
+            poll: Ignored, as for `logs_for_job`.
+
+        Raises:
+            JobFailed: The job failed; the message contains the whole FailureReason.
+        """
+        del poll
+        job = TransformJob(self, job_name)
+        if wait:
+            job.wait()
+        else:
+            job.show_logs()
+
+    def wait_for_transform_job(self, job: str, poll: int = 5) -> dict[str, Any]:
+        """Wait for the end of a transform job, without its log.
+
+        Args:
+            job: Name of the job.
+            poll: Ignored, as for `logs_for_job`.
+
+        Returns:
+            The last description.
+
+        Raises:
+            JobFailed: The job failed; the message contains the whole FailureReason.
+        """
+        del poll
+        return TransformJob(self, job).wait(logs=False)
 
     def describe_training_job(self, job_name: str) -> dict[str, Any]:
         """Return the answer of DescribeTrainingJob.

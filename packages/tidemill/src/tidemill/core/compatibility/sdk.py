@@ -291,6 +291,14 @@ _SESSION_METHODS: Mapping[str, Arguments] = {
         "poll": Recorded("new lines are asked for as soon as they can be there"),
         "timeout": Refused("is not possible here; leave it out, or give the estimator max_run"),
     },
+    **{
+        f"logs_for_{kind}_job": {**honored("job_name", "wait"), "poll": Recorded("as for logs_for_job")}
+        for kind in ("processing", "transform")
+    },
+    **{
+        f"wait_for_{kind}_job": {**honored("job"), "poll": Recorded("as for wait_for_job")}
+        for kind in ("processing", "transform")
+    },
     "output_place": honored("job_name", "*tail"),
     "recording": honored("context"),
     "stop_training_job": honored("job_name"),
