@@ -57,7 +57,7 @@ class RemoteBucket:
 
         Args:
             size_bytes: Length of the file.
-            md5: MD5 of the file, hexadecimal.
+            md5: MD5 of the file, hexadecimal; empty to compute it, as for the joined parts of an upload.
             abandoned: Set if the upload is not needed any more; then it ends after the current parts.
 
         Raises:
@@ -67,8 +67,9 @@ class RemoteBucket:
             self._put_parts(key, file, size_bytes, abandoned)
             return
         with self._asked(f"storing {key}") as client:
-            digest = base64.b64encode(bytes.fromhex(md5)).decode()
-            client.put_object(Bucket=self.name, Key=key, Body=file.read_bytes(), ContentMD5=digest)
+            body = file.read_bytes()
+            digest = bytes.fromhex(md5) or hashlib.md5(body, usedforsecurity=False).digest()
+            client.put_object(Bucket=self.name, Key=key, Body=body, ContentMD5=base64.b64encode(digest).decode())
 
     def read(self, key: str, *, whole_bytes: int, offset: int = 0, size_bytes: int | None = None) -> Generator[bytes]:
         """Yield a range of an object in pieces of at least 1 MiB, except the last one.
