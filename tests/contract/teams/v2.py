@@ -108,10 +108,8 @@ client.update_model_package(ModelPackageArn=package.model_package_arn, ModelAppr
 listed = client.list_model_packages(ModelPackageGroupName=group, ModelApprovalStatus="Approved")
 print("REGISTERED", [each["ModelPackageVersion"] for each in listed["ModelPackageSummaryList"]])
 
-found = client.search(
-    Resource="TrainingJob",
-    SearchExpression={"Filters": [{"Name": "TrainingJobName", "Operator": "Contains", "Value": "team-tune"}]},
-)
+tuned = {"Name": "TrainingJobName", "Operator": "Contains", "Value": tuner.latest_tuning_job.name}
+found = client.search(Resource="TrainingJob", SearchExpression={"Filters": [tuned]})
 print("FOUND", len(found["Results"]))
 
 deployed = sagemaker.ModelPackage(role=role, model_package_arn=package.model_package_arn, sagemaker_session=session)
