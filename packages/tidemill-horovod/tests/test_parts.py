@@ -94,7 +94,7 @@ def test_half_precision_is_for_floats_and_taken_back() -> None:
     from horovod.tensorflow.compression import Compressor
 
     for method, words in ((Compressor.compress, (value,)), (Compressor.decompress, (value, None))):
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(NotImplementedError, match="write both methods"):
             method(*words)
 
 

@@ -19,7 +19,9 @@ class Compressor:
         Args:
             tensor: Any shape and dtype.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            "a compression has compress(tensor), which returns what to send and a context; write both methods"
+        )
 
     @staticmethod
     def decompress(tensor: Tensor, context: Any) -> Tensor:
@@ -29,7 +31,9 @@ class Compressor:
             tensor: The received tensor.
             context: What `compress` returned beside the tensor.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            "a compression has decompress(tensor, context), which returns the tensor; write both methods"
+        )
 
 
 class NoneCompressor(Compressor):
