@@ -47,6 +47,23 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
 
 
 @pytest.fixture(scope="session")
+def files_open_below() -> Callable[[Path], list[str]]:
+    """Return a function that lists the files of this process that are open below a directory.
+
+    The number of all open files says nothing: the garbage collector closes those of other tests at any time.
+    """
+
+    def files_open_below(directory: Path) -> list[str]:
+        paths = []
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # that of this listing
+                paths.append(link.readlink())
+        return sorted(str(path) for path in paths if path.is_relative_to(directory))
+
+    return files_open_below
+
+
+@pytest.fixture(scope="session")
 def child_variables() -> Callable[[Path], dict[str, str]]:
     """Return a function that makes the environment of child processes.
 

@@ -258,12 +258,11 @@ def test_facts_of_a_stream(stream):
     assert stream.stored_bytes() == sum(len(f"{t} {m}\n") for t, m in numbered(100))
 
 
-def test_reading_leaves_no_file_open(stream):
-    before = len(list(Path("/proc/self/fd").iterdir()))
+def test_reading_leaves_no_file_open(stream, tmp_path, files_open_below):
     forward(stream, limit=3)
     backward(stream, limit=3, start_time_ms=1100, end_time_ms=1200)
     stream.first_event_ms()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert files_open_below(tmp_path) == []
 
 
 def test_a_time_in_a_long_segment_is_found_by_few_reads(tmp_path, monkeypatch):
