@@ -93,7 +93,7 @@ class InferenceScript:
 
 
 def _requests() -> Any:
-    import requests  # pyrefly: ignore[missing-import]  # slow to import, and not needed for `handler`
+    import requests  # slow to import, and not needed for `handler`
 
     return requests
 

@@ -59,7 +59,7 @@ def metadata_body(servable: Servable) -> bytes:
         Indented JSON, in the form of GetModelMetadataResponse.
     """
     # Part of TensorFlow's environment; imported here because nothing at start-up needs it.
-    from google.protobuf.json_format import MessageToDict  # pyrefly: ignore[missing-import]
+    from google.protobuf.json_format import MessageToDict
 
     signatures = {
         key: MessageToDict(definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)

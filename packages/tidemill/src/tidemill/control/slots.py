@@ -32,6 +32,16 @@ class Slots:
         self._waiting: deque[_QueuePlace] = deque()
 
     @property
+    def taken(self) -> int:
+        """Number of instances that run."""
+        return self._taken
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait for slots."""
+        return len(self._waiting)
+
+    @property
     def free(self) -> int:
         """Number of free slots."""
         return max(0, self._capacity() - self._taken)

@@ -486,7 +486,7 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "numpy"):  # an eager tensor
         return value.numpy().tolist()
     if _is_message(value):
-        from google.protobuf import json_format  # pyrefly: ignore[missing-import]
+        from google.protobuf import json_format
 
         return json_format.MessageToDict(value)
     raise TypeError(

@@ -37,12 +37,13 @@ _Driver = TrainingDriver[TrainingJob] | TrainingDriver[ProcessingJob] | Transfor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drivers:
-    """The drivers of jobs and endpoints."""
+    """The drivers of jobs and endpoints, and the slots for which jobs wait."""
 
     training: TrainingDriver[TrainingJob]
     processing: TrainingDriver[ProcessingJob]
     transforms: TransformDriver
     endpoints: EndpointDriver
+    slots: Slots
 
 
 async def open_drivers(
@@ -109,7 +110,7 @@ async def open_drivers(
     await _start(start, executor, (training, processing, transforms, endpoints))
     start.run(clean_up(leftovers), "clean-up after ended jobs")
     start.run(executors.keep_clean(), "removal of links")
-    return Drivers(training=training, processing=processing, transforms=transforms, endpoints=endpoints)
+    return Drivers(training=training, processing=processing, transforms=transforms, endpoints=endpoints, slots=slots)
 
 
 def _training_planner(start: Startup, stores: Stores, executors: Executors, frameworks: Frameworks) -> TrainingPlanner:

@@ -1,4 +1,4 @@
-"""The server of the service, and the gateway that passes its requests to all services.
+"""The gateway: passes the requests of the service's server to all services.
 
 Steps of a request: match, guard, verify, read and parse, validate, authorize, handler, serialize. Every refusal has the
 format of the request's protocol. An unexpected exception is logged with the request id, and answered as an internal
@@ -8,38 +8,32 @@ failure without details.
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from tidemill._shared.http.exchange import ClientLeft, Exchange
-from tidemill._shared.http.limits import Limits, Refusal, Traffic
-from tidemill._shared.http.listener import Listener
+from tidemill._shared.http.limits import Refusal
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
 from tidemill.wire.bodies.body import BodyStream, inflated, open_body, too_large
 from tidemill.wire.container_credentials import container_credentials
-from tidemill.wire.error_reply import error_reply, refusal_form
+from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
 from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, operation_in_form, unknown_operation
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.reply import HttpReply, send_reply
 from tidemill.wire.request import Guard, Request
+from tidemill.wire.request_counts import REFUSED, RequestCounts
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
-from tidemill.wire.socket_owner import SocketOwners
 
-__all__ = ["LIMITS", "Answer", "BodyLimits", "Gateway", "HttpServer"]
-
-LIMITS = Limits(answer_timeout_s=float("inf"), unproven=64)
-"""The service's limits: operations have their own limits on bodies and time."""
-
-Answer = Callable[[Exchange], Awaitable[None]]
-"""Answers one request. May raise `ClientLeft`."""
+__all__ = ["BodyLimits", "Gateway"]
 
 _CERTAINTY_CHECKS = 20
 _CERTAINTY_PAUSE_S = 0.1
@@ -61,52 +55,6 @@ class BodyLimits:
     """One S3 upload or part."""
 
 
-class HttpServer:
-    """Answers the requests of sockets.
-
-    Args:
-        answer: Called with each request, in a task of its own; a `Gateway`, in the service.
-        limits: Limits on requests and their duration.
-    """
-
-    def __init__(self, answer: Answer, *, limits: Limits = LIMITS) -> None:
-        self._application = answer
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._owners = SocketOwners()
-        traffic = Traffic(limits, streams=True, refusal_form=refusal_form, now_s=self._loop.time)
-        self.listener = Listener(self._begin, traffic, loop=self._loop, owner_of=self._owners)
-
-    async def drain(self, *, timeout_s: float) -> None:
-        """Close idle connections, wait for current requests, and abort those that are not answered in time."""
-        deadline_s = self._loop.time() + timeout_s
-        await self.listener.drain(grace_s=0, timeout_s=timeout_s)
-        self._owners.close()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=max(0, deadline_s - self._loop.time()))
-            if late:
-                _log.warning("http.requests_cut", requests=len(late), timeout_s=timeout_s)
-                for task in late:
-                    task.cancel()
-                await asyncio.wait(late)
-
-    def _begin(self, exchange: Exchange) -> None:
-        task = self._loop.create_task(self._answer(exchange))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, exchange: Exchange) -> None:
-        try:
-            await self._application(exchange)
-        except ClientLeft:
-            return
-        except Exception:  # noqa: BLE001 - the application answers its own failures; this one is of the application
-            _log.exception("http.application_failed", path=_path(exchange))
-        if not exchange.answered and not exchange.gone:
-            _log.error("http.not_answered", path=_path(exchange))
-            exchange.refuse(Refusal(500, "An internal error occurred. Its details are in the service's log."))
-
-
 class Gateway:
     """Receives AWS requests and passes them to services.
 
@@ -123,6 +71,9 @@ class Gateway:
         health: Members of the answer to ``GET /healthz``. Default: that request is one for a bucket.
         strict_region: Whether to refuse signatures made for another region.
         refuses_encryption: Whether to refuse requests to encrypt stored data, which are recorded otherwise.
+
+    Attributes:
+        counts: Counts all answered requests.
     """
 
     def __init__(
@@ -153,6 +104,7 @@ class Gateway:
         self._limits = limits or BodyLimits()
         self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers = Routers(self._handlers)
+        self.counts = RequestCounts()
 
     @property
     def operations(self) -> frozenset[tuple[str, str]]:
@@ -169,6 +121,7 @@ class Gateway:
         Raises:
             ClientLeft: The client disconnected before the end of its request.
         """
+        begun_s = time.perf_counter()
         try:
             request = Request.of(exchange)
         except ValueError:
@@ -186,6 +139,7 @@ class Gateway:
             exchange.send(reply.body)
         else:
             await send_reply(exchange, reply)
+        self.counts.note(state.match.service, state.operation, reply.status, time.perf_counter() - begun_s)
 
     async def _reply(self, state: "_RequestState") -> HttpReply:
         try:
@@ -326,6 +280,7 @@ class Gateway:
     ) -> Mapping[str, Any] | Reply:
         """Read and check the members of a request, and call its handler if its signer may send it."""
         unknown: list[str] = []
+        state.operation = spec.name
         members = spec.read(request, fields, body, unknown)
         if unknown:
             _log.warning("wire.unknown_members", request_id=state.request_id, operation=spec.name, members=unknown)
@@ -400,6 +355,7 @@ class _RequestState:
         self.request = request
         self.request_id = request_id
         self.match = Match("s3", "rest-xml")
+        self.operation = REFUSED
         self.must_close = False
 
     def prove(self) -> None:
@@ -412,10 +368,6 @@ def _request_id() -> str:
     """Return a random id in the form of AWS's. It is no secret, so it need not come from the system's generator."""
     digits = f"{random.getrandbits(128):032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def _path(exchange: Exchange) -> str:
-    return exchange.target.partition(b"?")[0].decode("latin-1")
 
 
 def _internal(found: Match) -> str:

@@ -62,6 +62,7 @@ class EndpointDriver:
 
     Attributes:
         invocations: The requests of variants that scale automatically.
+        counts: The requests of all variants.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class EndpointDriver:
             invocations=self.invocations,
             awaken=self._scale_from_zero,
         )
+        self.counts = self._traffic.counts
         self._replacements = Replacements(clock)
         self._capture = capture
         self._taken_up: set[tuple[str, int]] = set()

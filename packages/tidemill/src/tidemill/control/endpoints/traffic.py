@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tidemill.control.endpoints.call_counts import CallCounts
 from tidemill.control.endpoints.instances import Instances, ref_of
 from tidemill.control.endpoints.invocations import Invocations
 from tidemill.control.endpoints.serverless import Serverless
@@ -57,6 +58,9 @@ class EndpointTraffic:
         serverless: Counts the requests of serverless variants.
         invocations: Counts the requests of variants that scale automatically.
         awaken: Adds an instance to a serverless variant without instances.
+
+    Attributes:
+        counts: Counts the requests of all variants.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class EndpointTraffic:
         self._instances = instances
         self._serverless = serverless
         self._invocations = invocations
+        self.counts = CallCounts()
         self._awaken = awaken
         self._models = models
         self._archive_of = archive_of
@@ -112,6 +117,7 @@ class EndpointTraffic:
             endpoint: The endpoint.
         """
         self._shares.pop(endpoint.endpoint_id, None)
+        self.counts.forget(endpoint.name)
         for key in [each for each in self._turns if each[0] == endpoint.endpoint_id]:
             del self._turns[key]
 
@@ -137,10 +143,15 @@ class EndpointTraffic:
         archive = self._archive_of(variant, call.target) if call.target else None
         self._invocations.note(endpoint.endpoint_id, variant)
         try:
-            with self._serverless.admitted(endpoint.endpoint_id, variant):
+            with (
+                self.counts.counted(endpoint.name, variant.name) as counted,
+                self._serverless.admitted(endpoint.endpoint_id, variant),
+            ):
                 if not variant.instances and variant.serverless is not None:
                     await self._awaken(endpoint, variant)
-                return await self._deliver(current, endpoint.endpoint_id, variant, call, archive), variant
+                answer = await self._deliver(current, endpoint.endpoint_id, variant, call, archive)
+                counted.status = answer.status
+                return answer, variant
         except (LaunchError, Unreachable, TimeoutError) as error:
             reason = str(error) or f"the model did not answer within {call.timeout_s:g} s"
             raise AwsError(f"Received no answer from primary: {reason}", code="ModelError") from error

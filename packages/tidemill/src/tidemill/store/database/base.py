@@ -7,10 +7,12 @@ without anything of one dialect, so that all implementations share one set of st
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Delete, Dialect, Insert, Select, Update, insert, select
 
+from tidemill.core.exposition import Histogram
 from tidemill.store.database.schema import meta
 
 T = TypeVar("T")
@@ -47,12 +49,30 @@ class ConstantStatement:
         return self.compiled
 
 
+@dataclass(slots=True)
+class Commits:
+    """The commits of groups since the start of the service.
+
+    Attributes:
+        durations: Seconds from the first statement of a group to the end of its commit.
+        works: Works that were in these groups.
+    """
+
+    durations: Histogram = field(default_factory=Histogram)
+    works: int = 0
+
+
 class Database(Protocol):
     """Durable tables. A `write` that returned survives kill -9 and power loss.
 
     Works that write are serializable: their effect is that of one after another. Works that read see one snapshot of
     the committed rows. They do not wait for writers, and writers do not wait for them.
     """
+
+    @property
+    def commits(self) -> Commits:
+        """What the writer has done."""
+        ...
 
     async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
         """Run ``work`` in a transaction and return its result once it is durable.

@@ -8,6 +8,7 @@ an idle connection, or opens one, for one transaction.
 import asyncio
 import contextlib
 import threading
+import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -21,7 +22,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from tidemill.errors import ServiceUnavailable
-from tidemill.store.database.base import ConstantStatement, Database
+from tidemill.store.database.base import Commits, ConstantStatement, Database
 
 T = TypeVar("T")
 
@@ -87,6 +88,10 @@ class PooledDatabase(Database):
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="store-read")
         self._connection = writer.connect()
         self._writer = _Writer(self._commit_or_reconnect, database=name)
+
+    @property
+    def commits(self) -> Commits:
+        return self._writer.commits
 
     async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
         """Run a work in the next group's transaction, as `Database.write`.
@@ -296,6 +301,7 @@ class _Writer:
         self._queue: SimpleQueue[PendingWork | None] = SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
+        self.commits = Commits()
         self._thread = threading.Thread(target=self._serve, name="store-write", daemon=True)
         self._thread.start()
 
@@ -337,11 +343,14 @@ class _Writer:
     def _serve(self) -> None:
         while (first := self._queue.get()) is not None:
             group, last = self._group(first)
+            begun_s = time.perf_counter()
             try:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting forever
                 for pending in group:
                     pending.error = error
+            self.commits.durations.observe(time.perf_counter() - begun_s)
+            self.commits.works += len(group)
             _deliver(group)
             if last:
                 return

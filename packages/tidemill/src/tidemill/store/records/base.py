@@ -3,7 +3,7 @@
 `tidemill.store.records.store` implements it on any `tidemill.store.database.base.Database`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -195,6 +195,13 @@ class RecordStore(Protocol):
 
         Raises:
             ValueError: This store did not make the token for the same query.
+        """
+
+    async def counts(self, kinds: Collection[str]) -> Mapping[tuple[str, str], int]:
+        """Return the number of records by kind and status, of each pair that has any.
+
+        Args:
+            kinds: The kinds to count.
         """
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:

@@ -7,13 +7,13 @@ over its summary, compared whenever they are read. Both also cover the other col
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidemill.core import faults
@@ -224,6 +224,16 @@ class SqlRecordStore(RecordStore):
                 self._reported.add((kind, each.name))
                 _log.error("record.damaged", kind=kind, name=each.name, reason=str(_damage(kind, each.name)))
         return Page(tuple(each for each in found if isinstance(each, Record)), next_token, damaged)
+
+    async def counts(self, kinds: Collection[str]) -> Mapping[tuple[str, str], int]:
+        """Count records by kind and status, as `RecordStore.counts`."""
+        statement = (
+            select(records.c.kind, records.c.status, func.count())
+            .where(records.c.kind.in_(kinds))
+            .group_by(records.c.kind, records.c.status)
+        )
+        rows = await self._database.read_in_thread(lambda connection: connection.execute(statement).all())
+        return {(str(kind), str(status)): count for kind, status, count in rows}
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
         """Return a page of summaries, as `RecordStore.summaries`."""
