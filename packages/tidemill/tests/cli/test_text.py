@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.cli.text import age, size
+from tidemill.cli.text import age
+from tidemill.core.sizes import size
 from tidemill.errors import JobFailed, printable
 
 

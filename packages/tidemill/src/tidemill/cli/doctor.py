@@ -13,10 +13,11 @@ app = typer.Typer()
 @app.command()
 def doctor(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
     """Check this machine, and print what to do. Exit code 1 if a check fails."""
-    from tidemill.cli.checks import examine
-    from tidemill.cli.machine_checks import Level
+    from tidemill.core.findings import Level
+    from tidemill.server.doctor import examine, shell
 
-    findings = list(examine(load_settings(state_dir=state_dir)))
+    settings = load_settings(state_dir=state_dir)
+    findings = [*examine(settings), shell(settings)]
     if json:
         print_json([asdict(finding) for finding in findings])
     else:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.options import load_settings
-from tidemill.cli.text import age, print_table, size
+from tidemill.cli.text import age, print_table
+from tidemill.core.sizes import size
 
 if TYPE_CHECKING:
     from tidemill.environments.builder import Environments

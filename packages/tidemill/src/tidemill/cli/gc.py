@@ -11,8 +11,8 @@ import typer
 
 from tidemill._shared.trees import walk
 from tidemill.cli.options import StateDirOption
-from tidemill.cli.text import size
 from tidemill.core.files import read_json
+from tidemill.core.sizes import size
 from tidemill.errors import printable
 
 if TYPE_CHECKING:

@@ -41,20 +41,6 @@ def execution_name(execution: Mapping[str, Any]) -> str:
     return f"{pipeline}/{execution_id}"
 
 
-def size(size_bytes: int) -> str:
-    """Format a number of bytes in a binary unit, e.g. ``1.5 GiB``.
-
-    Args:
-        size_bytes: The number.
-    """
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 def print_json(value: Any) -> None:
     """Print a value as JSON; times are in ISO 8601.
 

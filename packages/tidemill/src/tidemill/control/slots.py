@@ -7,11 +7,36 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class _QueuePlace:
-    """A job in the queue."""
+class SlotHolder:
+    """A job that has slots, or waits for them.
 
+    Attributes:
+        kind: Kind of the job's record, e.g. ``training-job``.
+        name: Name of the job.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The slots that a job has or waits for.
+
+    Attributes:
+        holder: The job.
+        count: Number of its instances.
+        gpus: GPUs of all its instances together.
+    """
+
+    holder: SlotHolder
     count: int
     gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuePlace:
+    share: Share
     granted: asyncio.Future[None]
 
 
@@ -29,6 +54,7 @@ class Slots:
         self._capacity = capacity
         self._gpus = gpus
         self._taken = self._gpus_taken = 0
+        self._shares: dict[SlotHolder, Share] = {}
         self._waiting: deque[_QueuePlace] = deque()
 
     @property
@@ -46,53 +72,67 @@ class Slots:
         """Number of free slots."""
         return max(0, self._capacity() - self._taken)
 
-    def try_take(self, count: int, *, gpus: int = 0) -> bool:
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The slots of all jobs that have some, in the order in which they got them."""
+        return tuple(self._shares.values())
+
+    @property
+    def queue(self) -> tuple[Share, ...]:
+        """The slots for which jobs wait, in the order in which they get them."""
+        return tuple(place.share for place in self._waiting)
+
+    def try_take(self, holder: SlotHolder, count: int, *, gpus: int = 0) -> bool:
         """Reserve slots if enough are free and no job waits; return whether they were reserved.
 
         Args:
+            holder: The job.
             gpus: GPUs of all instances together.
         """
         if self._waiting or not self._fits(count, gpus):
             return False
-        self.force(count, gpus=gpus)
+        self.force(holder, count, gpus=gpus)
         return True
 
-    def force(self, count: int, *, gpus: int = 0) -> None:
+    def force(self, holder: SlotHolder, count: int, *, gpus: int = 0) -> None:
         """Reserve slots for instances that are already running, after a restart of the service.
 
         Args:
+            holder: The job, which has no slots yet.
             gpus: GPUs of all instances together.
         """
-        self._taken += count
-        self._gpus_taken += gpus
+        self._add(Share(holder, count, gpus))
 
-    async def take(self, count: int, *, gpus: int = 0) -> None:
+    async def take(self, holder: SlotHolder, count: int, *, gpus: int = 0) -> None:
         """Wait for slots and take them. A cancelled call leaves the queue and holds no slots.
 
         Args:
+            holder: The job.
             gpus: GPUs of all instances together.
         """
-        place = _QueuePlace(count, gpus, asyncio.get_running_loop().create_future())
+        place = _QueuePlace(Share(holder, count, gpus), asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         self._grant()
         try:
             await place.granted
         except asyncio.CancelledError:
             if place.granted.done() and not place.granted.cancelled():
-                self.release(count, gpus=gpus)
+                self.release(holder)
             else:
                 self._waiting.remove(place)
                 self._grant()
             raise
 
-    def release(self, count: int, *, gpus: int = 0) -> None:
-        """Give slots back, and grant them to waiting jobs.
+    def release(self, holder: SlotHolder) -> None:
+        """Give the slots of a job back, and grant them to waiting jobs.
 
         Args:
-            gpus: GPUs of all instances together.
+            holder: The job; one without slots is no error.
         """
-        self._taken -= count
-        self._gpus_taken -= gpus
+        share = self._shares.pop(holder, None)
+        if share is not None:
+            self._taken -= share.count
+            self._gpus_taken -= share.gpus
         self._grant()
 
     def grant_waiting(self) -> None:
@@ -105,7 +145,12 @@ class Slots:
         return self._taken + count <= self._capacity() and (not gpus or self._gpus_taken + gpus <= self._gpus())
 
     def _grant(self) -> None:
-        while self._waiting and self._fits(self._waiting[0].count, self._waiting[0].gpus):
+        while self._waiting and self._fits(self._waiting[0].share.count, self._waiting[0].share.gpus):
             place = self._waiting.popleft()
-            self.force(place.count, gpus=place.gpus)
+            self._add(place.share)
             place.granted.set_result(None)
+
+    def _add(self, share: Share) -> None:
+        self._shares[share.holder] = share
+        self._taken += share.count
+        self._gpus_taken += share.gpus

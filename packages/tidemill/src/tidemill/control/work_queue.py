@@ -11,7 +11,7 @@ from typing import Any, Generic
 import structlog
 
 from tidemill.control.jobs import J, Jobs
-from tidemill.control.slots import Slots
+from tidemill.control.slots import SlotHolder, Slots
 from tidemill.core.instances import InstanceRef
 from tidemill.errors import ServiceUnavailable
 
@@ -174,6 +174,9 @@ class JobDriver(ABC, Generic[J]):
         """Stop driving jobs. Their instances run on, and the next service continues to drive them."""
         await self._queue.close()
 
+    def _holder(self, name: str) -> SlotHolder:
+        return SlotHolder(self._jobs.kind.kind, name)
+
     async def _take_slots(
         self,
         slots: Slots,
@@ -201,10 +204,11 @@ class JobDriver(ABC, Generic[J]):
         """
         if stopped():
             return False
-        if slots.try_take(count, gpus=gpus):
+        holder = self._holder(name)
+        if slots.try_take(holder, count, gpus=gpus):
             return True
         # Join the queue before the first await, so that no younger job gets ahead.
-        place = asyncio.create_task(slots.take(count, gpus=gpus))
+        place = asyncio.create_task(slots.take(holder, count, gpus=gpus))
         admitted = False
         try:
             await when_queued()
@@ -216,7 +220,7 @@ class JobDriver(ABC, Generic[J]):
                 admitted = True
         finally:
             if not admitted and place.done() and not place.cancelled():
-                slots.release(count, gpus=gpus)
+                slots.release(holder)
             elif not admitted:
                 place.cancel()
                 await asyncio.wait({place})

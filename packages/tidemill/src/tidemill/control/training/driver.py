@@ -128,7 +128,7 @@ class TrainingDriver(JobDriver[S]):
             await self._end(job, InstanceOutcome.FAILED, failure=str(error))
             return
         if any(self._launched(ref) for ref in refs):
-            self._slots.force(len(refs), gpus=gpus)
+            self._slots.force(self._holder(job.name), len(refs), gpus=gpus)
         elif len(refs) > max(1, self._executor.capacity().instances):
             await self._end(job, InstanceOutcome.FAILED, failure=self._no_capacity(job))
             return
@@ -139,7 +139,7 @@ class TrainingDriver(JobDriver[S]):
             while await self._attempt(self._job(job.name)):
                 pass
         finally:
-            self._slots.release(len(refs), gpus=gpus)
+            self._slots.release(self._holder(job.name))
 
     def _no_capacity(self, job: S) -> str:
         """Return the FailureReason of a job with too many instances: SageMaker's text, and the local capacity."""

@@ -112,7 +112,7 @@ class TransformDriver(JobDriver[TransformJob]):
         self._queue.listen(job.job_id, job.name)
         count = len(job.log_streams)
         if self._runs(job):
-            self._slots.force(count)
+            self._slots.force(self._holder(job.name), count)
         elif not await self._take_slots(
             self._slots,
             job.name,
@@ -124,7 +124,7 @@ class TransformDriver(JobDriver[TransformJob]):
             await self._launch(job)
             await self._transform(job)
         finally:
-            self._slots.release(count)
+            self._slots.release(self._holder(job.name))
 
     async def _launch(self, job: TransformJob) -> None:
         refs = _refs(job)

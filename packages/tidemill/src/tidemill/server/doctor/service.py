@@ -1,16 +1,16 @@
-"""The checks of `tidemill doctor`: first those of the machine, then those of this user's service and shell."""
+"""What the doctor checks of this user's service, and of the shell that the command runs in."""
 
 import importlib.metadata
 import os
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.cli.machine_checks import MACHINE_CHECKS, Finding, Level
-from tidemill.cli.text import size
+from tidemill.core.findings import Finding, Level
+from tidemill.core.sizes import size
 from tidemill.errors import ConfigurationError
 from tidemill.server.discovery import ServiceRecord, find_service
 from tidemill.server.exports import REMOVED_VARIABLES
@@ -23,26 +23,6 @@ if TYPE_CHECKING:
 
 _ROOM_BYTES = 5 * 1024**3
 _ROOM_INODES = 100_000
-
-
-def examine(settings: "Settings") -> Iterator[Finding]:
-    """Run every check, the fundamental ones first.
-
-    Args:
-        settings: The settings of the command.
-    """
-    checks: tuple[Callable[[Settings], Finding], ...] = (
-        *MACHINE_CHECKS,
-        _state_directory,
-        _keys,
-        _room,
-        _service,
-        _warm_start,
-        _shell,
-        _pipe_mode,
-    )
-    for check in checks:
-        yield check(settings)
 
 
 def _state_directory(settings: "Settings") -> Finding:
@@ -110,7 +90,12 @@ def _warm_start(settings: "Settings") -> Finding:
     return Finding("warm start", Level.OK, text)
 
 
-def _shell(settings: "Settings") -> Finding:
+def shell(settings: "Settings") -> Finding:
+    """Check where the AWS clients of this process's environment go.
+
+    Args:
+        settings: The settings of the command.
+    """
     record = find_service(StateDirectory(settings.state_dir.absolute()))
     url = record.url if record else None
     elsewhere = [
@@ -144,3 +129,13 @@ def _existing(path: Path) -> Path:
 
 def _names(assignments: list[str]) -> list[str]:
     return [assignment.partition("=")[0] for assignment in assignments]
+
+
+SERVICE_CHECKS: tuple[Callable[["Settings"], Finding], ...] = (
+    _state_directory,
+    _keys,
+    _room,
+    _service,
+    _warm_start,
+    _pipe_mode,
+)

@@ -1,4 +1,4 @@
-"""What `tidemill doctor` checks of the machine: programs, isolation, processors and GPUs.
+"""What the doctor checks of the machine: programs, isolation, processors and GPUs.
 
 Each check returns its result, with a remedy if the result is not OK.
 """
@@ -8,10 +8,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tidemill.core.findings import Finding, Level
 from tidemill.core.frameworks import ENVIRONMENTS
 from tidemill.errors import ConfigurationError, EnvironmentBuildError, MissingInterpreterError
 
@@ -20,28 +19,6 @@ if TYPE_CHECKING:
 
 _PYTHONS = ((3, 11), (3, 13))
 _TENSORFLOW_TIMEOUT_S = 120
-
-
-class Level(StrEnum):
-    """Severity of a finding."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
-
-    Attributes:
-        remedy: What to do; empty if nothing needs to be done.
-    """
-
-    name: str
-    level: Level
-    text: str
-    remedy: str = ""
 
 
 def _python(_settings: "Settings") -> Finding:
