@@ -22,6 +22,7 @@ from tidemill.shim.endpoint import run_endpoint
 from tidemill.shim.failures import InstanceFailure, InstanceLost, InternalFailure, of_os_error
 from tidemill.shim.needed_process import job_network
 from tidemill.shim.report import JobLog, Reporter, write_exit, write_traceback
+from tidemill.shim.sampling import sampled
 from tidemill.shim.session import InstanceSession
 from tidemill.shim.stopping import Stopped, TerminationSignal
 from tidemill.shim.training import run_training
@@ -87,7 +88,8 @@ def _run(directory: InstanceDirectory, task: SpecRecord, *, stop: TerminationSig
             clock=clock,
             network=job_network(task.site),
         )
-        return run_training(session) if task.spec.runs_a_script else run_endpoint(session)
+        with sampled(directory, task, log=log, clock=clock):
+            return run_training(session) if task.spec.runs_a_script else run_endpoint(session)
     except Stopped as stopped:
         return InstanceExit(outcome=stopped.reason.outcome, failure="", ended_ms=clock.now_ms())
     except InstanceFailure as failure:
