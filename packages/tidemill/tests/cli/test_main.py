@@ -22,7 +22,7 @@ def test_help_lists_every_verb(tidemill: Run) -> None:
         assert f" {verb} " in shown.stdout
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["up", "--port", "x"], ["logs"], ["gc", "--older-than", "-1"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], ["up", "--port", "x"], ["stop"], ["gc", "--older-than", "-1"]])
 def test_wrong_usage_exits_with_two(tidemill: Run, arguments: list[str]) -> None:
     assert tidemill(*arguments).returncode == 2
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
+from tidemill.cli.kinds import ENDPOINT
 from tidemill.cli.options import EndpointOption, StateDirOption
 
 if TYPE_CHECKING:
@@ -19,30 +20,29 @@ _LOOK_EVERY_S = 0.1
 
 @app.command()
 def delete(
-    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint.")],
+    endpoint: Annotated[
+        str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint, or a begin that no other endpoint has.")
+    ],
     model: Annotated[bool, typer.Option("--model", help="Delete its models too; their archives in S3 stay.")] = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Delete an endpoint and its configuration, and wait until it is gone. Training jobs stay as history."""
-    from botocore.exceptions import ClientError
-
+    from tidemill.cli.choice import choose_to_end
     from tidemill.cli.service import require_service
     from tidemill.sdk.predictor import Predictor
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    found = choose_to_end(service, endpoint, (ENDPOINT,), verb="delete")
+    if found.kind is not ENDPOINT:
+        raise CommandFailed(
+            f"{found.name} is a {found.kind.noun}: jobs stay, as on SageMaker; `tidemill stop` stops one"
+        )
+    endpoint = found.name
     predictor = Predictor(endpoint, service.sdk)
-    try:
-        if model:
-            predictor.delete_model()
-        predictor.delete_endpoint()
-    except ClientError:
-        kind, _ = service.find(endpoint)
-        if kind != "endpoint":
-            raise CommandFailed(
-                f"{endpoint} is a {kind}: jobs stay, as on SageMaker; `tidemill stop` stops one"
-            ) from None
-        raise
+    if model:
+        predictor.delete_model()
+    predictor.delete_endpoint()
     if _is_gone(service, endpoint):
         typer.echo(f"{endpoint} is deleted")
     else:

@@ -15,7 +15,13 @@ app = typer.Typer()
 
 @app.command()
 def deploy(
-    model: Annotated[str, typer.Argument(metavar="JOB|s3://...", help="A training job, or a model.tar.gz in S3.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB|s3://...]",
+            help="A training job: its name, a begin of it, or - for the last; or a model.tar.gz in S3.",
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the endpoint (default: made up).")] = None,
     instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
     instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
@@ -30,10 +36,13 @@ def deploy(
     state_dir: StateDirOption = None,
 ) -> None:
     """Serve a model at an endpoint. Exit code 1 when the endpoint does not come into service."""
+    from tidemill.cli.choice import choose_training
     from tidemill.cli.service import require_service
     from tidemill.errors import EndpointFailed
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    if model is None or not model.startswith("s3://"):
+        model = choose_training(service, model, verb="deploy").name
     if framework_version and not model.startswith("s3://"):
         raise typer.BadParameter(f"{model} is served by the version that trained it", param_hint="--framework-version")
     version = framework_version or service.choice.settings.default_framework

@@ -12,15 +12,21 @@ app = typer.Typer()
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a job or an endpoint, or PIPELINE/ID.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="Name of a job or an endpoint, or PIPELINE/ID; a begin of it, or - for the last job."
+        ),
+    ] = None,
     json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Print the API's description of a job, an endpoint, or an execution of a pipeline with its steps."""
+    from tidemill.cli.choice import choose
     from tidemill.cli.service import require_service
 
-    _, description = require_service(state_dir=state_dir, endpoint_url=endpoint_url).find(name)
+    description = choose(require_service(state_dir=state_dir, endpoint_url=endpoint_url), name).description
     description.pop("ResponseMetadata", None)
     if json:
         print_json(description)

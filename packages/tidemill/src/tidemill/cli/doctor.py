@@ -21,7 +21,7 @@ def doctor(json: JsonOption = False, state_dir: StateDirOption = None) -> None:
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
-        print_table(("", "CHECK", "FOUND"), [(str(each.level), each.name, each.text) for each in findings])
+        print_table(("", "CHECK", "FOUND"), [(str(each.level), each.name, each.text) for each in findings], wraps=True)
         for each in findings:
             if each.remedy:
                 typer.echo(f"{each.name}: {each.remedy}")

@@ -64,8 +64,9 @@ def _stop(service: "NamedService", jobs: list[str], endpoints: list[str], *, tim
     from botocore.exceptions import ClientError
 
     for name in jobs:
-        with contextlib.suppress(ClientError):  # it has ended meanwhile, e.g. because its tuning job was stopped
-            service.stop_job(name)
+        # It may have ended meanwhile, e.g. because its tuning job was stopped.
+        with contextlib.suppress(ClientError, CommandFailed):
+            service.stop(service.find(name))
     for endpoint in service.endpoints():
         if endpoint["EndpointStatus"] != "Deleting":
             service.sagemaker.delete_endpoint(EndpointName=endpoint["EndpointName"])

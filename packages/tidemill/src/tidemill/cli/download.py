@@ -14,7 +14,12 @@ app = typer.Typer()
 
 @app.command()
 def download(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job that has ended.")],
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="A training job that has ended: its name, a begin of it, or - for the last."
+        ),
+    ] = None,
     directory: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to (default: a directory named JOB).")
     ] = None,
@@ -22,17 +27,19 @@ def download(
     state_dir: StateDirOption = None,
 ) -> None:
     """Download model.tar.gz, and output.tar.gz if the job has one. Existing files are replaced."""
+    from tidemill.cli.choice import choose_training
     from tidemill.cli.service import require_service
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
-    description = service.sagemaker.describe_training_job(TrainingJobName=job)
-    target = directory or Path(job)
+    found = choose_training(service, job, verb="download")
+    description = found.description
+    target = directory or Path(found.name)
     archives = _archives(service.sdk.s3_client, description)
     written = [file for uri in archives for file in _fetch(service.sdk, uri, target)]
     if not written:
         raise CommandFailed(
-            f"training job {job} is {description['TrainingJobStatus']} and has stored nothing to download;"
-            f" `tidemill logs {job}` shows its log"
+            f"training job {found.name} is {description['TrainingJobStatus']} and has stored nothing to download;"
+            f" `tidemill logs {found.name}` shows its log"
         )
     for file in written:
         typer.echo(printable(file))

@@ -19,7 +19,11 @@ app = typer.Typer(no_args_is_help=True, help="List and copy programs to begin wi
 @app.command("list")
 def list_examples() -> None:
     """List the examples."""
-    print_table(("NAME", "WHAT ITS FIRST PROGRAM DOES"), [(name, _about(path)) for name, path in _examples().items()])
+    print_table(
+        ("NAME", "WHAT ITS FIRST PROGRAM DOES"),
+        [(name, _about(path)) for name, path in _examples().items()],
+        wraps=True,
+    )
 
 
 @app.command()

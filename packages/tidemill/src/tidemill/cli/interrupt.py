@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.kinds import TRAINING
 from tidemill.cli.options import EndpointOption, StateDirOption
 
 app = typer.Typer()
@@ -11,7 +12,13 @@ app = typer.Typer()
 
 @app.command()
 def interrupt(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job with EnableManagedSpotTraining.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="Name of a training job with EnableManagedSpotTraining, or a begin that no other name has.",
+        ),
+    ],
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -20,7 +27,14 @@ def interrupt(
     The script gets SIGTERM and two minutes to save, then the job starts again from its checkpoints as its next attempt.
     A job without EnableManagedSpotTraining (use_spot_instances=True) is refused: its instances are never taken away.
     """
+    from tidemill.cli.choice import check_kind, choose_to_end
     from tidemill.cli.service import require_service
 
-    require_service(state_dir=state_dir, endpoint_url=endpoint_url).interrupt_job(job)
-    typer.echo(f"{job} is interrupted, and starts again from its checkpoints; follow it with `tidemill logs -f {job}`")
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    found = choose_to_end(service, job, (TRAINING,), verb="interrupt")
+    check_kind(found, (TRAINING,), verb="interrupt")
+    service.interrupt_job(found.name)
+    typer.echo(
+        f"{found.name} is interrupted, and starts again from its checkpoints; follow it with `tidemill logs -f"
+        f" {found.name}`"
+    )

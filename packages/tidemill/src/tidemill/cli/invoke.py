@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.kinds import ENDPOINT
 from tidemill.cli.options import EndpointOption, StateDirOption
 
 app = typer.Typer()
@@ -13,22 +14,35 @@ app = typer.Typer()
 
 @app.command()
 def invoke(
-    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint.")],
-    body: Annotated[
-        str, typer.Argument(metavar="BODY|@FILE|-", help="The request body, a file with it, or - for standard input.")
+    endpoint: Annotated[
+        str,
+        typer.Argument(
+            metavar="[ENDPOINT]", help="Name of the endpoint, or a begin of it; - or nothing is the newest endpoint."
+        ),
     ],
+    body: Annotated[
+        str | None,
+        typer.Argument(metavar="BODY|@FILE|-", help="The request body, a file with it, or - for standard input."),
+    ] = None,
     content_type: Annotated[str, typer.Option(help="MIME type of the body.")] = "application/json",
     accept: Annotated[str, typer.Option(help="MIME type of the answer.")] = "application/json",
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Send a request to an endpoint and print the answer. Exit code 1 if the model fails."""
+    from tidemill.cli.choice import LAST, check_kind, choose
     from tidemill.cli.service import require_service
 
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    if body is None:
+        if any(ENDPOINT.name(each) == endpoint for each in service.endpoints()):
+            raise typer.BadParameter(f"the request for {endpoint} is missing", param_hint="BODY")
+        endpoint, body = LAST, endpoint
     content = _content(body)
-    session = require_service(state_dir=state_dir, endpoint_url=endpoint_url).sdk
-    reply = session.sagemaker_runtime_client.invoke_endpoint(
-        EndpointName=endpoint, Body=content, ContentType=content_type, Accept=accept
+    found = choose(service, endpoint, (ENDPOINT,))
+    check_kind(found, (ENDPOINT,), verb="invoke")
+    reply = service.sdk.sagemaker_runtime_client.invoke_endpoint(
+        EndpointName=found.name, Body=content, ContentType=content_type, Accept=accept
     )
     answer = reply["Body"].read()
     sys.stdout.buffer.write(answer)

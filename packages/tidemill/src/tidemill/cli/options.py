@@ -1,6 +1,8 @@
 """Options that several commands share, and the settings made from them."""
 
+import re
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tidemill.settings import Settings
 
 _SHOWN_CHARS = 120
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 StateDirOption = Annotated[
     Path | None,
@@ -39,6 +42,26 @@ def load_settings(**flags: Any) -> "Settings":
         return Settings(**given)
     except ValueError as error:
         raise ConfigurationError(_text(error)) from error
+
+
+def point_in_time(text: str, *, option: str) -> datetime:
+    """Return the time that an option names: so long ago, e.g. ``90m`` or ``1d12h``, or a date in ISO 8601.
+
+    Args:
+        text: Value of the option. A date without a zone is local time.
+        option: The option, for errors.
+
+    Raises:
+        BadParameter: The text is neither.
+    """
+    if re.fullmatch(r"(\d+[smhd])+", text):
+        ago_s = sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([smhd])", text))
+        return datetime.now(UTC) - timedelta(seconds=ago_s)
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        allowed = "30s, 10m, 2h, 1d or a combination, or a date such as 2026-11-27T08:30"
+        raise typer.BadParameter(f"{text!r} is no time; allowed are {allowed}", param_hint=option) from error
 
 
 def _text(error: ValueError) -> str:

@@ -5,7 +5,7 @@ SDK follows the same order (`tidemill.sdk.connection`).
 """
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -15,6 +15,18 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
+from tidemill.cli.kinds import (
+    ENDPOINT,
+    EXECUTION,
+    LIVE,
+    NAMED,
+    PROCESSING,
+    TRAINING,
+    TRANSFORM,
+    TUNING,
+    Kind,
+    python_name,
+)
 from tidemill.cli.options import load_settings
 from tidemill.cli.text import execution_name
 from tidemill.server.discovery import ServiceConnection, connect
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
     from tidemill.settings import Settings
 
 _NEWEST_JOBS = 10
+_PAGE = 100
 _JOBS_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _COMPILER = "sagemaker_training_compiler_enabled"
 _COMPILER_LINE = "training compiler: "
@@ -102,6 +115,23 @@ class ServiceChoice:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A job, an execution or an endpoint.
+
+    Attributes:
+        description: What the Describe operation of its kind answers.
+    """
+
+    kind: Kind
+    name: str
+    description: dict[str, Any]
+
+
+class NotFound(CommandFailed):
+    """Nothing has the name."""
+
+
 @dataclass(frozen=True)
 class NamedService:
     """The service that a command uses, with the clients that it needs.
@@ -132,65 +162,30 @@ class NamedService:
     def logs(self) -> Any:
         return self.session.client("logs")
 
-    def jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Return summaries of training jobs, newest first.
+    def summaries(self, kind: Kind, **filters: Any) -> Iterator[dict[str, Any]]:
+        """Return summaries of jobs or endpoints, newest first.
 
         Args:
-            status: For example ``InProgress``. Default: all.
+            kind: Any kind but executions.
+            **filters: Members of the List operation, e.g. ``StatusEquals``.
 
         Returns:
             Summaries, page by page as they are needed.
         """
-        return self._summaries("list_training_jobs", "TrainingJobSummaries", status)
+        pages = self.sagemaker.get_paginator(python_name(kind.lists)).paginate(
+            SortBy="CreationTime", SortOrder="Descending", PaginationConfig={"PageSize": _PAGE}, **filters
+        )
+        for page in pages:
+            yield from page[kind.listed]
 
-    def live_jobs(self) -> list[dict[str, Any]]:
-        """Summaries of the jobs that have not ended."""
-        return [*self.jobs(status="InProgress"), *self.jobs(status="Stopping")]
-
-    def processing_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Return summaries of processing jobs, newest first.
-
-        Args:
-            status: For example ``InProgress``. Default: all.
-
-        Returns:
-            Summaries, page by page as they are needed.
-        """
-        return self._summaries("list_processing_jobs", "ProcessingJobSummaries", status)
-
-    def live_processing_jobs(self) -> list[dict[str, Any]]:
-        """Summaries of the processing jobs that have not ended."""
-        return [*self.processing_jobs(status="InProgress"), *self.processing_jobs(status="Stopping")]
-
-    def transform_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Return summaries of batch transform jobs, newest first.
+    def live(self, kind: Kind, **filters: Any) -> list[dict[str, Any]]:
+        """Return summaries of jobs that have not ended.
 
         Args:
-            status: For example ``InProgress``. Default: all.
-
-        Returns:
-            Summaries, page by page as they are needed.
+            kind: A kind of job.
+            **filters: As for `summaries`.
         """
-        return self._summaries("list_transform_jobs", "TransformJobSummaries", status)
-
-    def live_transform_jobs(self) -> list[dict[str, Any]]:
-        """Summaries of the batch transform jobs that have not ended."""
-        return [*self.transform_jobs(status="InProgress"), *self.transform_jobs(status="Stopping")]
-
-    def tuning_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Return summaries of hyperparameter tuning jobs, newest first.
-
-        Args:
-            status: For example ``InProgress``. Default: all.
-
-        Returns:
-            Summaries, page by page as they are needed.
-        """
-        return self._summaries("list_hyper_parameter_tuning_jobs", "HyperParameterTuningJobSummaries", status)
-
-    def live_tuning_jobs(self) -> list[dict[str, Any]]:
-        """Summaries of the hyperparameter tuning jobs that have not ended."""
-        return [*self.tuning_jobs(status="InProgress"), *self.tuning_jobs(status="Stopping")]
+        return [each for status in LIVE for each in self.summaries(kind, StatusEquals=status, **filters)]
 
     def executions(self) -> Iterator[dict[str, Any]]:
         """Yield summaries of the executions of all pipelines, those of one pipeline newest first."""
@@ -208,24 +203,13 @@ class NamedService:
         """Names of the jobs and executions that have not ended. Those come first that create further jobs."""
         return [
             *(execution_name(each) for each in self.live_executions()),
-            *(job["HyperParameterTuningJobName"] for job in self.live_tuning_jobs()),
-            *(job["TrainingJobName"] for job in self.live_jobs()),
-            *(job["ProcessingJobName"] for job in self.live_processing_jobs()),
-            *(job["TransformJobName"] for job in self.live_transform_jobs()),
+            *(kind.name(job) for kind in (TUNING, TRAINING, PROCESSING, TRANSFORM) for job in self.live(kind)),
         ]
-
-    def _summaries(self, operation: str, member: str, status: str | None) -> Iterator[dict[str, Any]]:
-        wanted = {"StatusEquals": status} if status else {}
-        pages = self.sagemaker.get_paginator(operation).paginate(
-            SortBy="CreationTime", SortOrder="Descending", **wanted
-        )
-        for page in pages:
-            yield from page[member]
 
     def compiler_summaries(self) -> dict[str, str]:
         """By job: the last line that the training compiler wrote to its log. Of the newest jobs, those that use it."""
         found = {}
-        for job in islice(self.jobs(), _NEWEST_JOBS):
+        for job in islice(self.summaries(TRAINING), _NEWEST_JOBS):
             name = job["TrainingJobName"]
             settings = self.sagemaker.describe_training_job(TrainingJobName=name).get("HyperParameters", {})
             if settings.get(_COMPILER, "false").strip('"').lower() == "true":
@@ -243,30 +227,22 @@ class NamedService:
             return []
         return [message for message in events if message.startswith(_COMPILER_LINE)]
 
-    def stop_job(self, name: str) -> str:
-        """Stop the first that exists of a training, processing, transform and tuning job, or an execution of that name.
+    def stop(self, found: Named) -> None:
+        """Stop a job or an execution.
 
-        Returns:
-            Its kind, e.g. ``transform job``.
+        Args:
+            found: As `find` returns it.
 
         Raises:
-            CommandFailed: There is no job of that name.
+            CommandFailed: It is an endpoint.
             ClientError: The job has ended.
         """
-        kind, description = self.find(name)
-        if kind == "job":
-            self.sagemaker.stop_training_job(TrainingJobName=name)
-        elif kind == "processing job":
-            self.sagemaker.stop_processing_job(ProcessingJobName=name)
-        elif kind == "transform job":
-            self.sagemaker.stop_transform_job(TransformJobName=name)
-        elif kind == "tuning job":
-            self.sagemaker.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
-        elif kind == "execution":
-            self.sagemaker.stop_pipeline_execution(PipelineExecutionArn=description["PipelineExecutionArn"])
+        if found.kind is EXECUTION:
+            self.sagemaker.stop_pipeline_execution(PipelineExecutionArn=found.description["PipelineExecutionArn"])
+        elif found.kind is ENDPOINT:
+            raise CommandFailed(f"{found.name} is an endpoint; `tidemill delete {found.name}` deletes it")
         else:
-            raise CommandFailed(f"{name} is an endpoint; `tidemill delete {name}` deletes it")
-        return kind
+            getattr(self.sagemaker, python_name(found.kind.stops))(**{found.kind.member: found.name})
 
     def _describe_execution(self, name: str) -> dict[str, Any]:
         """Return the description of an execution, with its steps in the order of their begin."""
@@ -294,36 +270,45 @@ class NamedService:
 
     def endpoints(self) -> list[dict[str, Any]]:
         """Summaries of endpoints, newest first."""
-        pages = self.sagemaker.get_paginator("list_endpoints").paginate(SortBy="CreationTime", SortOrder="Descending")
-        return [endpoint for page in pages for endpoint in page["Endpoints"]]
+        return list(self.summaries(ENDPOINT))
 
-    def find(self, name: str) -> tuple[str, dict[str, Any]]:
-        """Return the kind of a name and its description.
+    def find(self, name: str, *, first: Sequence[Kind] = ()) -> Named:
+        """Return what has a name, and its description.
 
         A name can be that of several: a training, processing, transform and tuning job and an endpoint, in this order.
         An execution is named ``PIPELINE/ID``.
+
+        Args:
+            name: The whole name; `tidemill.cli.choice` also takes its begin.
+            first: Kinds that win over the others.
 
         Raises:
             CommandFailed: There is no job, execution or endpoint of that name.
         """
         from botocore.exceptions import ClientError
 
-        looks: tuple[tuple[str, Callable[..., dict[str, Any]], str], ...] = (
-            ("job", self.sagemaker.describe_training_job, "TrainingJobName"),
-            ("processing job", self.sagemaker.describe_processing_job, "ProcessingJobName"),
-            ("transform job", self.sagemaker.describe_transform_job, "TransformJobName"),
-            ("tuning job", self.sagemaker.describe_hyper_parameter_tuning_job, "HyperParameterTuningJobName"),
-            ("endpoint", self.sagemaker.describe_endpoint, "EndpointName"),
-        )
-        if "/" in name:  # no name of the others has a slash
-            looks = (("execution", self._describe_execution, "name"),)
         reason = ""
-        for kind, describe, member in looks:
+        named = dict.fromkeys((*(kind for kind in first if kind is not EXECUTION), *NAMED))
+        for kind in (EXECUTION,) if "/" in name else named:  # no name of the others has a slash
             try:
-                return kind, describe(**{member: name})
+                return Named(kind, name, self.describe(kind, name))
             except ClientError as error:
                 reason = reason or error.response.get("Error", {}).get("Message", str(error))
-        raise CommandFailed(f"no job, execution or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
+        raise NotFound(f"no job, execution or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
+
+    def describe(self, kind: Kind, name: str) -> dict[str, Any]:
+        """Return the description of a job, an execution or an endpoint.
+
+        Args:
+            kind: Its kind.
+            name: Its whole name.
+
+        Raises:
+            ClientError: There is none.
+        """
+        if kind is EXECUTION:
+            return self._describe_execution(name)
+        return getattr(self.sagemaker, python_name(kind.describes))(**{kind.member: name})
 
 
 def require_service(*, state_dir: Path | None, endpoint_url: str | None = None) -> NamedService:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.kinds import EXECUTION, JOBS, TUNING
 from tidemill.cli.options import EndpointOption, StateDirOption
 
 app = typer.Typer()
@@ -11,7 +12,9 @@ app = typer.Typer()
 
 @app.command()
 def stop(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a job, or PIPELINE/ID.")],
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Name of a job, or PIPELINE/ID; or a begin that no other name has.")
+    ],
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -19,9 +22,11 @@ def stop(
 
     A tuning job stops its training jobs, and the execution of a pipeline the jobs of its steps.
     """
+    from tidemill.cli.choice import choose_to_end
     from tidemill.cli.service import require_service
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
-    kind = service.stop_job(job)
-    follow = f"tidemill describe {job}" if kind in ("tuning job", "execution") else f"tidemill logs -f {job}"
-    typer.echo(f"{job} is stopping; follow it with `{follow}`")
+    found = choose_to_end(service, job, (*JOBS, EXECUTION), verb="stop")
+    service.stop(found)
+    shown = "describe" if found.kind in (TUNING, EXECUTION) else "logs -f"
+    typer.echo(f"{found.name} is stopping; follow it with `tidemill {shown} {found.name}`")

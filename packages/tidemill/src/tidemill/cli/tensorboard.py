@@ -30,7 +30,10 @@ _END_TIMEOUT_S = 10.0
 
 @app.command()
 def tensorboard(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of training jobs.")],
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB]...", help="Training jobs: names, begins of them, or - for the last."),
+    ] = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 (default: 6006, or the next free one).")
     ] = None,
@@ -43,13 +46,15 @@ def tensorboard(
     /opt/ml/model, /opt/ml/output/data and /opt/ml/output/tensorboard are shown while it runs, and those in
     model.tar.gz and output.tar.gz after it has ended. The files of a running job are on the machine of its service.
     """
+    from tidemill.cli.choice import LAST, choose_training
     from tidemill.cli.event_files import EventFiles
     from tidemill.cli.service import require_service
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     environment = _environment_with_tensorboard(service.choice.settings)
     with tempfile.TemporaryDirectory(prefix="tidemill-tensorboard-") as directory:
-        found = [EventFiles(service, name, Path(directory) / name) for name in dict.fromkeys(jobs)]
+        names = [choose_training(service, job, verb="tensorboard").name for job in jobs or [LAST]]
+        found = [EventFiles(service, name, Path(directory) / name) for name in dict.fromkeys(names)]
         for each in found:
             is_there = each.look()
             if not is_there and each.has_ended:

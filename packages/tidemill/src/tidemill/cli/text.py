@@ -11,6 +11,8 @@ import typer
 
 from tidemill.errors import printable
 
+_LEAST_CHARS = 8
+
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
     """Format a duration in its largest two units, e.g. ``3m12s``.
@@ -53,19 +55,47 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=_jsonable))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns. On a terminal the last column is wrapped to its width; in a pipe lines are not cut.
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False) -> None:
+    """Print aligned columns. On a terminal the table fits its width; in a pipe nothing is cut.
 
     Args:
         columns: Titles.
+        wraps: Whether the last column is text, which is wrapped. Otherwise cells are cut in the middle, those of the
+            widest columns first: the ends of two names tell them apart.
     """
     shown = [[_cell(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _print_rich(columns, shown)
+        width = shutil.get_terminal_size().columns
+        _print_rich(columns, shown if wraps else fitted(columns, shown, width=width), width=width)
         return
     widths = [max(len(line[i]) for line in [list(columns), *shown]) for i in range(len(columns))]
     for line in [list(columns), *shown]:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[list[str]]:
+    """Return rows whose cells are cut in the middle so that a table fits a width, as far as titles allow.
+
+    Args:
+        columns: Titles, which are not cut.
+        rows: The cells.
+        width: Characters of a line. Columns are separated by two.
+    """
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    least = [max(len(title), _LEAST_CHARS) for title in columns]
+    while sum(widths) + 2 * (len(widths) - 1) > width:
+        widest = max(range(len(widths)), key=lambda index: widths[index] - least[index] > 0 and widths[index])
+        if widths[widest] <= least[widest]:
+            break
+        widths[widest] -= 1
+    return [[_cut(cell, most) for cell, most in zip(row, widths, strict=True)] for row in rows]
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]}…{text[len(text) - (most - head - 1) :]}"
 
 
 def print_members(members: Mapping[str, Any], *, indent: str = "") -> None:
@@ -95,17 +125,17 @@ def _shown_member(value: object) -> str:
     return f"{value.astimezone():%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
 
 
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold", width=shutil.get_terminal_size().columns)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), collapse_padding=True)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    Console(width=width).print(table)
 
 
 _STYLES = {

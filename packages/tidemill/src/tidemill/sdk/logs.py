@@ -33,18 +33,42 @@ class StreamReader:
     """Reads one log stream, each event once. The next call continues after the last page read.
 
     Args:
-        client: boto3's ``logs`` client.
+        client: boto3's ``logs`` client. The attribute of this name may be replaced, e.g. when the service has moved.
         group: Log group.
         stream: Log stream.
         ask: Wraps each request, e.g. to retry it while the service is unreachable.
+        since_ms: Only events of then or later, in milliseconds since the epoch. Default: all.
+        newest: Begin with so many of the newest events, at most 10,000. Default: with the first.
     """
 
     def __init__(
-        self, client: Any, *, group: str, stream: str, ask: Callable[[Callable[[], Any]], Any] | None = None
+        self,
+        client: Any,
+        *,
+        group: str,
+        stream: str,
+        ask: Callable[[Callable[[], Any]], Any] | None = None,
+        since_ms: int | None = None,
+        newest: int | None = None,
     ) -> None:
-        self._client = client
+        self.client = client
         self._ask = ask or _once
-        self._place = {"logGroupName": group, "logStreamName": stream, "startFromHead": True}
+        self._place: dict[str, Any] = {
+            "logGroupName": group,
+            "logStreamName": stream,
+            "startFromHead": newest is None,
+            **({} if since_ms is None else {"startTime": since_ms}),
+            **({} if newest is None else {"limit": newest}),
+        }
+
+    @property
+    def client(self) -> Any:
+        """boto3's ``logs`` client."""
+        return self._client
+
+    @client.setter
+    def client(self, client: Any) -> None:
+        self._client = client
         client.meta.events.register(
             "before-parse.cloudwatch-logs.GetLogEvents", _decode_page, unique_id="tidemill-decode-page"
         )
@@ -52,8 +76,9 @@ class StreamReader:
     def pages(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the new events page by page, until the stream has no more for now."""
         while True:
-            page = self._ask(lambda: self._client.get_log_events(**self._place))
+            page = self._ask(lambda: self.client.get_log_events(**self._place))
             moved = page["nextForwardToken"] != self._place.get("nextToken")
+            self._place.pop("limit", None)  # of the first request only
             self._place["nextToken"] = page["nextForwardToken"]
             if page["events"]:
                 yield page["events"]

@@ -1,0 +1,116 @@
+"""Training jobs side by side: the last values of metrics, and the hyperparameters in which the jobs differ."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.kinds import TRAINING
+from tidemill.cli.text import print_json, print_table
+
+if TYPE_CHECKING:
+    from tidemill.cli.service import NamedService
+
+_OF_THE_PLATFORM = ("sagemaker_", "model_dir")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Descriptions of jobs, and what to compare.
+
+    Attributes:
+        metrics: Names of metrics, in the order of the columns.
+        jobs: Answers of DescribeTrainingJob, newest first.
+    """
+
+    metrics: tuple[str, ...]
+    jobs: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(
+        cls, service: "NamedService", summaries: Sequence[dict[str, Any]], *, metrics: Sequence[str]
+    ) -> "Comparison":
+        """Describe the jobs of a list.
+
+        Args:
+            summaries: The jobs.
+            metrics: Names of metrics; one text may have several, with commas.
+
+        Raises:
+            CommandFailed: No job has one of the metrics.
+        """
+        names = tuple(dict.fromkeys(name for text in metrics for name in text.split(",") if name))
+        jobs = tuple(service.describe(TRAINING, TRAINING.name(each)) for each in summaries)
+        known = {name for job in jobs for name in _metrics(job)}
+        unknown = [name for name in names if name not in known]
+        if unknown and jobs:
+            there = ", ".join(sorted(known)) or "none: metric_definitions or `tidemill train --metric` name them"
+            raise CommandFailed(f"no job of the list has the metric {', '.join(unknown)}; there are {there}")
+        return cls(names, jobs)
+
+    def show(self, *, json: bool) -> None:
+        """Print the comparison.
+
+        Args:
+            json: As JSON, with all hyperparameters of the scripts.
+        """
+        if json:
+            print_json({"jobs": [self._entry(job) for job in self.jobs]})
+            return
+        if not self.jobs:
+            typer.echo("no training jobs")
+            return
+        columns = self._differing()
+        rows = [
+            (
+                TRAINING.name(job),
+                TRAINING.status(job),
+                *(_figure(_metrics(job).get(name)) for name in self.metrics),
+                *(_hyperparameters(job).get(name, "") for name in columns),
+            )
+            for job in self.jobs
+        ]
+        print_table(("JOB", "STATUS", *(name.upper() for name in self.metrics), *columns), rows)
+
+    def _entry(self, job: dict[str, Any]) -> dict[str, Any]:
+        values = _metrics(job)
+        return {
+            "name": TRAINING.name(job),
+            "status": TRAINING.status(job),
+            "metrics": {name: values.get(name) for name in self.metrics},
+            "hyperparameters": _hyperparameters(job),
+        }
+
+    def _differing(self) -> list[str]:
+        """Return the hyperparameters that do not have the same value in all jobs."""
+        values = [_hyperparameters(job) for job in self.jobs]
+        names = sorted({name for each in values for name in each})
+        return [name for name in names if len({each.get(name) for each in values}) > 1]
+
+
+def _metrics(job: dict[str, Any]) -> dict[str, float]:
+    return {each["MetricName"]: each["Value"] for each in job.get("FinalMetricDataList", ())}
+
+
+def _hyperparameters(job: dict[str, Any]) -> dict[str, str]:
+    """Return the script's own hyperparameters as text, without the JSON quotes in which the SDK sends them."""
+    return {
+        name: _unquoted(value)
+        for name, value in job.get("HyperParameters", {}).items()
+        if not name.startswith(_OF_THE_PLATFORM)
+    }
+
+
+def _unquoted(value: str) -> str:
+    try:
+        text = json.loads(value)
+    except ValueError:
+        return value
+    return text if isinstance(text, str) else value
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
