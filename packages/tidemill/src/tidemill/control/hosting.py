@@ -30,8 +30,6 @@ from tidemill.core.names import ACCOUNT_ID, sagemaker_arn
 from tidemill.errors import AwsError, StateCorrupt, ValidationException
 from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
-__all__ = ["ENDPOINT", "ENDPOINT_CONFIG", "MODEL", "Hosting"]
-
 _TAKES_REQUESTS = (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING)
 _TITLES = {MODEL: "model", ENDPOINT_CONFIG: "endpoint configuration", ENDPOINT: "endpoint"}
 

@@ -7,16 +7,14 @@ built-in policy.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from tidemill.core.clock import Clock
+from tidemill.core.documents import members_of, parsed
 from tidemill.core.policy import IamPolicy
 from tidemill.core.policy_document import read_policy
 from tidemill.errors import AwsError
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
-
-__all__ = ["IamRole", "IamRoles"]
 
 _ROLE = "role"  # named by its name in lower case, since case does not matter
 
@@ -48,23 +46,14 @@ class IamRole:
         """What its inline policies allow and deny together; None without one."""
         if not self.policies:
             return None
-        parsed = [read_policy(json.loads(text)) for text in self.policies.values()]
-        keeps = any(policy.keeps_published for policy in parsed)
-        return IamPolicy(tuple(each for policy in parsed for each in policy.statements), keeps_published=keeps)
+        read = [read_policy(json.loads(text)) for text in self.policies.values()]
+        keeps = any(policy.keeps_published for policy in read)
+        return IamPolicy(tuple(each for policy in read for each in policy.statements), keeps_published=keeps)
 
     @classmethod
     def of(cls, record: Record) -> "IamRole":
         """Return the role of a record."""
-        document = record.document
-        return cls(
-            name=document["name"],
-            trust=document["trust"],
-            description=document["description"],
-            session_s=document["session_s"],
-            created_ms=document["created_ms"],
-            policies=document["policies"],
-            attached=tuple(document["attached"]),
-        )
+        return parsed(cls, record.document)
 
 
 class IamRoles:
@@ -177,11 +166,10 @@ def _existing(transaction: Transaction, name: str) -> IamRole:
 
 
 def _record(role: IamRole) -> Record:
-    document: dict[str, Any] = {**asdict(role), "attached": list(role.attached), "policies": dict(role.policies)}
     return Record(
         kind=_ROLE,
         name=role.name.casefold(),
         created_ms=role.created_ms,
         modified_ms=role.created_ms,
-        document=document,
+        document=members_of(role),
     )

@@ -19,19 +19,6 @@ from tidemill.core.tuning import TuningJob
 from tidemill.errors import AwsError, ResourceInUse, ResourceNotFound, ValidationException
 from tidemill.store.records.base import Query, Record, RecordExists, RecordStore, Summary, Transaction
 
-__all__ = [
-    "PROCESSING",
-    "TRAINING",
-    "TRANSFORM",
-    "TUNING",
-    "AcceptedJobs",
-    "AnyJob",
-    "J",
-    "JobKind",
-    "Jobs",
-    "S",
-]
-
 AnyJob = TrainingJob | TransformJob | TuningJob
 """A processing job is a training job, too."""
 J = TypeVar("J", bound=AnyJob)

@@ -17,17 +17,6 @@ from tidemill.instance.spec import InstanceSpec
 from tidemill.store.objects.store import ObjectStore
 from tidemill.wire.protocols.models import service_model
 
-__all__ = [
-    "ENDPOINT_LOG_GROUP",
-    "TRANSFORM_LOG_GROUP",
-    "DataMissing",
-    "ServerPlanner",
-    "key_notices",
-    "region_variables",
-    "source_of",
-    "unoffered_notices",
-]
-
 TRANSFORM_LOG_GROUP = "/aws/sagemaker/TransformJobs"
 ENDPOINT_LOG_GROUP = "/aws/sagemaker/Endpoints/"
 _DRAIN_S = 40.0

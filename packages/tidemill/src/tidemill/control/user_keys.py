@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.core.clock import Clock
+from tidemill.core.documents import members_of, parsed
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import IamPolicy
 from tidemill.core.policy_document import read_policy
@@ -47,24 +48,13 @@ class User:
         """What its keys may do: all that one of its policies allows and none denies; None without a policy."""
         if not self.policies:
             return None
-        parsed = [read_policy(json.loads(text)) for text in self.policies.values()]
-        return IamPolicy(tuple(statement for policy in parsed for statement in policy.statements))
+        read = [read_policy(json.loads(text)) for text in self.policies.values()]
+        return IamPolicy(tuple(statement for policy in read for statement in policy.statements))
 
     @classmethod
     def of(cls, record: Record) -> "User":
         """Return the user of a record. Records of earlier versions have only keys."""
-        document = record.document
-        return cls(
-            name=record.name,
-            created_ms=record.created_ms,
-            keys=tuple(document["keys"]),
-            policies=document.get("policies", {}),
-            stays=document.get("stays", False),
-        )
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return {"keys": list(self.keys), "policies": dict(self.policies), "stays": self.stays}
+        return parsed(cls, {**record.document, "name": record.name, "created_ms": record.created_ms})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +244,7 @@ def _store(transaction: Transaction, user: User) -> None:
     """Replace the record of a user; remove it if nothing is left of the user."""
     transaction.delete(_USER, user.name)
     if user.keys or user.policies or user.stays:
-        transaction.insert(_record(_USER, user.name, user.to_document(), user.created_ms))
+        transaction.insert(_record(_USER, user.name, members_of(user, without=("name", "created_ms")), user.created_ms))
 
 
 def _record(kind: str, name: str, document: dict[str, Any], now_ms: int) -> Record:

@@ -120,6 +120,28 @@ class WorkQueue:
         return True
 
 
+async def guarded(work: Awaitable[None], name: str, fail: Callable[[str], Awaitable[None]]) -> bool:
+    """Drive a job or an endpoint; a defect of its driver is logged, and becomes its FailureReason.
+
+    Args:
+        work: Drives it. `ServiceUnavailable` is raised on, so that the queue tries again.
+        name: Name of the job or endpoint, for the log.
+        fail: Called with the FailureReason after any other error.
+
+    Returns:
+        Whether there was no such error.
+    """
+    try:
+        await work
+    except ServiceUnavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the FailureReason
+        _log.exception("driver.failed", name=name)
+        await fail(f"InternalServerError: {type(error).__name__}: {error}")
+        return False
+    return True
+
+
 class JobDriver(ABC, Generic[J]):
     """Runs one task for each job that has not ended.
 
@@ -226,9 +248,25 @@ class JobDriver(ABC, Generic[J]):
                 await asyncio.wait({place})
         return admitted
 
-    @abstractmethod
     async def _drive(self, name: str) -> None:
         """Drive a job from its stored state to its end."""
+        job = self._jobs.find(name)
+        if job is None or job.status.terminal:  # deleted, or ended
+            return
+        await guarded(self._run(job), name, lambda reason: self._fail(job, reason))
+
+    @abstractmethod
+    async def _run(self, job: J) -> None:
+        """Drive a job that has not ended to its end."""
+
+    @abstractmethod
+    async def _fail(self, job: J, reason: str) -> None:
+        """End a job whose driver has a defect.
+
+        Args:
+            job: The job as it was when `_run` began.
+            reason: FailureReason.
+        """
 
     @abstractmethod
     def _runs(self, job: J) -> bool:

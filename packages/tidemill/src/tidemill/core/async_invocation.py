@@ -1,12 +1,13 @@
 """One request of an asynchronous endpoint, in the form in which it is stored until its result is stored."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from tidemill.core.documents import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncInvocation:
+class AsyncInvocation(Document):
     """A queued InvokeEndpointAsync.
 
     Attributes:
@@ -32,16 +33,3 @@ class AsyncInvocation:
     created_ms: int
     expires_ms: int
     timeout_s: int
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self) | {"headers": dict(self.headers)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "AsyncInvocation":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-        """
-        return cls(**document)

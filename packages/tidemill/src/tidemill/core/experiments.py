@@ -1,10 +1,10 @@
 """Experiments, their trials, and trial components, which have the parameters, artifacts and metrics of one run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-__all__ = ["MetricPoint", "Parent", "Tracked", "TrialComponent", "joined_statistics", "with_points"]
+from tidemill.core.documents import Document
 
 
 class Parent(NamedTuple):
@@ -28,7 +28,7 @@ class MetricPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tracked:
+class Tracked(Document):
     """An experiment or a trial.
 
     Attributes:
@@ -46,10 +46,6 @@ class Tracked:
     modified_by: str = ""
     children: int = 0
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self) | {"members": dict(self.members)}
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show."""
         shown = ("DisplayName", "ExperimentName")
@@ -57,7 +53,7 @@ class Tracked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialComponent:
+class TrialComponent(Document):
     """A trial component: of a job, or of a run that a script tracks itself.
 
     Attributes:
@@ -84,22 +80,6 @@ class TrialComponent:
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     blocks: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return {
-            "name": self.name,
-            "arn": self.arn,
-            "members": dict(self.members),
-            "created_ms": self.created_ms,
-            "created_by": self.created_by,
-            "modified_by": self.modified_by,
-            "source": dict(self.source),
-            "sources": list(self.sources),
-            "parents": [list(parent) for parent in self.parents],
-            "metrics": {name: dict(values) for name, values in self.metrics.items()},
-            "blocks": {name: [list(span) for span in spans] for name, spans in self.blocks.items()},
-        }
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show, and by which they are filtered."""
         shown = ("DisplayName", "Status", "StartTime", "EndTime")
@@ -112,21 +92,6 @@ class TrialComponent:
             "sources": list(self.sources),
             "parents": [list(parent) for parent in self.parents],
         }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "TrialComponent":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-
-        Returns:
-            The component.
-        """
-        fields = dict(document)
-        fields["sources"] = tuple(document["sources"])
-        fields["parents"] = tuple(Parent(*parent) for parent in document["parents"])
-        return cls(**fields)
 
     def updated(self, request: Mapping[str, Any]) -> "TrialComponent":
         """Return the component after an update.

@@ -5,10 +5,12 @@ started (``starting``). A deployment has production variants, and a variant has 
 instances: a deployment that differs only in weights and counts keeps the instances that it still needs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from tidemill.core.documents import Document, parsed
 
 _HEALTHY_WITHIN_S = 15 * 60
 
@@ -24,7 +26,7 @@ class EndpointStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(Document):
     """A model or an endpoint configuration: a name and the request that created it.
 
     Attributes:
@@ -44,20 +46,6 @@ class Resource:
             return self.request
         others = {name: value for name, value in self.request.items() if name != "Containers"}
         return {**others, "PrimaryContainer": self.container}
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        document = {"name": self.name, "arn": self.arn, "request": dict(self.request), "created_ms": self.created_ms}
-        return document if self.container is None else {**document, "container": dict(self.container)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Resource":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-        """
-        return cls(**document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +122,6 @@ class Variant:
         """Number of instances to add."""
         return self.count - len(self.instances)
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Variant":
-        """Parse the variant of a stored endpoint.
-
-        Args:
-            document: A value of JSON.
-        """
-        fields: dict[str, Any] = {**document, "instances": _instances(document["instances"])}
-        return cls(**fields)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
@@ -208,25 +186,9 @@ class Deployment:
             lambda variant: tuple(replace(i, ready=i.ready or i.key == instance.key) for i in variant.instances)
         )
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any] | None) -> "Deployment | None":
-        """Parse the deployment of a stored endpoint.
-
-        Args:
-            document: A value of JSON, or None.
-
-        Returns:
-            None for None.
-        """
-        if document is None:
-            return None
-        variants = tuple(Variant.from_document(each) for each in document["variants"])
-        fields: dict[str, Any] = {**document, "variants": variants}
-        return cls(**fields)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Document):
     """An endpoint with its serving and starting deployments and its retiring instances.
 
     Attributes:
@@ -377,10 +339,6 @@ class Endpoint:
         """
         return replace(self, retiring=tuple(each for each in self.retiring if each.key != instance.key))
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self)
-
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Endpoint":
         """Parse the output of `to_document`, of this version or of versions before endpoint updates.
@@ -388,16 +346,7 @@ class Endpoint:
         Args:
             document: A value of JSON.
         """
-        fields = dict(document) if "endpoint_id" in document else _of_first_form(document)
-        fields["status"] = EndpointStatus(fields["status"])
-        fields["serving"] = Deployment.from_document(fields["serving"])
-        fields["starting"] = Deployment.from_document(fields["starting"])
-        fields["retiring"] = _instances(fields["retiring"])
-        return cls(**fields)
-
-
-def _instances(documents: Iterable[Mapping[str, Any]]) -> tuple[Instance, ...]:
-    return tuple(Instance(**each) for each in documents)
+        return parsed(cls, document if "endpoint_id" in document else _of_first_form(document))
 
 
 def _beyond(old: Deployment | None, new: Deployment | None) -> tuple[Instance, ...]:

@@ -1,10 +1,11 @@
 """The scope of a job or endpoint: its name and the S3 prefixes that its own request names."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from tidemill.core.documents import Document
 from tidemill.core.hyperparameters import decode
 from tidemill.core.names import S3Uri
 
@@ -33,7 +34,7 @@ _LOGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobScope:
+class JobScope(Document):
     """Name and S3 prefixes of a training job, a processing job, a transform job or an endpoint; name of an execution.
 
     A prefix is ``BUCKET/KEY`` without a slash at the end, or None. Objects whose ARN begins with
@@ -168,22 +169,6 @@ class JobScope:
         place = f"{bucket}/{key}"
         prefixes = (*(getattr(self, name) for name in OWN_PREFIXES), *self.outputs)
         return any(prefix is not None and place.startswith(f"{prefix}/") for prefix in prefixes)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self)
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "JobScope":
-        """Parse the output of `to_document`. Members of other versions are ignored and give no rights.
-
-        Args:
-            document: A value of JSON.
-        """
-        known = {field.name: document[field.name] for field in fields(cls) if field.name in document}
-        known["kind"] = HolderKind(known.get("kind", HolderKind.TRAINING))
-        known["outputs"] = tuple(known.get("outputs", ()))
-        return cls(**known)
 
 
 PLACEHOLDERS = frozenset({*(f"job.{field.name}" for field in fields(JobScope)), "job.log", "sagemaker.bucket"}) - {

@@ -3,14 +3,16 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from tidemill.core.documents import Document
 
 _ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineageArtifact:
+class LineageArtifact(Document):
     """Something that a run reads or makes, e.g. a data set or a chart, with its place.
 
     Attributes:
@@ -33,10 +35,6 @@ class LineageArtifact:
     def name(self) -> str:
         """Its name, or without one its id."""
         return self.members.get("ArtifactName", self.id)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self) | {"members": dict(self.members)}
 
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show, and by which they are filtered."""

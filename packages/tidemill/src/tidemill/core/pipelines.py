@@ -1,12 +1,11 @@
 """Pipelines, their executions and the state of each step (`DescribePipelineExecution` in SageMaker's API reference)."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["ExecutionStatus", "PipelineExecution", "PipelineResource", "StepRun", "StepStatus"]
+from tidemill.core.documents import Document, members_of
 
 
 class ExecutionStatus(StrEnum):
@@ -41,7 +40,7 @@ class StepStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineResource:
+class PipelineResource(Document):
     """One pipeline without its definition, which is in the records of its versions.
 
     Attributes:
@@ -74,26 +73,10 @@ class PipelineResource:
     description: str = ""
     max_parallel: int | None = None
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self)
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name and times of creation and change."""
         shown = ("arn", "role", "display_name", "description", "last_run_ms")
         return {name: getattr(self, name) for name in shown}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "PipelineResource":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-
-        Returns:
-            The pipeline.
-        """
-        return cls(**document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,23 +128,9 @@ class StepRun:
         """
         return replace(self, status=status, ended_ms=at_ms, failure_reason=reason, arguments=None, due_ms=None)
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "StepRun":
-        """Parse the form that `PipelineExecution.to_document` gives a step.
-
-        Args:
-            document: A value of JSON.
-
-        Returns:
-            The state of the step.
-        """
-        fields = dict(document)
-        fields["status"] = StepStatus(fields["status"])
-        return cls(**fields)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineExecution:
+class PipelineExecution(Document):
     """One execution of a version of a pipeline.
 
     Attributes:
@@ -265,34 +234,17 @@ class PipelineExecution:
         )
         return replace(self, status=status, ended_ms=at_ms, failure_reason=reason, steps=tuple(steps))
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:  # type: ignore[override] - nobody passes a dict_factory
         """Return the JSON-able form for the store. Values that are defaults of a step are left out."""
-        document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**document, "parameters": dict(self.parameters), "steps": [_step_document(run) for run in self.steps]}
+        document = members_of(self, without=("steps",))
+        return {**document, "steps": [_step_document(run) for run in self.steps]}
 
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name, status and times of creation and change."""
         shown = ("arn", "display_name", "description", "failure_reason", "created_ms")
         return {name: getattr(self, name) for name in shown}
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "PipelineExecution":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-
-        Returns:
-            The execution.
-        """
-        fields = dict(document)
-        fields["status"] = ExecutionStatus(fields["status"])
-        fields["selected"] = tuple(fields["selected"])
-        fields["experiment"] = tuple(fields["experiment"])
-        fields["steps"] = tuple(StepRun.from_document(each) for each in fields["steps"])
-        return cls(**fields)
-
 
 def _step_document(run: StepRun) -> dict[str, Any]:
-    values = {field.name: (getattr(run, field.name), field.default) for field in dataclasses.fields(run)}
-    return {name: value for name, (value, default) in values.items() if value != default}
+    defaults = {field.name: field.default for field in fields(run)}
+    return {name: value for name, value in members_of(run).items() if value != defaults[name]}

@@ -16,8 +16,6 @@ from tidemill.core.globs import placeholders_of
 from tidemill.core.job_scope import PLACEHOLDERS
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement
 
-__all__ = ["ACTIONS", "VERSION", "load_document", "read_policy", "read_statement", "read_table", "read_texts"]
-
 VERSION = "2012-10-17"
 _DEEPEST = 32
 _TOO_DEEP = f"it is nested more than {_DEEPEST} levels deep; a policy needs seven"

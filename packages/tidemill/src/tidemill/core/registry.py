@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemill.core.documents import Document
+
 APPROVED = "Approved"
 PENDING_APPROVAL = "PendingManualApproval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackageGroup:
+class PackageGroup(Document):
     """A model package group, which numbers its packages.
 
     Attributes:
@@ -25,24 +27,13 @@ class PackageGroup:
     created_by: str
     last_version: int = 0
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return {
-            "name": self.name,
-            "arn": self.arn,
-            "request": dict(self.request),
-            "created_ms": self.created_ms,
-            "created_by": self.created_by,
-            "last_version": self.last_version,
-        }
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show."""
         return {"arn": self.arn, "description": self.request.get("ModelPackageGroupDescription", "")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredModel:
+class RegisteredModel(Document):
     """A model package: versioned, as a member of a group, or unversioned, with a name of its own.
 
     Attributes:
@@ -96,18 +87,6 @@ class RegisteredModel:
             if each["Name"] == specification:
                 return list(each["Containers"])
         return []
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return {
-            "key": self.key,
-            "arn": self.arn,
-            "request": dict(self.request),
-            "created_ms": self.created_ms,
-            "created_by": self.created_by,
-            "modified_by": self.modified_by,
-            "token": self.token,
-        }
 
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show."""

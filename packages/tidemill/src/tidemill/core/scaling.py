@@ -8,9 +8,10 @@ import hashlib
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tidemill.core.documents import Document
 from tidemill.core.names import ACCOUNT_ID
 
 INSTANCES = "sagemaker:variant:DesiredInstanceCount"
@@ -110,7 +111,7 @@ class ScalingActivity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalableTarget:
+class ScalableTarget(Document):
     """One property of a variant that policies may change.
 
     Attributes:
@@ -203,25 +204,6 @@ class ScalableTarget:
         if running.after > running.before:
             return replace(self, activities=activities, added_ms=at_ms)
         return replace(self, activities=activities, removed_ms=at_ms)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self)
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "ScalableTarget":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-
-        Returns:
-            The target.
-        """
-        policies = tuple(ScalingPolicy(**each) for each in document["policies"])
-        activities = tuple(ScalingActivity(**each) for each in document["activities"])
-        fields: dict[str, Any] = {**document, "policies": policies, "activities": activities}
-        return cls(**fields)
 
 
 def target_name(resource_id: str, dimension: str) -> str:

@@ -26,22 +26,6 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.files import make_directory, sync_directory, write_json
 
-__all__ = [
-    "MESSAGE_MAX_BYTES",
-    "SEGMENT_BYTES",
-    "STREAM_FILE",
-    "SegmentWriter",
-    "create_stream",
-    "group_directory",
-    "ingested_of",
-    "message_of",
-    "put_line",
-    "segment_path",
-    "segments_of",
-    "stream_directory",
-    "time_of",
-]
-
 SEGMENT_BYTES = 64 * 1024 * 1024
 MESSAGE_MAX_BYTES = 256 * 1024
 """Maximum bytes of an event; a longer line becomes several events."""

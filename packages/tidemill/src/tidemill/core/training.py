@@ -6,10 +6,11 @@ late message arrives.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
+from tidemill.core.documents import Document
 from tidemill.core.job_scope import JobScope
 
 HOMOGENEOUS = "homogeneousCluster"
@@ -103,7 +104,7 @@ class FinalMetric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJob:
+class TrainingJob(Document):
     """One training job. Other jobs that run a script to its end are subclasses with another contract.
 
     Attributes:
@@ -207,30 +208,9 @@ class TrainingJob:
             ended_ms=at_ms if main.terminal else None,
         )
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self) | {"request": dict(self.request), "record": dict(self.record)}
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name, status and times of creation and change."""
         return {"arn": self.arn, "ended_ms": self.ended_ms, "secondary_status": str(self.secondary_status)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-        """
-        fields = dict(document)
-        fields["status"] = TrainingStatus(fields["status"])
-        fields["log_streams"] = tuple(fields["log_streams"])
-        fields["transitions"] = tuple(
-            Transition(SecondaryStatus(t["status"]), t["started_ms"], t["message"], t["ended_ms"])
-            for t in fields["transitions"]
-        )
-        fields["final_metrics"] = tuple(FinalMetric(**metric) for metric in fields.get("final_metrics", ()))
-        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,11 @@
 """A batch transform job and its state transitions (`DescribeTransformJob` in SageMaker's API reference)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from tidemill.core.documents import Document
 
 MEBIBYTE = 1024 * 1024
 DEFAULT_PAYLOAD_MB = 6
@@ -26,7 +28,7 @@ class TransformStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformJob:
+class TransformJob(Document):
     """One batch transform job.
 
     It holds a copy of its model's definition, so deleting the model later does not affect it.
@@ -100,23 +102,6 @@ class TransformJob:
             return self
         return replace(self, status=self.decided, ended_ms=at_ms)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self) | {"request": dict(self.request), "model": dict(self.model)}
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name, status and times of creation and change."""
         return {"arn": self.arn, "ended_ms": self.ended_ms, "failure_reason": self.failure_reason}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "TransformJob":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-        """
-        fields = dict(document)
-        fields["status"] = TransformStatus(fields["status"])
-        fields["decided"] = TransformStatus(fields["decided"]) if fields["decided"] else None
-        fields["log_streams"] = tuple(fields["log_streams"])
-        return cls(**fields)

@@ -1,13 +1,12 @@
 """A hyperparameter tuning job, its trials, and their counts (`DescribeHyperParameterTuningJob` in SageMaker's API)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from tidemill.core.documents import Document
 from tidemill.core.training import TrainingStatus
-
-__all__ = ["RETRYABLE_FAILURE", "ObjectiveStatus", "TuningJob", "TuningStatus", "TuningTrial", "best_trial"]
 
 RETRYABLE_FAILURE = "InternalServerError"
 """How FailureReason begins if the service failed, and not the script."""
@@ -71,20 +70,9 @@ class TuningTrial:
         """The value that the search learns from; None if there is none yet, or the training failed."""
         return self.value if self.objective_status is ObjectiveStatus.SUCCEEDED else None
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "TuningTrial":
-        """Parse a trial of a stored tuning job.
-
-        Args:
-            document: A value of JSON.
-        """
-        fields = dict(document)
-        fields["status"] = TrainingStatus(fields["status"])
-        return cls(**fields)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningJob:
+class TuningJob(Document):
     """One hyperparameter tuning job.
 
     Attributes:
@@ -174,10 +162,6 @@ class TuningJob:
             counters[trial.objective_status] += 1
         return counters
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the JSON-able form for the store."""
-        return asdict(self) | {"request": dict(self.request)}
-
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name, status and times of creation and change."""
         return {
@@ -188,23 +172,6 @@ class TuningJob:
             "trainings": self.training_counters(),
             "objectives": self.objective_counters(),
         }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "TuningJob":
-        """Parse the output of `to_document`.
-
-        Args:
-            document: A value of JSON.
-
-        Returns:
-            The job.
-        """
-        fields = dict(document)
-        fields["status"] = TuningStatus(fields["status"])
-        fields["decided"] = TuningStatus(fields["decided"]) if fields["decided"] else None
-        fields["trials"] = tuple(TuningTrial.from_document(trial) for trial in fields["trials"])
-        fields["parents"] = tuple(TuningTrial.from_document(trial) for trial in fields["parents"])
-        return cls(**fields)
 
 
 def best_trial(trials: Iterable[TuningTrial], *, maximizes: bool) -> TuningTrial | None:

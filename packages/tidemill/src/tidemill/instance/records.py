@@ -1,16 +1,15 @@
 """Specs, objects and exits as JSON: the content of the files between server and shim.
 
-Every record is read leniently: unknown members are ignored, and missing members get their default. So a newer server
-can read the files of an older shim, and an older shim can run the spec of a newer server.
+They are read leniently (`tidemill.core.documents`). So a newer server can read the files of an older shim, and an older
+shim can run the spec of a newer server.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from enum import Enum
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
+from tidemill.core.documents import members_of, parsed
 from tidemill.instance.spec import (
     ChannelSpec,
     Entry,
@@ -83,11 +82,11 @@ class SpecRecord:
     devices: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        members = _members(self, without=("spec", "site"))
+        members = members_of(self, without=("spec", "site"))
         # No member is None, and numbers are text, as in the files of earlier versions.
         site = {
             name: value if isinstance(value, list) else str(value)
-            for name, value in _members(self.site).items()
+            for name, value in members_of(self.site).items()
             if value is not None
         }
         pipes = [channel_to_json(pipe) for pipe in self.pipes]
@@ -101,12 +100,12 @@ class SpecRecord:
             KeyError: A required member is missing.
         """
         pipes = [{**_CHANNEL, **pipe} for pipe in value.get("pipes", ())]
-        return _parsed(cls, {"channels": (), **value, "pipes": pipes, "spec": _spec_members(value)})
+        return parsed(cls, {"channels": (), **value, "pipes": pipes, "spec": _spec_members(value)})
 
 
 def spec_to_json(spec: InstanceSpec) -> dict[str, Any]:
     """Return a spec without its inputs: ``channels``, ``restored``, ``code`` and ``model`` are in other files."""
-    return {**_members(spec.ref), **_members(spec, without=("ref", "channels", "restored", "code", "model"))}
+    return {**members_of(spec.ref), **members_of(spec, without=("ref", "channels", "restored", "code", "model"))}
 
 
 def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
@@ -115,7 +114,7 @@ def spec_from_json(value: Mapping[str, Any]) -> InstanceSpec:
     Raises:
         KeyError: A required member is missing.
     """
-    return _parsed(InstanceSpec, _spec_members(value))
+    return parsed(InstanceSpec, _spec_members(value))
 
 
 def _spec_members(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +125,7 @@ def _spec_members(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def entry_to_json(value: Entry) -> dict[str, Any]:
     """Return the JSON of one entry of a channel's listing."""
-    # Not `_members`, which takes ten times as long: there may be a million entries.
+    # Not `members_of`, which takes ten times as long: there may be a million entries.
     names = _PLAIN_FILE if isinstance(value, ObjectFile) and not value.origin_uri else value.__slots__
     return {name: getattr(value, name) for name in names}
 
@@ -139,81 +138,25 @@ def entry_from_json(value: Mapping[str, Any]) -> Entry:
     try:
         return kind(**value)  # a third faster: there may be a million entries
     except TypeError:
-        return _parsed(kind, value)
+        return parsed(kind, value)
 
 
 def exit_to_json(value: InstanceExit) -> dict[str, Any]:
-    return _members(value)
+    return members_of(value)
 
 
 def exit_from_json(value: Mapping[str, Any]) -> InstanceExit:
-    return _parsed(InstanceExit, value)
+    return parsed(InstanceExit, value)
 
 
 def channel_to_json(channel: ChannelSpec) -> dict[str, Any]:
     """Return the JSON of a channel without its objects."""
-    return _members(channel, without=("objects", "digest"))
+    return members_of(channel, without=("objects", "digest"))
 
 
 def channel_from_json(value: Mapping[str, Any]) -> ChannelSpec:
-    return _parsed(ChannelSpec, {**_CHANNEL, **value})
+    return parsed(ChannelSpec, {**_CHANNEL, **value})
 
 
 _CHANNEL: Mapping[str, Any] = {"objects": (), "input_mode": "Pipe"}
 """Members of a channel that its JSON lacks: its objects, and the mode in files of earlier versions."""
-
-T = TypeVar("T")
-
-
-def _members(value: Any, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON."""
-    return {each.name: _to_json(getattr(value, each.name)) for each in fields(value) if each.name not in without}
-
-
-def _to_json(value: Any) -> Any:
-    if is_dataclass(value):
-        return _members(value)
-    if isinstance(value, Mapping):
-        return {name: _to_json(each) for name, each in value.items()}
-    if isinstance(value, tuple):
-        return [_to_json(each) for each in value]
-    return str(value) if isinstance(value, Path | Enum) else value
-
-
-def _parsed(kind: type[T], value: Mapping[str, Any]) -> T:
-    """Return the dataclass whose fields are members of ``value``; other members are ignored.
-
-    Raises:
-        KeyError: A field without a default is missing.
-    """
-    members = {}
-    for name, required, parse in _fields(kind):
-        if required or name in value:
-            members[name] = value[name] if parse is None else parse(value[name])
-    return kind(**members)
-
-
-@cache
-def _fields(kind: type[Any]) -> list[tuple[str, bool, Callable[[Any], Any] | None]]:
-    """Return each field's name, whether it has no default, and what parses its value; None if nothing has to."""
-    hints = get_type_hints(kind)
-    return [
-        (each.name, each.default is MISSING and each.default_factory is MISSING, _parser(hints[each.name]))
-        for each in fields(kind)
-    ]
-
-
-def _parser(hint: Any) -> Callable[[Any], Any] | None:
-    kind, parts = get_origin(hint), get_args(hint)
-    if type(None) in parts:
-        inner = _parser(parts[0])
-        return inner and (lambda value: None if value is None else inner(value))
-    if kind is tuple:
-        inner = _parser(parts[0])
-        return tuple if inner is None else lambda value: tuple(map(inner, value))
-    if kind is Mapping:
-        inner = _parser(parts[1])
-        return inner and (lambda value: {name: inner(each) for name, each in value.items()})
-    if is_dataclass(hint):
-        return lambda value: _parsed(hint, value)
-    return hint if hint is int or (isinstance(hint, type) and issubclass(hint, Path | Enum)) else None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.core import faults, kernel
+from tidemill.core.documents import members_of, parsed
 from tidemill.core.process import ProcessId
 from tidemill.instance.process_tree import MARK, marked
 
@@ -67,22 +68,11 @@ class JobNetwork:
         return opened[0], opened[1]
 
     def to_json(self) -> dict[str, Any]:
-        holder = self.holder
-        return {
-            "boot_id": holder.boot_id,
-            "pid": holder.pid,
-            "start_ticks": holder.start_ticks,
-            "user_fd": self.user_fd,
-            "instances": [list(each) for each in self.instances],
-        }
+        return {**members_of(self.holder), **members_of(self, without=("holder",))}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "JobNetwork":
-        return cls(
-            holder=ProcessId(value["boot_id"], value["pid"], value["start_ticks"]),
-            user_fd=value["user_fd"],
-            instances=tuple((address, fd) for address, fd in value["instances"]),
-        )
+        return parsed(cls, {**value, "holder": value})
 
 
 def make_network(

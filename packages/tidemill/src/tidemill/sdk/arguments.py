@@ -22,18 +22,6 @@ from tidemill.sdk.naming import check_name
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.variable import device_for, is_pipeline_variable
 
-__all__ = [
-    "DEPRECATED_ALIASES",
-    "Arguments",
-    "check_offered",
-    "check_options",
-    "check_script_mode",
-    "in_order",
-    "merge_arguments",
-    "present",
-    "tags_of",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_PYTHON = "py3"

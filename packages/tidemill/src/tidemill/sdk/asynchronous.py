@@ -12,8 +12,6 @@ from tidemill.sdk.predictor import Predictor, joined
 from tidemill.sdk.serializers import serialized
 from tidemill.sdk.session import Session
 
-__all__ = ["AsyncInferenceConfig", "AsyncInferenceResponse", "AsyncPredictor", "WaiterConfig", "async_request"]
-
 _FIRST_POLL_S = 0.1
 
 

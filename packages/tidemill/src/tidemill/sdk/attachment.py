@@ -10,8 +10,6 @@ from tidemill.sdk import distribution as distributions
 from tidemill.sdk.compiler import TrainingCompilerConfig
 from tidemill.sdk.naming import base_of
 
-__all__ = ["arguments_of"]
-
 _OF_THE_SDK = frozenset({"model_dir", "mp_parameters"})
 
 

@@ -11,8 +11,6 @@ import boto3
 from botocore.config import Config
 from botocore.session import Session as CoreSession
 
-__all__ = ["EndpointSession", "loopback_session"]
-
 _TRIES = 3
 """botocore's default of five tries, with growing pauses, would only delay a permanent error."""
 

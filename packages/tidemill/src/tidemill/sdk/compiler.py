@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["TrainingCompilerConfig", "compiler_hyperparameters"]
-
 
 class TrainingCompilerConfig:
     """Enables the training compiler, which compiles training steps with XLA.

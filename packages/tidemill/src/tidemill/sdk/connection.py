@@ -22,8 +22,6 @@ from tidemill.sdk.console import Console
 if TYPE_CHECKING:
     from tidemill.settings import NamedEndpoint, Settings
 
-__all__ = ["LocalService", "connect", "connect_to", "find_local_service"]
-
 _START_TIMEOUT_S = 120.0
 
 

@@ -20,8 +20,6 @@ from typing import TextIO
 
 from tidemill.errors import printable
 
-__all__ = ["Console"]
-
 _DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
 _COLORS = ("\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m")

@@ -1,7 +1,5 @@
 """MIME types of requests and answers, by the names of version 1 of AWS's SDK."""
 
-__all__ = ["CONTENT_TYPE_CSV", "CONTENT_TYPE_JSON", "CONTENT_TYPE_NPY", "CONTENT_TYPE_OCTET_STREAM"]
-
 CONTENT_TYPE_CSV = "text/csv"
 CONTENT_TYPE_JSON = "application/json"
 CONTENT_TYPE_NPY = "application/x-npy"

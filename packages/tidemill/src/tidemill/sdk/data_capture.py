@@ -6,8 +6,6 @@ from typing import Any
 from tidemill.core.names import S3Uri
 from tidemill.sdk.session import Session
 
-__all__ = ["DataCaptureConfig", "capture_request"]
-
 _MODES = {"REQUEST": "Input", "RESPONSE": "Output"}
 _PREFIX = "model-monitor/data-capture"
 

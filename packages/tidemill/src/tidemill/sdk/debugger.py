@@ -12,16 +12,6 @@ from tidemill.core.compatibility import argument_refusal
 from tidemill.core.names import DEFAULT_REGION
 from tidemill.sdk.arguments import present
 
-__all__ = [
-    "CollectionConfig",
-    "DebuggerHookConfig",
-    "ProfilerConfig",
-    "ProfilerRule",
-    "Rule",
-    "TensorBoardOutputConfig",
-    "rule_configs",
-]
-
 _EVALUATOR = f"895741380848.dkr.ecr.{DEFAULT_REGION}.amazonaws.com/sagemaker-debugger-rules:latest"
 
 

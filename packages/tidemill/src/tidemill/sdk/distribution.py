@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KINDS", "check", "from_hyperparameters", "to_hyperparameters"]
-
 KINDS = ("parameter_server", "mpi", "smdistributed", "multi_worker_mirrored_strategy", "instance_groups")
 
 

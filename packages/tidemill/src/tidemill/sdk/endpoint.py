@@ -8,8 +8,6 @@ from tidemill.errors import EndpointFailed
 from tidemill.sdk.console import Console
 from tidemill.sdk.session import Session, warn_of_instance_types
 
-__all__ = ["new_variants", "put_endpoint", "wait_in_service"]
-
 _POLL_S = 0.25
 _MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack"})
 

@@ -30,8 +30,6 @@ from tidemill.sdk.training_job import TrainingJob, say_tensorboard, wants_logs
 from tidemill.sdk.transformer import ORDER, Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable
 
-__all__ = ["TensorFlow"]
-
 _FIELDS = frozenset(each.name for each in fields(Arguments)) - {"hyperparameters"}
 _JUDGED_ONCE = ("hyperparameters", "distribution", "compiler_config")
 

@@ -14,8 +14,6 @@ from tidemill.sdk.interruption import on_interrupt
 from tidemill.sdk.job import raise_if_failed
 from tidemill.sdk.logs import LogLine, LogTail
 
-__all__ = ["TERMINAL", "Follower", "patiently"]
-
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
 
 _POLL_S = 0.25

@@ -15,8 +15,6 @@ from tidemill.sdk.processing_job import ProcessingInput, ProcessingOutput
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.variable import deferrable, device_for
 
-__all__ = ["FrameworkProcessor", "SKLearnProcessor", "TensorFlowProcessor"]
-
 _RUNNER = "runproc.sh"
 _RUNNER_DIRECTORY = CODE_DIRECTORY.with_name("entrypoint")
 _ARCHIVE = "sourcedir.tar.gz"

@@ -4,8 +4,6 @@ from typing import Any, ClassVar
 
 from tidemill.sdk.estimator import TensorFlow
 
-__all__ = ["Estimator"]
-
 
 class Estimator(TensorFlow):
     """Trains a script in the environment that an image selects.

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Clone"]
-
 _TEXTS = ("repo", "branch", "commit", "username", "password", "token")
 _SECRETS = ("token", "password")
 _USER, _SECRET = "TIDEMILL_GIT_USERNAME", "TIDEMILL_GIT_SECRET"

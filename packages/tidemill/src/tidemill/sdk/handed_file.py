@@ -14,8 +14,6 @@ from pathlib import Path
 
 from tidemill.core.handed_files import GREETING, MESSAGE_MAX_BYTES, SOCKET_NAME
 
-__all__ = ["handed_over"]
-
 _TIMEOUT_S = 30.0
 """The service sends a message every half second."""
 _CREDENTIALS = struct.Struct("3i")

@@ -7,8 +7,6 @@ from typing import Any
 from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.variable import deferrable
 
-__all__ = ["HostingOperations", "production_variant"]
-
 _ENDPOINT_TIMEOUT_S = 3600
 
 

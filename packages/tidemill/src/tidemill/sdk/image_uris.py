@@ -5,8 +5,6 @@ from typing import Any
 from tidemill.core.images import DEFAULT_TENSORFLOW, inference_image, scikit_learn_image, training_image
 from tidemill.sdk.variable import device_for
 
-__all__ = ["retrieve"]
-
 _SCIKIT_LEARN = ("sklearn", "scikit-learn")
 
 

@@ -9,8 +9,6 @@ from tidemill.core.compatibility import argument_refusal
 from tidemill.core.names import S3Uri
 from tidemill.sdk.variable import is_pipeline_variable
 
-__all__ = ["CreateModelInput", "ShuffleConfig", "TrainingInput", "TransformInput", "channels", "s3_input"]
-
 _DEFAULT_CHANNEL = "training"
 _ALLOWED = {
     "distribution": ("FullyReplicated", "ShardedByS3Key"),

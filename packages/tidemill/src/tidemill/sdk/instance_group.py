@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["InstanceGroup", "groups_in_request"]
-
 
 class InstanceGroup:
     """A group of a job's instances, for ``TensorFlow(instance_groups=[...])``.

@@ -10,8 +10,6 @@ from typing import Any, TextIO
 
 from tidemill.sdk.console import Console
 
-__all__ = ["on_interrupt", "say_detached"]
-
 _QUESTION = "Ctrl-C: [d]etach and let the training job go on, or [s]top it? [d] "
 _STOP = frozenset({"s", "stop"})
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from tidemill.errors import JobFailed
 
-__all__ = ["AwaitedJob", "raise_if_failed"]
-
 
 @dataclass(frozen=True)
 class AwaitedJob(ABC):

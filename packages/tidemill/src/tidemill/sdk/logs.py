@@ -13,8 +13,6 @@ from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Any
 
-__all__ = ["LogLine", "LogTail", "StreamReader", "instance_of", "instance_order", "merged"]
-
 TRAINING_JOBS = "/aws/sagemaker/TrainingJobs"
 _MAX_PAGES = 20
 _BATCH_LINES = 10_000

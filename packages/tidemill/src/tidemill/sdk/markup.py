@@ -4,8 +4,6 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["table"]
-
 _MAX_CHARACTERS = 300
 
 

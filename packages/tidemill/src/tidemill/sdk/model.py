@@ -20,8 +20,6 @@ from tidemill.sdk.session import Session
 from tidemill.sdk.transformer import ORDER, Transformer, TransformerOptions
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["REGISTERED", "Model", "ModelPackage"]
-
 
 class Model:
     """An archive and an image that serves it.

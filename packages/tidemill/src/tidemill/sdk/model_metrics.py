@@ -5,8 +5,6 @@ from typing import Any
 
 from tidemill.sdk.arguments import present
 
-__all__ = ["MetadataProperties", "MetricsSource", "ModelMetrics"]
-
 
 @dataclass(frozen=True)
 class MetricsSource:

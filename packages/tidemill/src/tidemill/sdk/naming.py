@@ -12,23 +12,6 @@ from typing import Any
 from tidemill.core.images import parse_image
 from tidemill.sdk.variable import known
 
-__all__ = [
-    "base_from_name",
-    "base_name_from_image",
-    "base_of",
-    "check_name",
-    "get_short_version",
-    "image_base",
-    "name_from_base",
-    "name_from_image",
-    "sagemaker_short_timestamp",
-    "sagemaker_timestamp",
-    "timestamped",
-    "to_string",
-    "tuning_name",
-    "unique_name_from_base",
-]
-
 _MAX_CHARS = 63
 _MAX_TUNING_CHARS = 32
 _LEGAL = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")

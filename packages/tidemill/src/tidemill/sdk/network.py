@@ -6,8 +6,6 @@ from typing import Any
 
 from tidemill.sdk.arguments import present
 
-__all__ = ["NetworkConfig"]
-
 
 @dataclass
 class NetworkConfig:

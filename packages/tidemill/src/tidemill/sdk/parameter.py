@@ -4,8 +4,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["CategoricalParameter", "ContinuousParameter", "IntegerParameter", "ranges_in_request"]
-
 _SCALES = ("Auto", "Linear", "Logarithmic", "ReverseLogarithmic")
 
 

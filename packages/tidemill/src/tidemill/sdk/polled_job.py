@@ -12,8 +12,6 @@ from tidemill.sdk.interruption import say_detached
 from tidemill.sdk.job import AwaitedJob, raise_if_failed
 from tidemill.sdk.logs import LogTail
 
-__all__ = ["PolledJob"]
-
 _POLL_S = 0.25
 
 

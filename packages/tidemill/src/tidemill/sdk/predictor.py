@@ -15,8 +15,6 @@ from tidemill.sdk.naming import base_of, timestamped
 from tidemill.sdk.serializers import BytesDeserializer, IdentitySerializer, JSONDeserializer, JSONSerializer, serialized
 from tidemill.sdk.session import Session
 
-__all__ = ["Predictor", "TensorFlowPredictor", "joined"]
-
 
 class Predictor:
     """Calls one endpoint.

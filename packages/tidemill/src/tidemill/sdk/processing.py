@@ -14,8 +14,6 @@ from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["CODE_DIRECTORY", "OPTIONS", "Processor", "ProcessorOptions", "RunArgs", "ScriptProcessor", "local_file"]
-
 CODE_DIRECTORY = PurePosixPath("/opt/ml/processing/input/code")
 """Directory of the submitted code inside a job."""
 

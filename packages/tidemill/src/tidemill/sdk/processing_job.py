@@ -9,8 +9,6 @@ from tidemill.sdk.arguments import present
 from tidemill.sdk.session import Session
 from tidemill.sdk.submitted_processing import SubmittedProcessing
 
-__all__ = ["ProcessingInput", "ProcessingJob", "ProcessingOutput"]
-
 
 @dataclass
 class ProcessingInput:

@@ -7,8 +7,6 @@ from tidemill.core.compatibility import argument_refusal
 from tidemill.sdk.arguments import present
 from tidemill.sdk.session import Session
 
-__all__ = ["package_request", "register", "request_of"]
-
 
 def request_of(given: Any) -> Any:
     """Return an object of the SDK, or one of AWS's, as the member of a request; other values unchanged.

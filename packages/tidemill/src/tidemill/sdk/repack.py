@@ -9,8 +9,6 @@ from tidemill.core.names import S3Uri
 from tidemill.sdk.session import Session
 from tidemill.sdk.sourcedir import SourceCode
 
-__all__ = ["repack"]
-
 _CODE = "code/"
 
 

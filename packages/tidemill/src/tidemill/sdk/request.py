@@ -11,8 +11,6 @@ from tidemill.sdk.instance_group import groups_in_request
 from tidemill.sdk.run_context import current_config
 from tidemill.sdk.variable import is_pipeline_variable
 
-__all__ = ["job_hyperparameters", "training_request"]
-
 
 def job_hyperparameters(
     arguments: Arguments, *, job_name: str, entry_point: str, code_uri: str, region: str, model_dir: str | None

@@ -18,8 +18,6 @@ from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.run_context import current_run, enter_run, leave_run
 from tidemill.sdk.session import Session
 
-__all__ = ["Run", "list_runs", "load_run"]
-
 _NAME_MAX = 59
 _TRIAL = "Default-Run-Group-"
 _TRIAL_NAME_MAX = 120

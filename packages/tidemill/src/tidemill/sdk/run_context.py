@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["current_config", "current_run", "enter_run", "leave_run"]
-
 _runs: list[Any] = []
 
 

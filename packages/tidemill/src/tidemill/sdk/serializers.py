@@ -18,35 +18,6 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-__all__ = [
-    "BaseDeserializer",
-    "BaseSerializer",
-    "BytesDeserializer",
-    "CSVDeserializer",
-    "CSVSerializer",
-    "Deserializer",
-    "IdentitySerializer",
-    "JSONDeserializer",
-    "JSONLinesDeserializer",
-    "JSONLinesSerializer",
-    "JSONSerializer",
-    "NumpyDeserializer",
-    "NumpySerializer",
-    "Serializer",
-    "SimpleBaseDeserializer",
-    "SimpleBaseSerializer",
-    "StreamDeserializer",
-    "StringDeserializer",
-    "StringSerializer",
-    "csv_deserializer",
-    "csv_serializer",
-    "json_deserializer",
-    "json_serializer",
-    "npy_serializer",
-    "numpy_deserializer",
-    "serialized",
-]
-
 
 class Serializer(Protocol):
     """Converts Python values to request bodies.

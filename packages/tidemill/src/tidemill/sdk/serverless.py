@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["ServerlessInferenceConfig", "serverless_request"]
-
 
 class ServerlessInferenceConfig:
     """Serve at a serverless endpoint: the first request starts its server, which is stopped when it is idle.

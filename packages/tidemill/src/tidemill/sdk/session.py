@@ -24,8 +24,6 @@ from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.upload import files_below, upload_files
 from tidemill.sdk.variable import RecordingClient, StepContext, is_pipeline_variable, known
 
-__all__ = ["LocalSession", "Session", "get_execution_role", "warn_of_instance_types"]
-
 _INVOCATION_TIMEOUT_S = 80
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from tidemill.sdk.git import Clone
 
-__all__ = ["SourceCode"]
-
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _LEFT_OUT = frozenset({"__pycache__", ".git"})
 

@@ -12,8 +12,6 @@ from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.upload import LocalData, upload
 from tidemill.sdk.variable import is_pipeline_variable
 
-__all__ = ["Staging"]
-
 
 @dataclass(frozen=True)
 class Staging:

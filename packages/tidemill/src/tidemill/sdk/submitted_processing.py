@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from tidemill.sdk.polled_job import PolledJob
 
-__all__ = ["SubmittedProcessing"]
-
 
 @dataclass(frozen=True)
 class SubmittedProcessing(PolledJob):

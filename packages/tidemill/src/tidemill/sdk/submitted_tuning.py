@@ -10,8 +10,6 @@ from tidemill.sdk.interruption import say_detached
 from tidemill.sdk.job import AwaitedJob, raise_if_failed
 from tidemill.sdk.session import Session
 
-__all__ = ["HyperparameterTuningJobAnalytics", "SubmittedTuning"]
-
 _POLL_S = 0.5
 _SEVERAL = "TrainingJobDefinitions"
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")

@@ -13,8 +13,6 @@ from tidemill.sdk.repack import repack
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.variable import device_for, is_pipeline_variable
 
-__all__ = ["PYTHON_HANDLERS", "TENSORFLOW_SERVING", "TensorFlowModel", "check_endpoint_type"]
-
 TENSORFLOW_SERVING = "tensorflow-serving"
 PYTHON_HANDLERS = "python"
 

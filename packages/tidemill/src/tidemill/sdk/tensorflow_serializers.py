@@ -24,8 +24,6 @@ from tidemill.sdk.serializers import (
     JSONSerializer,
 )
 
-__all__ = ["tf_csv_serializer", "tf_deserializer", "tf_json_deserializer", "tf_json_serializer", "tf_serializer"]
-
 _APIS = "tensorflow_serving.apis"
 _REQUESTS = ("PredictRequest", "ClassificationRequest", "MultiInferenceRequest", "RegressionRequest")
 _PREDICTION = "PredictResponse"

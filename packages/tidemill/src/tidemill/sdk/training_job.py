@@ -8,8 +8,6 @@ from tidemill.sdk.job import AwaitedJob
 from tidemill.sdk.logs import LogTail
 from tidemill.sdk.markup import table
 
-__all__ = ["TrainingJob", "say_tensorboard", "wants_logs"]
-
 _KEEP_ESCAPES = "raw"
 _LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
 

@@ -5,8 +5,6 @@ from typing import Any, ClassVar
 
 from tidemill.sdk.polled_job import PolledJob
 
-__all__ = ["TransformJob"]
-
 
 class TransformJob(PolledJob):
     """One batch transform job of the service."""

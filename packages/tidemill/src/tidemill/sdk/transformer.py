@@ -14,8 +14,6 @@ from tidemill.sdk.session import Session, warn_of_instance_types
 from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
-__all__ = ["ORDER", "Transformer", "TransformerOptions"]
-
 
 class TransformerOptions(TypedDict, total=False):
     """What transformers are given besides their instances.

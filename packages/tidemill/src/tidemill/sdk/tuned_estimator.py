@@ -7,8 +7,6 @@ from typing import Any
 from tidemill.sdk.arguments import present
 from tidemill.sdk.parameter import ranges_in_request
 
-__all__ = ["TunedEstimator"]
-
 _SHARED = (
     "RoleArn",
     "InputDataConfig",

@@ -14,12 +14,6 @@ from tidemill.sdk.tuned_estimator import TunedEstimator
 from tidemill.sdk.tuning_settings import WarmStartConfig, WarmStartTypes
 from tidemill.sdk.variable import deferrable
 
-__all__ = [
-    "HyperparameterTuner",
-    "create_identical_dataset_and_algorithm_tuner",
-    "create_transfer_learning_tuner",
-]
-
 _SEVERAL = "TrainingJobDefinitions"
 
 

@@ -4,14 +4,6 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-__all__ = [
-    "HyperbandStrategyConfig",
-    "StrategyConfig",
-    "TuningJobCompletionCriteriaConfig",
-    "WarmStartConfig",
-    "WarmStartTypes",
-]
-
 
 class WarmStartTypes(Enum):
     """What the parents of a warm start have in common with the new tuning job."""

@@ -28,8 +28,6 @@ from tidemill.core.names import INPUTS_PREFIX, S3Uri
 from tidemill.sdk.console import Console
 from tidemill.sdk.handed_file import handed_over
 
-__all__ = ["LocalData", "LocalFile", "files_below", "upload", "upload_files"]
-
 _REPORT_INTERVAL_S = 5.0
 _CHUNK_BYTES = 1024 * 1024
 _THREADS = 8

@@ -13,17 +13,6 @@ from typing import Any, TypeGuard
 
 from tidemill.core.images import device_of
 
-__all__ = [
-    "PipelineVariable",
-    "RecordingClient",
-    "StepArguments",
-    "StepContext",
-    "deferrable",
-    "device_for",
-    "is_pipeline_variable",
-    "known",
-]
-
 
 class PipelineVariable(ABC):
     """A value that only an execution of a pipeline knows: a parameter, a property of a step, a function of both."""

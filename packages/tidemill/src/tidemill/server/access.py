@@ -13,8 +13,6 @@ from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.wire.signing.credentials import Credential
 
-__all__ = ["Access"]
-
 
 @dataclass(frozen=True, slots=True)
 class Access:

@@ -19,8 +19,6 @@ from tidemill.server.stores import open_stores
 from tidemill.settings import Settings
 from tidemill.wire.gateway import Gateway
 
-__all__ = ["Application"]
-
 
 class Application:
     """All parts of the service, which are opened and closed together. Nothing is opened before `opened`.

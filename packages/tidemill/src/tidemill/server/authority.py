@@ -9,8 +9,6 @@ import trustme
 
 from tidemill.core.files import write_durably
 
-__all__ = ["Authority"]
-
 _CONTEXTS_MAX = 256
 
 

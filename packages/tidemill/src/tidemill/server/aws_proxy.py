@@ -34,8 +34,6 @@ from tidemill.server.listener import listening
 if TYPE_CHECKING:
     from tidemill.server.authority import Authority
 
-__all__ = ["AwsProxy", "ProxyTokens", "offer_proxy"]
-
 _HEAD_MAX_BYTES = 16 * 1024
 _HEAD_TIMEOUT_S = 5.0
 _CONNECT_TIMEOUT_S = 30.0

@@ -19,8 +19,6 @@ from tidemill.server.discovery import ServiceRecord, find_service
 from tidemill.server.state import StateDirectory
 from tidemill.settings import Settings
 
-__all__ = ["Serve", "end_service", "service_command", "start_in_background", "wait_for_end"]
-
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
 

@@ -4,8 +4,6 @@ from typing import Any
 
 from tidemill.server.discovery import ServiceConnection
 
-__all__ = ["boto_session"]
-
 
 def boto_session(connection: ServiceConnection) -> Any:
     """Return a boto3 session whose clients use only ``connection``. The call imports boto3.

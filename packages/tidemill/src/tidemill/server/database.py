@@ -16,11 +16,9 @@ from tidemill.core.files import read_json, write_json
 from tidemill.errors import ConfigurationError
 from tidemill.server.state import StateDirectory
 from tidemill.store.database.base import Database
-from tidemill.store.database.postgresql.database import DatabaseInUse, PostgresqlDatabase
+from tidemill.store.database.postgresql.database import PostgresqlDatabase
 from tidemill.store.database.schema import meta
 from tidemill.store.database.sqlite.database import ReservedSpace, SqliteDatabase, way_back
-
-__all__ = ["SUPERSEDED_STATUS", "DatabaseInUse", "open_postgresql", "open_sqlite"]
 
 SUPERSEDED_STATUS = 4
 """Exit status of a service after another one has taken over."""

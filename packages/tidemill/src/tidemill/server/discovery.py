@@ -4,16 +4,15 @@ The file is written when the socket listens and removed at a normal exit. After 
 only if the process that it identifies is alive.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from tidemill.core.clock import Clock
+from tidemill.core.documents import parsed
 from tidemill.core.files import read_json, write_json
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
-
-__all__ = ["ServiceConnection", "ServiceRecord", "connect", "find_service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +97,8 @@ def find_service(state: StateDirectory) -> ServiceRecord | None:
     """
     try:
         content = read_json(state.service_file)
-        # Ignore members of newer versions.
-        known = {field.name for field in fields(ServiceRecord)}
-        record = None if content is None else ServiceRecord(**{k: v for k, v in content.items() if k in known})
-    except (ValueError, TypeError, AttributeError) as error:
+        record = None if content is None else parsed(ServiceRecord, content)  # ignores members of newer versions
+    except (ValueError, TypeError, KeyError) as error:
         raise ConfigurationError(
             f"{state.service_file} is not a service record ({error}); a newer tidemill may have written it:"
             " update this one, or delete the file if no service runs"

@@ -28,8 +28,6 @@ from tidemill.server.executors import Executors
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 
-__all__ = ["Drivers", "open_drivers"]
-
 _log = structlog.get_logger("tidemill.server")
 
 _Driver = TrainingDriver[TrainingJob] | TrainingDriver[ProcessingJob] | TransformDriver | EndpointDriver
@@ -81,18 +79,7 @@ async def open_drivers(
         limits=settings.limit_policy,
         frameworks=frameworks,
     )
-    capture = Capture(objects, clock=clock)
-    start.stack.push_async_callback(capture.flush)
-    start.run(capture.run(), "data capture")
-    endpoints = EndpointDriver(
-        records,
-        executor,
-        planner=servers,
-        clock=clock,
-        keys=keys,
-        capture=capture,
-        serverless_idle_s=settings.serverless_idle_s,
-    )
+    endpoints = _endpoint_driver(start, stores, executor, servers, keys)
     transforms = TransformDriver(
         records,
         executor,
@@ -125,6 +112,23 @@ def _training_planner(start: Startup, stores: Stores, executors: Executors, fram
         limits=settings.limit_policy,
         fast_file_fault=executors.fast_file_fault,
         frameworks=frameworks,
+    )
+
+
+def _endpoint_driver(
+    start: Startup, stores: Stores, executor: Executor, servers: ServerPlanner, keys: ServerKeys
+) -> EndpointDriver:
+    capture = Capture(stores.objects, clock=stores.clock)
+    start.stack.push_async_callback(capture.flush)
+    start.run(capture.run(), "data capture")
+    return EndpointDriver(
+        stores.records,
+        executor,
+        planner=servers,
+        clock=stores.clock,
+        keys=keys,
+        capture=capture,
+        serverless_idle_s=start.settings.serverless_idle_s,
     )
 
 

@@ -15,8 +15,6 @@ from typing import Any, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-__all__ = ["configure"]
-
 _PLAIN = re.compile(r"[\w.,:;/@+%*~()\[\]-]+", re.ASCII)
 _MASKED_KEYS = re.compile(r"secret|password|authorization|session_token", re.IGNORECASE)
 _MASK = "***"

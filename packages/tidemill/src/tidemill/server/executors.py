@@ -26,8 +26,6 @@ from tidemill.settings import Settings
 from tidemill.store.leases import SqlLeaseRecords
 from tidemill.store.logs.sink import SegmentSink
 
-__all__ = ["Executors", "open_executors", "private_paths"]
-
 _log = structlog.get_logger("tidemill.server")
 _LINKS_IDLE_S = 600.0
 

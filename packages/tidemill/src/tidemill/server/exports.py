@@ -20,8 +20,6 @@ from tidemill.server.aws_proxy import ProxyTokens
 from tidemill.server.discovery import ServiceConnection, ServiceRecord, find_service
 from tidemill.server.state import StateDirectory
 
-__all__ = ["REMOVED_VARIABLES", "client_environment", "proxy_environment", "write_client_files"]
-
 REMOVED_VARIABLES = ("AWS_PROFILE", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN")
 """Variables that would override the exports, or invalidate their signatures."""
 

@@ -18,8 +18,6 @@ import gc
 import time
 from collections.abc import AsyncGenerator
 
-__all__ = ["short_collections"]
-
 FULL_COLLECTION_S = 600
 """Interval at which the memory is compared."""
 FULL_COLLECTION_GROWTH = 1.25

@@ -13,8 +13,6 @@ from pathlib import Path
 from tidemill.core.files import read_json, write_json
 from tidemill.errors import ConfigurationError
 
-__all__ = ["Keys"]
-
 _ID_ALPHABET = string.ascii_uppercase + "234567"
 _SECRET_ALPHABET = string.ascii_letters + string.digits
 

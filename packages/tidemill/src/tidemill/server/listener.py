@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 from tidemill.errors import ConfigurationError
 
-__all__ = ["AGENTS_MAX", "connections_allowed", "listener_url", "listening", "make_room", "moved_port"]
-
 AGENTS_MAX = 100_000
 """Connections for which a service with a cluster makes room, if the system allows that many descriptors."""
 

@@ -6,8 +6,6 @@ from tidemill.server.drivers import Drivers
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 
-__all__ = ["open_pipelines"]
-
 
 def open_pipelines(start: Startup, stores: Stores, drivers: Drivers) -> tuple[Pipelines, PipelineDriver]:
     """Return the pipelines and the driver of their executions, which is stopped when the service ends."""

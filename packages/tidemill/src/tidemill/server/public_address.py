@@ -11,8 +11,6 @@ from pathlib import Path
 from tidemill.errors import ConfigurationError
 from tidemill.settings import Settings
 
-__all__ = ["PublicAddress"]
-
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:

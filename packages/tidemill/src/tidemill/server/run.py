@@ -29,8 +29,6 @@ from tidemill.settings import Settings
 from tidemill.shim.cgroup import delegate
 from tidemill.wire.http_server import LIMITS
 
-__all__ = ["serve"]
-
 _log = structlog.get_logger()
 
 

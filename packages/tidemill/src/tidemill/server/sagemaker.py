@@ -26,8 +26,6 @@ from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.wire.exchange import Service
 
-__all__ = ["open_sagemaker"]
-
 
 async def open_sagemaker(
     start: Startup, stores: Stores, access: Access, drivers: Drivers, *, capabilities: Capabilities

@@ -22,8 +22,6 @@ from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import BodyLimits, Gateway
 from tidemill.wire.perform import Performer
 
-__all__ = ["open_gateway"]
-
 
 async def open_gateway(
     start: Startup,

@@ -22,16 +22,14 @@ import uvloop
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 from tidemill.server.background import wait_for_end
-from tidemill.server.database import DatabaseInUse
 from tidemill.server.public_address import PublicAddress
 from tidemill.server.sockets import Sockets, client_url, inherited_sockets, open_sockets
 from tidemill.server.state import StateDirectory, StateInUse
 from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
+from tidemill.store.database.postgresql.database import DatabaseInUse
 from tidemill.store.database.postgresql.lead import Lead
 from tidemill.store.database.postgresql.succession import Succession
-
-__all__ = ["Predecessor", "end_predecessor", "serve_in_turn", "stand_by"]
 
 LOOK_S = 0.5
 BLOCK_BYTES = 256 * 1024

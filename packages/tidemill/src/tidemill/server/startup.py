@@ -12,8 +12,6 @@ from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 from tidemill.settings import Settings
 
-__all__ = ["Startup"]
-
 _log = structlog.get_logger("tidemill.server")
 
 

@@ -22,8 +22,6 @@ from tidemill.core.handed_files import SOCKET_NAME
 from tidemill.core.process import ProcessId
 from tidemill.errors import ConfigurationError
 
-__all__ = ["StateDirectory", "StateInUse", "network_filesystem"]
-
 STATE_VERSION = 1
 _LOCK_PAUSE_S = 0.05
 

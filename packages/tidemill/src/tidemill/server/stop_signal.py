@@ -6,8 +6,6 @@ import signal
 from collections.abc import Generator
 from types import FrameType
 
-__all__ = ["StopSignal"]
-
 
 class StopSignal:
     """Whether the process was asked to end, for the main thread and the event loops that it runs."""

@@ -18,8 +18,6 @@ from tidemill.store.objects.contents import RemoteSettings
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
 
-__all__ = ["Stores", "open_stores"]
-
 _log = structlog.get_logger("tidemill.server")
 _BACKUP_RETRY_S = 600.0
 _TIDY_INTERVAL_S = 60.0

@@ -12,8 +12,6 @@ from tidemill.server.drivers import Drivers
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 
-__all__ = ["open_tuning"]
-
 
 async def open_tuning(
     start: Startup,

@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-__all__ = ["milliseconds", "when"]
-
 
 def when(milliseconds_since_epoch: int) -> datetime:
     """Convert a stored time to the type that the wire serializes."""

@@ -33,8 +33,6 @@ from tidemill.wire.request_counts import REFUSED, RequestCounts
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 
-__all__ = ["BodyLimits", "Gateway"]
-
 _CERTAINTY_CHECKS = 20
 _CERTAINTY_PAUSE_S = 0.1
 

@@ -24,8 +24,6 @@ from tidemill.core.clock import Clock
 from tidemill.core.names import S3Uri
 from tidemill.errors import AwsError
 
-__all__ = ["Capture", "CaptureStore", "Captured"]
-
 _log = structlog.get_logger("tidemill.capture")
 _FILE_BYTES = 1 << 20
 _WAIT_S = 30.0

@@ -28,16 +28,14 @@ from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL, endpoint_reco
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.tags import delete_tags
 from tidemill.control.target_models import TargetModels
-from tidemill.control.work_queue import WorkQueue
+from tidemill.control.work_queue import WorkQueue, guarded
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
 from tidemill.core.instances import InstanceRef
-from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
-
-__all__ = ["EndpointDriver"]
 
 _log = structlog.get_logger("tidemill.endpoints")
 _SOON_S = 0.1
@@ -165,18 +163,13 @@ class EndpointDriver:
             query = replace(query, after=page.next_token)
 
     async def _drive(self, key: str) -> None:
-        while True:
-            try:
-                await self._follow(key)
-            except ServiceUnavailable:
-                raise
-            except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the FailureReason
-                _log.exception("endpoint.driver_failed", endpoint=key)
-                await self._give_up(key, f"InternalServerError: {type(error).__name__}: {error}")
-                # Keep the task: a failed endpoint can still be deleted, and a failed deletion is retried.
-                await self._queue.wait(key, timeout_s=_LOOK_S)
-            else:
-                return
+        async def fail(reason: str) -> None:
+            await self._give_up(key, reason)
+            # Keep the task: a failed endpoint can still be deleted, and a failed deletion is retried.
+            await self._queue.wait(key, timeout_s=_LOOK_S)
+
+        while not await guarded(self._follow(key), key, fail):
+            pass
 
     async def _follow(self, key: str) -> None:
         """Reconcile an endpoint until it is deleted."""

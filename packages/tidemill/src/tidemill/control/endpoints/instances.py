@@ -13,8 +13,6 @@ from tidemill.core.job_scope import JobScope
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
 
-__all__ = ["Instances", "failure_of", "ref_of"]
-
 _PING_TIMEOUT_S = 10.0
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Instance
 
-__all__ = ["Replacements"]
-
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _STABLE_S = 60.0

@@ -11,8 +11,6 @@ from tidemill.core.clock import Clock
 from tidemill.core.hosting import Variant
 from tidemill.errors import AwsError
 
-__all__ = ["Serverless"]
-
 _Key = tuple[str, str]
 
 

@@ -19,8 +19,6 @@ from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.instances import ObjectReference
 from tidemill.errors import AwsError, LaunchError
 
-__all__ = ["EndpointTraffic", "ModelCall"]
-
 _PAUSE_S = 0.1
 _COLD_START_S = 180.0
 _LOAD_TIMEOUT_S = 310.0  # the server stops loading a model after 300 s

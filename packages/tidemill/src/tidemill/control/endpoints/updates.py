@@ -8,8 +8,6 @@ from tidemill.control.endpoints.variants import check_count, check_total, check_
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Variant
 from tidemill.errors import ValidationException
 
-__all__ = ["limit_of", "resized", "retaining", "updated"]
-
 _COUNT = "DesiredInstanceCount"
 _WEIGHT = "DesiredWeight"
 _CAPTURE = "DataCaptureConfig"

@@ -7,8 +7,6 @@ from typing import Any
 from tidemill.core.hosting import Deployment, Instance, Resource, Variant
 from tidemill.errors import ValidationException
 
-__all__ = ["MAX_INSTANCES", "capture_of", "check_variants", "deployment_of", "new_instance"]
-
 MAX_INSTANCES = 8
 """Maximum instances per endpoint, since all of them are processes of one machine."""
 

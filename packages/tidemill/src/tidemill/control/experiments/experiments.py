@@ -61,13 +61,13 @@ class Experiments(NamedResources):
         """
 
         def change(record: Record) -> Record:
-            tracked = Tracked(**record.document)
+            tracked = Tracked.from_document(record.document)
             return record_of(kind, replace(tracked, members={**tracked.members, **members}, modified_by=caller))
 
         record = await self._records.update(kind, name, change)
         if record is None:
             raise missing(kind, name)
-        return Tracked(**record.document)
+        return Tracked.from_document(record.document)
 
     async def delete(self, kind: str, name: str) -> str:
         """Delete an experiment without trials, or a trial without components, its associations and its tags.
@@ -85,7 +85,7 @@ class Experiments(NamedResources):
         """
 
         def check(transaction: Transaction, record: Record) -> None:
-            tracked = Tracked(**record.document)
+            tracked = Tracked.from_document(record.document)
             if tracked.children:
                 raise ValidationException(
                     f"{TITLES[kind]} {name!r} cannot be deleted: it has {tracked.children} {_CHILDREN[kind]};"
@@ -154,10 +154,10 @@ def add_child(transaction: Transaction, kind: str, name: str, count: int) -> Tra
     """
 
     def change(record: Record) -> Record:
-        tracked = Tracked(**record.document)
+        tracked = Tracked.from_document(record.document)
         return record_of(kind, replace(tracked, children=tracked.children + count))
 
     record = transaction.update(kind, name, change)
     if record is None:
         raise missing(kind, name)
-    return Tracked(**record.document)
+    return Tracked.from_document(record.document)

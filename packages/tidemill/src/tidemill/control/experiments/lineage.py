@@ -83,7 +83,7 @@ class Lineage(NamedResources):
         """
 
         def check(transaction: Transaction, record: Record) -> None:
-            artifact = LineageArtifact(**record.document)
+            artifact = LineageArtifact.from_document(record.document)
             if artifact.associations:
                 raise ValidationException(
                     f"Artifact {artifact.arn!r} cannot be deleted: it has {artifact.associations} associations;"
@@ -238,7 +238,7 @@ def _end(transaction: Transaction, arn: str, side: str) -> dict[str, str]:
     if document["arn"] != arn:
         raise ResourceNotFound(f"{arn!r} does not exist.")
     if kind == ARTIFACT:
-        artifact = LineageArtifact(**document)
+        artifact = LineageArtifact.from_document(document)
         return {f"{side}Name": artifact.name, f"{side}Type": artifact.members["ArtifactType"]}
     job = document.get("source", {}).get("SourceType")
     return {f"{side}Name": name, **({f"{side}Type": job} if job else {})}

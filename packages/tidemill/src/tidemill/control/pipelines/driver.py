@@ -24,7 +24,7 @@ from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.pipelines.results import StepResults
 from tidemill.control.pipelines.step_types import JOBS, JobStep
 from tidemill.control.pipelines.values import StepValues
-from tidemill.control.work_queue import WorkQueue
+from tidemill.control.work_queue import WorkQueue, guarded
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.pipelines import ExecutionStatus, PipelineExecution, StepRun, StepStatus
@@ -93,17 +93,17 @@ class PipelineDriver:
         await self._queue.close()
 
     async def _drive(self, name: str) -> None:
+        async def fail(reason: str) -> None:
+            await self._end(name, ExecutionStatus.FAILED, reason[:_STEP_REASON_LIMIT])
+
         try:
-            while await self._advanced(name):
-                await asyncio.sleep(0)
-        except ServiceUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the FailureReason
-            _log.exception("pipelines.driver_failed", name=name)
-            reason = f"InternalServerError: {type(error).__name__}: {error}"[:_STEP_REASON_LIMIT]
-            await self._end(name, ExecutionStatus.FAILED, reason)
+            await guarded(self._run(name), name, fail)
         finally:
             self._watched.pop(name, None)
+
+    async def _run(self, name: str) -> None:
+        while await self._advanced(name):
+            await asyncio.sleep(0)
 
     async def _advanced(self, name: str) -> bool:
         """Move an execution on by what is possible now, then wait for news. Return False when it has ended."""

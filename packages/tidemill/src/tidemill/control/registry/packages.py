@@ -107,7 +107,7 @@ class ModelRegistry(NamedResources):
         check_specifications(request)
 
         def change(record: Record) -> Record:
-            package = RegisteredModel(**record.document)
+            package = RegisteredModel.from_document(record.document)
             return package_record(replace(package, request=_updated(package, request), modified_by=caller))
 
         def update(transaction: Transaction) -> Record:
@@ -227,7 +227,7 @@ class ModelRegistry(NamedResources):
 
 
 def _numbered(record: Record) -> Record:
-    group = PackageGroup(**record.document)
+    group = PackageGroup.from_document(record.document)
     return record_of(MODEL_PACKAGE_GROUP, replace(group, last_version=group.last_version + 1))
 
 
@@ -249,7 +249,7 @@ def _made_before(transaction: Transaction, token: str) -> RegisteredModel | None
     """Return the package that a request with the same token created, if it still exists."""
     record = transaction.get(_REPEATABLE, token) if token else None
     package = transaction.get(MODEL_PACKAGE, record.document["key"]) if record is not None else None
-    return None if package is None else RegisteredModel(**package.document)
+    return None if package is None else RegisteredModel.from_document(package.document)
 
 
 def _token_record(package: RegisteredModel) -> Record:

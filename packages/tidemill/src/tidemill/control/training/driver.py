@@ -32,7 +32,7 @@ from tidemill.core.retries import (
     wait_time_left_s,
 )
 from tidemill.core.training import SecondaryStatus, TrainingJob, Transition
-from tidemill.errors import CapacityError, LaunchError, MachinesBusy, ServiceUnavailable
+from tidemill.errors import CapacityError, LaunchError, MachinesBusy
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.store.records.base import Transaction
@@ -102,24 +102,12 @@ class TrainingDriver(JobDriver[S]):
     def _runs(self, job: S) -> bool:
         return any(self._launched(ref) for ref in instances_of(job))
 
-    async def _drive(self, name: str) -> None:
-        job = self._jobs.find(name)
-        if job is None:  # deleted
-            return
-        try:
-            await self._run(job)
-        except ServiceUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
-            _log.exception("job.driver_failed", name=name)
-            reason = f"InternalServerError: {type(error).__name__}: {error}"
-            present = self._jobs.find(name)
-            if present is not None and present.job_id == job.job_id:  # not deleted, and the name used again
-                await self._end(present, InstanceOutcome.FAILED, failure=reason)
+    async def _fail(self, job: S, reason: str) -> None:
+        present = self._jobs.find(job.name)
+        if present is not None and present.job_id == job.job_id:  # not deleted, and the name used again
+            await self._end(present, InstanceOutcome.FAILED, failure=reason)
 
     async def _run(self, job: S) -> None:
-        if job.status.terminal:
-            return
         refs = instances_of(job)
         self._queue.listen(job.job_id, job.name)
         try:

@@ -24,8 +24,6 @@ from typing import Any, TypedDict
 from tidemill.store.logs.blocks import blocks, blocks_backward
 from tidemill.store.logs.streams import LogPosition
 
-__all__ = ["FoundMatches", "main"]
-
 # An expression such as `.*loss: (.*)` takes time quadratic in the length of a line.
 _SEARCHED_CHARACTERS = 8 * 1024
 

@@ -27,7 +27,7 @@ from tidemill.core.clock import Clock
 from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
 from tidemill.core.transform import TransformJob, TransformStatus
-from tidemill.errors import LaunchError, ServiceUnavailable
+from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.store.records.base import RecordStore, Transaction
@@ -86,27 +86,22 @@ class TransformDriver(JobDriver[TransformJob]):
         self._denials = denials
         self._clock = clock
 
-    async def _drive(self, name: str) -> None:
+    async def _fail(self, job: TransformJob, reason: str) -> None:
+        await self._end(self._job(job.name), TransformStatus.FAILED, reason=reason)
+
+    async def _run(self, job: TransformJob) -> None:
         status, reason = TransformStatus.COMPLETED, ""
-        job = self._job(name)
-        if job.status.terminal:
-            return
         try:
-            await self._run(job)
-        except ServiceUnavailable:
-            raise
+            await self._transform(job)
         except _StopRequested:
             status = TransformStatus.STOPPED
         except (DataMissing, _Failed) as error:
             status, reason = TransformStatus.FAILED, str(error)
         except LaunchError as error:
             status, reason = TransformStatus.FAILED, f"InternalServerError: {error}"
-        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
-            _log.exception("transform.driver_failed", name=name)
-            status, reason = TransformStatus.FAILED, f"InternalServerError: {type(error).__name__}: {error}"
-        await self._end(self._job(name), status, reason=reason)
+        await self._end(self._job(job.name), status, reason=reason)
 
-    async def _run(self, job: TransformJob) -> None:
+    async def _transform(self, job: TransformJob) -> None:
         if job.decided:
             return
         self._queue.listen(job.job_id, job.name)

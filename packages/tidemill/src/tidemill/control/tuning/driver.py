@@ -77,22 +77,17 @@ class TuningDriver(JobDriver[TuningJob]):
         return bool(job.trials)
 
     async def _drive(self, name: str) -> None:
-        job = self._jobs.find(name)
-        if job is None or job.status.terminal:
-            return
         try:
-            await self._run(job)
-        except ServiceUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - a defect of the driver must appear in the job's FailureReason
-            _log.exception("tuning.driver_failed", name=name)
-            reason = f"InternalServerError: {type(error).__name__}: {error}"[:_FAILURE_LIMIT]
-            await self._update(name, lambda now: now.decide(TuningStatus.FAILED, failure_reason=reason))
-            await self._finish(self._job(name), definitions_of(job))
+            await super()._drive(name)
         finally:
             self._modeled.discard(name)
             if not self._modeled:
                 await self._model.close()
+
+    async def _fail(self, job: TuningJob, reason: str) -> None:
+        reason = reason[:_FAILURE_LIMIT]
+        await self._update(job.name, lambda now: now.decide(TuningStatus.FAILED, failure_reason=reason))
+        await self._finish(self._job(job.name), definitions_of(job))
 
     async def _run(self, job: TuningJob) -> None:
         definitions = definitions_of(job)

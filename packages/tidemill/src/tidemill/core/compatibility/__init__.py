@@ -34,7 +34,8 @@ from tidemill.core.compatibility.hyperparameters import (
 )
 from tidemill.core.compatibility.nothing import EMPTY_LISTS, FILTERS_NOTHING, INSTEAD
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Sent, Unencrypted
-from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, Argument, Arguments, argument_refusal
+from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, argument_refusal
+from tidemill.core.compatibility.sdk_rows import Argument, Arguments
 
 __all__ = [
     "ARGUMENTS",

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Rows
 
-__all__ = ["EXPERIMENT_CONFIG", "METRICS_OPERATIONS", "OPERATIONS"]
-
 _SHOWN = Recorded("described as it was given")
 _TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
 _EXPERIMENT: Rows = {"ExperimentName": Honored()}

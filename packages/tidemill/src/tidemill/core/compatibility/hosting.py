@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted
 
-__all__ = ["OPERATIONS", "RUNTIME_OPERATIONS"]
-
 _KEY = Unencrypted(names_key=True)
 _NO_ISOLATION = "servers of models share the machine's network; leave it out"
 _NO_NETWORK = Recorded("there is no network but this machine's")

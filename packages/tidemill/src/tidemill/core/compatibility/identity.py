@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 
-__all__ = ["IAM_OPERATIONS", "STS_OPERATIONS"]
-
 _NO_DEVICE = Refused("users have no device for a second factor; leave it out")
 _TOKEN_SIZE = Recorded("session tokens have one size, of 128 characters")
 _NO_CONDITIONS = Recorded("no condition can read it: the key `aws:PrincipalTag` and its like are refused")

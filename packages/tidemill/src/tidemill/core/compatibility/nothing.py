@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Recorded
 
-__all__ = ["EMPTY_LISTS", "FILTERS_NOTHING", "INSTEAD"]
-
 EMPTY_LISTS: Mapping[str, str] = {
     "ListActions": "ActionSummaries",
     "ListAlgorithms": "AlgorithmSummaryList",

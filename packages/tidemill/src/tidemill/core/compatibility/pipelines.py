@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 
-__all__ = ["OPERATIONS"]
-
 _TOKEN = Honored("a repeated request has the effect of the first")
 _ALIASES = Refused("versions have numbers only; give PipelineVersionId where a request has it")
 _PIPELINE: Rows = {"PipelineName": Honored("a name or an ARN")}

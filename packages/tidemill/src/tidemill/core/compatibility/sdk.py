@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from tidemill.core.compatibility import sdk_modules, sdk_processing, sdk_tuning
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent
-from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Argument, Arguments, honored, sent
-
-__all__ = ["ARGUMENTS", "DISTRIBUTIONS", "Argument", "Arguments", "argument_refusal"]
+from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Arguments, honored, sent
 
 _TYPES: Arguments = {
     "initial_instance_count": Sent("ProductionVariants[].InitialInstanceCount", "CreateEndpointConfig"),

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent
 from tidemill.core.compatibility.sdk_rows import SESSION, Arguments, honored, sent
 
-__all__ = ["ARGUMENTS"]
-
 _CREATION: Arguments = {
     "name": Honored(),
     "display_name": Honored(),

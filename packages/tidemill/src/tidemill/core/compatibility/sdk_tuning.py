@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Row, Sent
 
-__all__ = ["ARGUMENTS"]
-
 _CREATE = "CreateHyperParameterTuningJob"
 _CONFIG = "HyperParameterTuningJobConfig"
 _CRITERIA = f"{_CONFIG}.TuningJobCompletionCriteria"

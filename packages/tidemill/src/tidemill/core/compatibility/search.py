@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Rows
 
-__all__ = ["OPERATIONS"]
-
 _FILTER: Rows = {
     "Name": Honored(
         "a property of the description; `Metrics.NAME`, `HyperParameters.NAME`, `Parameters.NAME`, `Tags.KEY`"

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tidemill.core.compatibility import training
 from tidemill.core.compatibility.rows import Honored, Recorded, Row, Rows, Unencrypted
 
-__all__ = ["OPERATIONS"]
-
 _SCALES = (
     "Auto is Logarithmic for a range above 0 that spans a factor of 1,000, and Linear otherwise. Logarithmic needs a"
     " MinValue above 0; ReverseLogarithmic is for continuous ranges from 0 to below 1"

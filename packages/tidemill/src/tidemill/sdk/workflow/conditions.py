@@ -4,18 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-__all__ = [
-    "Condition",
-    "ConditionEquals",
-    "ConditionGreaterThan",
-    "ConditionGreaterThanOrEqualTo",
-    "ConditionIn",
-    "ConditionLessThan",
-    "ConditionLessThanOrEqualTo",
-    "ConditionNot",
-    "ConditionOr",
-]
-
 
 class Condition(ABC):
     """A condition of a definition."""

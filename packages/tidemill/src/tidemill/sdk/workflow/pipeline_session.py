@@ -4,8 +4,6 @@ from typing import Any
 
 from tidemill.sdk.session import Session
 
-__all__ = ["LocalPipelineSession", "PipelineSession"]
-
 
 class PipelineSession(Session):
     """A session for pipelines: ``run``, ``fit``, ``transform``, ``create`` and ``register`` return step arguments.

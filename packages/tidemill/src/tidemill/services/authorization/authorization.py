@@ -39,8 +39,6 @@ from tidemill.services.s3.copying import source_name
 from tidemill.wire.exchange import Context, Handler, Reply
 from tidemill.wire.signing.credentials import Credential, PolicyLimit
 
-__all__ = ["Authorization"]
-
 _log = structlog.get_logger("tidemill.authorization")
 
 # SageMaker and Logs, which use the JSON protocol, answer 400; SageMaker Runtime, which uses REST, 403.

@@ -12,9 +12,6 @@ from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.logs.groups import group_named, group_of
 from tidemill.services.logs.querying import queried_groups
 
-__all__ = ["LOGS"]
-
-
 _RETENTION = ("DeleteRetentionPolicy", "PutRetentionPolicy")
 
 

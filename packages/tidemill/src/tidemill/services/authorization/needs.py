@@ -14,8 +14,6 @@ from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import METRICS, RUNTIME, SAGEMAKER
 from tidemill.wire.exchange import Context
 
-__all__ = ["NEEDS", "needs_of"]
-
 
 def _on_everything(operation: str) -> Rule:
     def rule(request: Members, region: str) -> tuple[Permission, ...]:

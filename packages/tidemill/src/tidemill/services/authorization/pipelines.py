@@ -6,8 +6,6 @@ from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.rule import Members, Rule
 
-__all__ = ["PIPELINES"]
-
 
 def _pipeline(operation: str) -> Rule:
     """Return the rule of an operation on a pipeline, which its member names by name or ARN.

@@ -13,8 +13,6 @@ from tidemill.core.names import INPUTS_PREFIX
 from tidemill.core.policy import Permission
 from tidemill.errors import AwsError
 
-__all__ = ["JobWriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobWriter:

@@ -5,8 +5,6 @@ from typing import Any
 
 from tidemill.core.policy import Permission
 
-__all__ = ["Members", "Rule"]
-
 Members = Mapping[str, Any]
 """Validated input members, by botocore's names."""
 

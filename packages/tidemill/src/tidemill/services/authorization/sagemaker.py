@@ -12,9 +12,6 @@ from tidemill.services.authorization.pipelines import PIPELINES
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.wire.exchange import Context, Reply
 
-__all__ = ["METRICS", "RUNTIME", "SAGEMAKER", "visible"]
-
-
 _KINDS = {
     "ModelPackage": "model-package",
     "ModelPackageGroup": "model-package-group",

@@ -13,8 +13,6 @@ from tidemill.errors import AwsError
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["RoleHandlers", "checked_policy", "quoted"]
-
 _TRUST = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],

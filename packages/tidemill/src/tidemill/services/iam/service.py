@@ -18,8 +18,6 @@ from tidemill.services.iam.simulation import SimulationHandlers
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler, Reply
 
-__all__ = ["IamService"]
-
 _PAGE = 100
 _OF_OWNER = frozenset(
     (

@@ -15,8 +15,6 @@ from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
 from tidemill.instance.status import Phase
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["InstancesService"]
-
 
 class InstancesService:
     """Receives the reports of agents.

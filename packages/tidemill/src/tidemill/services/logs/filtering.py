@@ -13,8 +13,6 @@ from tidemill.store.logs.spans import StreamSpans
 from tidemill.store.logs.streams import EVENTS_MAX, LogStreams
 from tidemill.store.logs.terms import LogTerms
 
-__all__ = ["LogFilter"]
-
 
 class LogFilter:
     """FilterLogEvents over the streams on disk.

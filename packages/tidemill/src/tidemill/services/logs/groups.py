@@ -10,8 +10,6 @@ from tidemill.errors import AwsError
 from tidemill.store.logs.streams import LogGroup, LogStreams
 from tidemill.store.records.base import Summary
 
-__all__ = ["LogGroups", "group_named", "group_of", "invalid", "not_found"]
-
 _PAGE_GROUPS = 50
 _CLASS = "STANDARD"
 

@@ -17,8 +17,6 @@ from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogReader, LogStream, LogStreams
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["LogsService"]
-
 _EVENTS_DEFAULT = 10_000
 
 

@@ -14,17 +14,6 @@ from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = [
-    "ExperimentHandlers",
-    "component_description",
-    "component_summary",
-    "experiment_description",
-    "experiment_summary",
-    "parents_of",
-    "trial_description",
-    "trial_summary",
-]
-
 _TIMES = ("StartTime", "EndTime")
 
 
@@ -206,7 +195,7 @@ def _parents(parents: Iterable[Sequence[str]]) -> list[dict[str, str]]:
 
 
 def _description(title: str, record: Record) -> dict[str, Any]:
-    tracked = Tracked(**record.document)
+    tracked = Tracked.from_document(record.document)
     return {
         **tracked.members,
         f"{title}Name": tracked.name,

@@ -42,7 +42,7 @@ class LineageHandlers:
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._lineage.record(ARTIFACT, _id(request))
-        artifact = LineageArtifact(**record.document)
+        artifact = LineageArtifact.from_document(record.document)
         return {
             **artifact.members,
             "ArtifactArn": artifact.arn,

@@ -14,15 +14,6 @@ from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = [
-    "PipelineHandlers",
-    "execution_description",
-    "execution_summary",
-    "parameters_of",
-    "pipeline_description",
-    "pipeline_summary",
-]
-
 _STEPS_PAGE = 20
 
 

@@ -118,7 +118,7 @@ def package_description(record: Record) -> dict[str, Any]:
     Args:
         record: The stored package.
     """
-    package = RegisteredModel(**record.document)
+    package = RegisteredModel.from_document(record.document)
     modified = {"LastModifiedTime": when(record.modified_ms), "LastModifiedBy": user_of(package.modified_by)}
     return {
         **package.request,

@@ -33,8 +33,6 @@ from tidemill.store.records.base import Record, RecordStore, Summary
 from tidemill.wire.exchange import Context, Handler
 from tidemill.wire.protocols.models import service_model
 
-__all__ = ["SearchHandlers"]
-
 _DEFAULT_RESULTS = 100
 _SUGGESTIONS = 50
 _CANNOT_EXIST = frozenset(

@@ -15,8 +15,6 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["TuningHandlers", "tuning_description", "tuning_summary"]
-
 _ECHOED = ("WarmStartConfig", "Autotune")
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
 _PAGE = 100

@@ -11,8 +11,6 @@ from typing import Any
 import botocore.loaders
 from botocore.model import ServiceModel, StructureShape
 
-__all__ = ["JSON_TARGETS", "OWN_MODELS", "error_members", "service_model"]
-
 OWN_MODELS = Path(__file__).resolve().parent.parent / "models"
 """Directory of the models that are not AWS's, in botocore's layout, so that a client's loader can use it too."""
 
