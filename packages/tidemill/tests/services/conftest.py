@@ -211,7 +211,9 @@ class Stage:
                 )
             ),
             **metric_services(
-                self.records, TrainingMetrics(self.records, logs=self.logs), region=REGION, clock=self.clock
+                *(self.records, TrainingMetrics(self.records, logs=self.logs), driver.counts.history),
+                region=REGION,
+                clock=self.clock,
             ),
             "sagemaker-runtime": RuntimeService(self.hosting, driver, queue, region=REGION, timeout_s=timeout_s),
             "logs": self.log_parts.service,

@@ -183,3 +183,54 @@ def test_keys_without_the_right_to_invoke_are_refused(restricted, endpoint, refu
     status, code, message = refusal(restricted("sagemaker-runtime").invoke_endpoint, EndpointName=endpoint, Body=b"x")
     assert (status, code) == (403, "AccessDeniedException")
     assert "sagemaker:InvokeEndpoint" in message
+
+
+def test_requests_are_metrics_of_the_variant_over_time(runtime, cloudwatch, endpoint, stage, serve_model):
+    statuses = iter([200] * 8 + [400, 500])
+    serve_model(lambda request, body: (next(statuses), {}, b""))
+    for _ in range(8):
+        runtime.invoke_endpoint(EndpointName=endpoint, Body=b"x")
+    stage.clock.ms += 60_000
+    for _ in range(2):
+        with pytest.raises(runtime.exceptions.ModelError):
+            runtime.invoke_endpoint(EndpointName=endpoint, Body=b"x")
+    dimensions = [
+        {"Name": "EndpointName", "Value": endpoint},
+        {"Name": "VariantName", "Value": "AllTraffic"},
+    ]
+
+    def query(name: str, statistic: str) -> dict[str, Any]:
+        metric = {"Namespace": "AWS/SageMaker", "MetricName": name, "Dimensions": dimensions}
+        return {
+            "Id": f"{name[0].lower()}{name[1:]}{statistic}",
+            "MetricStat": {"Metric": metric, "Period": 60, "Stat": statistic},
+        }
+
+    asked = [
+        *(query("Invocations", "Sum"), query("Invocations", "SampleCount"), query("Invocation4XXErrors", "Sum")),
+        *(query("Invocation5XXErrors", "Average"), query("InvocationModelErrors", "Sum")),
+        *(query("ModelLatency", "Maximum"), query("ModelLatency", "p50"), query("ModelLatency", "SampleCount")),
+    ]
+    found = cloudwatch.get_metric_data(
+        MetricDataQueries=asked,
+        StartTime=stage.clock.ms / 1000 - 300,
+        EndTime=stage.clock.ms / 1000 + 60,
+        ScanBy="TimestampAscending",
+    )["MetricDataResults"]
+    values = [each["Values"] for each in found]
+    assert values[:5] == [[8, 2], [8, 2], [0, 1], [0, 0.5], [0, 2]]
+    (longest, _), (median, _), counts = values[5:]
+    assert 0 < median <= longest
+    assert counts == [8, 2]
+    (point,) = cloudwatch.get_metric_statistics(
+        Namespace="AWS/SageMaker",
+        MetricName="ModelLatency",
+        Dimensions=dimensions,
+        StartTime=stage.clock.ms / 1000 - 300,
+        EndTime=stage.clock.ms / 1000 - 30,
+        Period=300,
+        Statistics=["SampleCount"],
+    )["Datapoints"]
+    assert (point["SampleCount"], point["Unit"]) == (8, "Microseconds")
+    listed = cloudwatch.list_metrics(Namespace="AWS/SageMaker", MetricName="Invocations")["Metrics"]
+    assert [each["Dimensions"] for each in listed] == [dimensions]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.control.custom_metrics import CustomMetrics
+from tidemill.control.endpoints.call_history import CallHistory
 from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.core.clock import Clock
@@ -13,17 +14,20 @@ from tidemill.wire.exchange import Service
 
 
 def metric_services(
-    records: RecordStore, training: TrainingMetrics, *, region: str, clock: Clock
+    records: RecordStore, training: TrainingMetrics, calls: CallHistory, *, region: str, clock: Clock
 ) -> Mapping[str, Service]:
     """Return the services by botocore's names.
 
     Args:
         records: Stores what clients put.
         training: The metrics in the logs of training jobs.
+        calls: The requests to endpoints.
         region: Region in ARNs.
         clock: Provides the time.
     """
     return {
         "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock), training),
-        "cloudwatch": CloudWatchService(training, CustomMetrics(records, clock=clock), region=region, clock=clock),
+        "cloudwatch": CloudWatchService(
+            training, CustomMetrics(records, clock=clock), calls, region=region, clock=clock
+        ),
     }

@@ -67,7 +67,7 @@ async def open_sagemaker(
     services: Mapping[str, Service] = {
         "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
-        **metric_services(records, metrics, region=region, clock=clock),
+        **metric_services(records, metrics, drivers.endpoints.counts.history, region=region, clock=clock),
         "sagemaker-runtime": runtime,
     }
     return services, pipeline_driver

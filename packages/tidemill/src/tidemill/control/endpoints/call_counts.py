@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tidemill.control.endpoints.call_history import CallHistory
+from tidemill.core.clock import Clock
 from tidemill.core.exposition import Family, Histogram
 
 _VARIANTS_MAX = 1_000
@@ -37,9 +39,17 @@ class VariantCalls:
 
 
 class CallCounts:
-    """Counts requests, by the names of endpoint and variant."""
+    """Counts requests, by the names of endpoint and variant.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Provides the time.
+
+    Attributes:
+        history: The requests of the last hours.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.history = CallHistory(clock)
         self._seen: dict[tuple[str, str], VariantCalls] = {}
 
     @contextmanager
@@ -54,8 +64,9 @@ class CallCounts:
         try:
             yield result
         finally:
-            calls = self._of(endpoint, variant)
-            calls.durations.observe(time.perf_counter() - begun_s)
+            calls, duration_s = self._of(endpoint, variant), time.perf_counter() - begun_s
+            calls.durations.observe(duration_s)
+            self.history.note(endpoint, variant, status=result.status, duration_s=duration_s)
             if not 0 < result.status < 400:
                 calls.errors[result.status] += 1
 
@@ -65,6 +76,7 @@ class CallCounts:
         Args:
             endpoint: Name of the endpoint.
         """
+        self.history.forget(endpoint)
         for key in [each for each in self._seen if each[0] == endpoint]:
             del self._seen[key]
 

@@ -88,6 +88,7 @@ class EndpointDriver:
             serverless=self._serverless,
             invocations=self.invocations,
             awaken=self._scale_from_zero,
+            clock=clock,
         )
         self.counts = self._traffic.counts
         self._replacements = Replacements(clock)

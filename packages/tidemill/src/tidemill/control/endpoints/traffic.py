@@ -15,6 +15,7 @@ from tidemill.control.endpoints.invocations import Invocations
 from tidemill.control.endpoints.serverless import Serverless
 from tidemill.control.invoker import Answer, Unreachable
 from tidemill.control.target_models import TargetModels, model_name
+from tidemill.core.clock import Clock
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.instances import ObjectReference
 from tidemill.errors import AwsError, LaunchError
@@ -56,6 +57,7 @@ class EndpointTraffic:
         serverless: Counts the requests of serverless variants.
         invocations: Counts the requests of variants that scale automatically.
         awaken: Adds an instance to a serverless variant without instances.
+        clock: Provides the time.
 
     Attributes:
         counts: Counts the requests of all variants.
@@ -70,11 +72,12 @@ class EndpointTraffic:
         serverless: Serverless,
         invocations: Invocations,
         awaken: Callable[[Endpoint, Variant], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         self._instances = instances
         self._serverless = serverless
         self._invocations = invocations
-        self.counts = CallCounts()
+        self.counts = CallCounts(clock)
         self._awaken = awaken
         self._models = models
         self._archive_of = archive_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch.dimensions import MetricSources
-from tidemill.services.cloudwatch.statistics import Statistic, Window, combination, invalid, statistic
+from tidemill.services.cloudwatch.statistics import Point, Statistic, Window, combination, invalid, statistic
 from tidemill.services.times import when
 
 _QUERIES_MAX = 500
@@ -86,7 +86,7 @@ def _checked(request: Mapping[str, Any]) -> list[_Wanted]:
     return wanted
 
 
-def _result(wanted: _Wanted, points: Mapping[str, Iterable[tuple[int, float]]], *, descending: bool) -> _Result:
+def _result(wanted: _Wanted, points: Mapping[str, Iterable[Point]], *, descending: bool) -> _Result:
     groups = wanted.window.grouped(chain.from_iterable(points.values()))
     if descending:
         groups.reverse()

@@ -7,7 +7,8 @@ from typing import Any
 
 from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
 from tidemill.control.training.metrics import TrainingMetrics
-from tidemill.services.cloudwatch.statistics import Window
+from tidemill.services.cloudwatch.calls import CallMetrics
+from tidemill.services.cloudwatch.statistics import Point, Window
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 DIMENSION = "TrainingJobName"
@@ -23,14 +24,16 @@ class MetricSources:
     Attributes:
         training: Those in the logs of training jobs.
         custom: Those that clients have put.
+        calls: Those of requests to endpoints.
     """
 
     training: TrainingMetrics
     custom: CustomMetrics
+    calls: CallMetrics
 
     async def points(
         self, request: Mapping[str, Any], window: Window, *, unit: str | None
-    ) -> dict[str, Iterable[tuple[int, float]]]:
+    ) -> dict[str, Iterable[Point]]:
         """Return the points of the metric in a request by unit; none if there is no such metric, as CloudWatch does.
 
         Args:
@@ -39,10 +42,10 @@ class MetricSources:
             unit: Return points of this unit only; None returns all.
         """
         metric = metric_of(request)
-        found: dict[str, list[tuple[int, float]]] = {}
+        found: dict[str, list[Point]] = {**self.calls.points(metric, window)}
         for at_ms, value, its in self.custom.points(metric, start_ms=window.start_ms, end_ms=window.end_ms):
             found.setdefault(its, []).append((at_ms, value))
-        by_unit: dict[str, Iterable[tuple[int, float]]] = {**found}
+        by_unit: dict[str, Iterable[Point]] = {**found}
         if metric.namespace == NAMESPACE and [name for name, _ in metric.dimensions] == [DIMENSION]:
             logged = await self.training.points(metric.dimensions[0][1], metric.name)
             if logged:

@@ -1,14 +1,16 @@
-"""The operations of CloudWatch, over the logs of training jobs and over what clients have put."""
+"""The operations of CloudWatch, over the logs of training jobs, requests to endpoints, and what clients have put."""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
+from tidemill.control.endpoints.call_history import CallHistory
 from tidemill.control.training.metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
 from tidemill.services.cloudwatch.alarms import described, members_of
+from tidemill.services.cloudwatch.calls import CallMetrics
 from tidemill.services.cloudwatch.data import metric_data
 from tidemill.services.cloudwatch.dimensions import DIMENSION, NAMESPACE, MetricSources
 from tidemill.services.cloudwatch.putting import puts_of
@@ -27,15 +29,26 @@ _ALARMS_MAX = 100
 
 
 class CloudWatchService:
-    """Amazon CloudWatch: metrics of training jobs, metrics of clients, and alarms without effect.
+    """Amazon CloudWatch: metrics of training jobs, endpoints and clients, and alarms without effect.
 
     Args:
+        training: The metrics in the logs of training jobs.
+        custom: What clients have put.
+        calls: The requests to endpoints.
         region: Region in ARNs.
         clock: Source of time.
     """
 
-    def __init__(self, training: TrainingMetrics, custom: CustomMetrics, *, region: str, clock: Clock) -> None:
-        self._metrics = MetricSources(training, custom)
+    def __init__(
+        self,
+        training: TrainingMetrics,
+        custom: CustomMetrics,
+        calls: CallHistory,
+        *,
+        region: str,
+        clock: Clock,
+    ) -> None:
+        self._metrics = MetricSources(training, custom, CallMetrics(calls))
         self._region = region
         self._clock = clock
 
@@ -117,7 +130,8 @@ class CloudWatchService:
             answer = await self._of_jobs(request, None)
         except ValueError as error:
             raise AwsError(f"The NextToken is not valid: {error}", code="InvalidParameterValue") from error
-        return {**answer, "Metrics": [*found, *answer["Metrics"]]}
+        of_calls = [_of_client(metric) for metric in self._metrics.calls.names() if _fits(metric, request)]
+        return {**answer, "Metrics": [*found, *of_calls, *answer["Metrics"]]}
 
     async def _of_clients(
         self, request: Mapping[str, Any], token: str | None

@@ -5,22 +5,84 @@ The rules for periods, and for the start of the first one, are from the API refe
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from tidemill.errors import AwsError
 
-Statistic = Callable[[Sequence[float]], float]
-"""Aggregates the values of one period, at least one, to a single value."""
+
+class CountedPoint(NamedTuple):
+    """A value that occurred several times.
+
+    Attributes:
+        at_ms: Time in milliseconds since the epoch.
+        value: The value.
+        count: How often it occurred; at least once.
+    """
+
+    at_ms: int
+    value: float
+    count: int
+
+
+Point = tuple[int, float] | CountedPoint
+"""Time in milliseconds since the epoch, and value."""
+
+
+@dataclass(slots=True)
+class PeriodValues:
+    """The values of one period; at least one.
+
+    Attributes:
+        single: PeriodValues that occurred once, in the order of their points.
+        counted: Further values, and how often each occurred.
+    """
+
+    single: list[float] = field(default_factory=list)
+    counted: list[tuple[float, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.single) + sum(count for _, count in self.counted)
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield each value once."""
+        yield from self.single
+        yield from (value for value, _ in self.counted)
+
+    @property
+    def sum(self) -> float:
+        """Their sum."""
+        return math.fsum((*self.single, *(value * count for value, count in self.counted)))
+
+    def percentile(self, fraction: float) -> float:
+        """Interpolate linearly between the two nearest of the sorted values.
+
+        Args:
+            fraction: From 0 to 1.
+        """
+        place = fraction * (len(self) - 1)
+        below = math.floor(place)
+        if not self.counted:
+            values = sorted(self.single)
+            low, high = values[below], values[min(below + 1, len(values) - 1)]
+        else:
+            ranked = sorted([*self.counted, *((value, 1) for value in self.single)])
+            low, high = _ranked(ranked, below), _ranked(ranked, min(below + 1, len(self) - 1))
+        return low + (high - low) * (place - below)
+
+
+Statistic = Callable[[PeriodValues], float]
+"""Aggregates the values of one period to a single value."""
 
 _SHORT_PERIODS_S = (1, 5, 10, 20, 30)
 _MINUTE_S = 60
 _PERCENTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,10})?|100(?:\.0+)?)")
 _SIMPLE: Mapping[str, Statistic] = {
     "SampleCount": len,
-    "Average": lambda values: math.fsum(values) / len(values),
-    "Sum": math.fsum,
+    "Average": lambda values: values.sum / len(values),
+    "Sum": lambda values: values.sum,
     "Minimum": min,
     "Maximum": max,
 }
@@ -45,7 +107,7 @@ def statistic(name: str, member: str) -> Statistic:
             " from p0 to p100, e.g. p99.9"
         )
     fraction = float(found[1]) / 100
-    return lambda values: _percentile(sorted(values), fraction)
+    return lambda values: values.percentile(fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +150,21 @@ class Window:
         """Number of periods, including a shorter one at the end."""
         return -(-(self.end_ms - self.start_ms) // self.period_ms)
 
-    def grouped(self, points: Iterable[tuple[int, float]]) -> list[tuple[int, list[float]]]:
+    def grouped(self, points: Iterable[Point]) -> list[tuple[int, PeriodValues]]:
         """Return the periods with points, in order: start in milliseconds, and values in the order of the points.
 
         Args:
-            points: Time in milliseconds since the epoch, and value.
+            points: The points, in any order.
         """
-        groups: dict[int, list[float]] = {}
-        for at_ms, value in points:
+        groups: dict[int, PeriodValues] = {}
+        for point in points:
+            at_ms = point[0]
             if self.start_ms <= at_ms < self.end_ms:
-                groups.setdefault((at_ms - self.start_ms) // self.period_ms, []).append(value)
+                values = groups.setdefault((at_ms - self.start_ms) // self.period_ms, PeriodValues())
+                if isinstance(point, CountedPoint):
+                    values.counted.append((point.value, point.count))
+                else:
+                    values.single.append(point[1])
         return [(self.start_ms + number * self.period_ms, groups[number]) for number in sorted(groups)]
 
 
@@ -122,9 +189,10 @@ def combination(message: str) -> AwsError:
     return AwsError(message, code="InvalidParameterCombination")
 
 
-def _percentile(values: Sequence[float], fraction: float) -> float:
-    """Interpolate linearly between the two nearest of the sorted values."""
-    place = fraction * (len(values) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (values[above] - values[below]) * (place - below)
+def _ranked(ranked: Sequence[tuple[float, int]], place: int) -> float:
+    """Return the value at a place of sorted values, each of which occurs as often as its count says."""
+    for value, count in ranked:
+        place -= count
+        if place < 0:
+            return value
+    return ranked[-1][0]
