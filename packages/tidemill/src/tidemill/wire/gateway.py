@@ -7,7 +7,6 @@ failure without details.
 
 import asyncio
 import json
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,10 +24,11 @@ from tidemill.wire.container_credentials import container_credentials
 from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
-from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, operation_in_form, unknown_operation
+from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, match_call, operation_in_form, unknown_operation
 from tidemill.wire.operations import Operation, operation
+from tidemill.wire.page.entrance import PageEntrance, make_safe
 from tidemill.wire.reply import HttpReply, send_reply
-from tidemill.wire.request import Guard, Request
+from tidemill.wire.request import Guard, Request, new_request_id
 from tidemill.wire.request_counts import REFUSED, RequestCounts
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
@@ -69,6 +69,7 @@ class Gateway:
         health: Members of the answer to ``GET /healthz``. Default: that request is one for a bucket.
         strict_region: Whether to refuse signatures made for another region.
         refuses_encryption: Whether to refuse requests to encrypt stored data, which are recorded otherwise.
+        page: The entrance of browsers. Default: there is none.
 
     Attributes:
         counts: Counts all answered requests.
@@ -89,6 +90,7 @@ class Gateway:
         health: Mapping[str, str] | None = None,
         strict_region: bool = False,
         refuses_encryption: bool = False,
+        page: PageEntrance | None = None,
     ) -> None:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
         self._authorizer = authorizer
@@ -103,6 +105,7 @@ class Gateway:
         self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers = Routers(self._handlers)
         self.counts = RequestCounts()
+        self._page = page
 
     @property
     def operations(self) -> frozenset[tuple[str, str]]:
@@ -125,12 +128,14 @@ class Gateway:
         except ValueError:
             exchange.refuse(Refusal(400, "Malformed HTTP request: the target is no URL"))
             return
-        state = _RequestState(exchange, request, _request_id())
+        state = _RequestState(exchange, request, new_request_id())
         reply = await self._reply(state)
         request_id = state.request_id.encode("ascii")
         reply.headers.append((b"x-amzn-requestid", request_id))
         if state.match.service == "s3":
             reply.headers.append((b"x-amz-request-id", request_id))
+        if state.of_page:
+            make_safe(reply)
         exchange.closes = state.must_close or (not exchange.exhausted and request.has_body)
         if isinstance(reply.body, bytes) and reply.content_length is None and exchange.method != b"HEAD":
             exchange.start(reply.status, reply.headers)
@@ -169,6 +174,8 @@ class Gateway:
 
     async def _answer(self, state: "_RequestState") -> HttpReply:
         request = state.request
+        if self._page is not None and self._page.is_for(request):
+            return await self._answer_page(state, self._page)
         found = state.match = match(request, routers=self._routers)
         self._guard.check(request, is_form=found.is_form)
         if self._health is not None and _is_health_check(request):
@@ -186,6 +193,23 @@ class Gateway:
             return await self._answer_s3(state)
         return await self._answer_plain(state)
 
+    async def _answer_page(self, state: "_RequestState", page: PageEntrance) -> HttpReply:
+        """Answer a request below ``/_tidemill/``: a file, the begin or end of a session, or a call of an operation."""
+        request = state.request
+        state.of_page, state.match = True, Match("tidemill", "json")
+        self._guard.check(request)
+        await self._await_certainty()
+        service = page.called_service(request)
+        if service is None:
+            return await page.answer(request, lambda limit_bytes: self._read(state, limit_bytes))
+        claim = Claim(await page.credential(request), verified=True, of_page=True)
+        state.prove()
+        request = state.request = page.inner(request, service)
+        found = state.match = match_call(request, service, routers=self._routers)
+        if found.unknown is not None:
+            raise unknown_operation(found, found.unknown, method=request.method, routers=self._routers)
+        return await (self._answer_s3(state, claim) if service == "s3" else self._answer_plain(state, claim))
+
     async def _await_certainty(self) -> None:
         """Wait a moment for the database: after a restart it is often back before the client would retry."""
         if self._is_certain is None:
@@ -198,10 +222,10 @@ class Gateway:
             "the database cannot be used now, and another service may have taken over; try again in a moment"
         )
 
-    async def _answer_plain(self, state: "_RequestState") -> HttpReply:
+    async def _answer_plain(self, state: "_RequestState", claim: Claim | None = None) -> HttpReply:
         """Answer for a service with small bodies: read the body, then verify the signature over its hash."""
         request, found = state.request, state.match
-        claim = self._verifier.claim(request, service=SIGNING_NAMES.get(found.service, found.service))
+        claim = claim or self._verifier.claim(request, service=SIGNING_NAMES.get(found.service, found.service))
         compressed = self._is_compressed(request, found)
         body = await self._read(state, self._plain_limit(found))
         self._verifier.verify_whole(claim, request, body)
@@ -212,11 +236,12 @@ class Gateway:
         handler, spec = self._operation(found, name, request)
         return await self._handle(state, handler, spec, claim, fields, body)
 
-    async def _answer_s3(self, state: "_RequestState") -> HttpReply:
+    async def _answer_s3(self, state: "_RequestState", claim: Claim | None = None) -> HttpReply:
         """Answer for S3, where the signature covers the announced hash, which is verified while the body is read."""
         request, found = state.request, state.match
-        claim = self._verifier.claim(request, service="s3")
-        payload = request.headers.get("x-amz-content-sha256")
+        claim = claim or self._verifier.claim(request, service="s3")
+        # Nothing covers the body of a call of the page, and no chunk of it is signed.
+        payload = UNSIGNED_PAYLOAD if claim.of_page else request.headers.get("x-amz-content-sha256")
         if payload is None:
             if not claim.presigned:
                 raise AwsError("Missing required header for this request: x-amz-content-sha256.", code="InvalidRequest")
@@ -293,6 +318,7 @@ class Gateway:
             scheme=request.scheme,
             address=request.address,
             presigned=claim.presigned,
+            of_page=claim.of_page,
             kms_keys=spec.refuse(members),
         )
         return await self._authorizer.handle(handler, members, context, claim.credential)
@@ -355,17 +381,12 @@ class _RequestState:
         self.match = Match("s3", "rest-xml")
         self.operation = REFUSED
         self.must_close = False
+        self.of_page = False
 
     def prove(self) -> None:
         """Tell the connection, unless it knows already, that a request of it was signed."""
         if self.exchange.prove is not None:
             self.exchange.prove()
-
-
-def _request_id() -> str:
-    """Return a random id in the form of AWS's. It is no secret, so it need not come from the system's generator."""
-    digits = f"{random.getrandbits(128):032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _internal(found: Match) -> str:

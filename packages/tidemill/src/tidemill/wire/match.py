@@ -217,6 +217,22 @@ def match(request: Request, *, routers: Routers) -> Match:
     return _match_rest(request, "s3", "rest-xml", routers)
 
 
+def match_call(request: Request, service: str, *, routers: Routers) -> Match:
+    """Determine protocol and operation of a request whose service is known: a call of the page.
+
+    Args:
+        request: Method, path, query and headers as a client would send them.
+        service: botocore's name of the service.
+        routers: The routes of REST services.
+    """
+    if service in JSON_TARGETS.values():
+        found = _match_target(request, request.headers.get("x-amz-target", ""))
+        if found.service == service:
+            return found
+        return Match(service, "json", unknown=f"X-Amz-Target {request.headers.get('x-amz-target', '')[:128]!r}")
+    return _match_rest(request, service, "rest-xml" if service == "s3" else "rest-json", routers)
+
+
 def operation_in_form(body: bytes) -> tuple[str, dict[str, str]]:
     """Return the operation that a form of the query protocol names, and the form's fields.
 

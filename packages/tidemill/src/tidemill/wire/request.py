@@ -1,6 +1,7 @@
 """The head of an HTTP request, decoded once, and the checks of heads that need no credentials."""
 
 import ipaddress
+import random
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from urllib.parse import unquote, unquote_to_bytes
@@ -196,6 +197,12 @@ class Guard:
                 f"Requests from web pages of another site are refused; received Sec-Fetch-Site {site[:64]!r}.",
                 code="AccessDenied",
             )
+
+
+def new_request_id() -> str:
+    """Return a random id in the form of AWS's. It is no secret, so it need not come from the system's generator."""
+    digits = f"{random.getrandbits(128):032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def host_name(host: str) -> str | None:

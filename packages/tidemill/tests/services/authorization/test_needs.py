@@ -641,6 +641,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("sts", "GetCallerIdentity", {}, []),
     ("sts", "GetSessionToken", {}, []),
     ("sts", "AssumeRole", {"RoleArn": ROLE, "RoleSessionName": "s"}, [("sts:AssumeRole", ROLE)]),
+    ("tidemill", "CreatePageToken", {}, []),
+    ("tidemill", "PresignDownload", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill-instances", "ReportInstance", {}, []),
     ("tidemill-instances", "DeliverLog", {}, []),
 ]

@@ -49,6 +49,7 @@ _CODES = {
     "sagemaker": ("AccessDeniedException", 400),
     "sagemaker-metrics": ("AccessDeniedException", 403),
     "sagemaker-runtime": ("AccessDeniedException", 403),
+    "tidemill": ("AccessDeniedException", 400),
 }
 _ELSEWHERE = ("AccessDenied", 403)
 _OF_OWNER = ("DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy")

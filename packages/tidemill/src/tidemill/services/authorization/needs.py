@@ -12,6 +12,7 @@ from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import METRICS, RUNTIME, SAGEMAKER
+from tidemill.services.authorization.tidemill import TIDEMILL
 from tidemill.wire.exchange import Context
 
 
@@ -124,6 +125,7 @@ NEEDS: Mapping[str, Mapping[str, Rule]] = {
     "sagemaker-metrics": METRICS,
     "sagemaker-runtime": RUNTIME,
     "sts": STS,
+    "tidemill": TIDEMILL,
     "tidemill-instances": INSTANCES,
 }
 """By botocore's name of the service and the operation's name in its model."""

@@ -1,4 +1,4 @@
-"""botocore's service models, and the one of the service's own API for instances, loaded on first use and cached.
+"""botocore's service models, and those of the service's own APIs, loaded on first use and cached.
 
 The models are data files of the installed botocore, so the wire follows AWS's published shapes, which are not repeated
 here. Loading the largest takes about 0.2 s; a server loads all models before it listens (`Gateway.warm`).
@@ -22,6 +22,7 @@ JSON_TARGETS = {
     "AnyScaleFrontendService": "application-autoscaling",
     "AmazonEC2ContainerRegistry_V20150921": "ecr",
     "AWSEvents": "events",
+    "Tidemill": "tidemill",
     "TidemillInstances": "tidemill-instances",
 }
 """Prefix of an X-Amz-Target header -> botocore's service name."""

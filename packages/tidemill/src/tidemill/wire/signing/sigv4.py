@@ -59,7 +59,9 @@ class Claim:
     """Names of the signed headers, joined by semicolons."""
     presigned: bool = False
     verified: bool = False
-    """Whether the signature has already been compared (the old presigned form)."""
+    """Whether there is no signature left to compare: it has been (the old presigned form), or a session replaces it."""
+    of_page: bool = False
+    """Whether a session of the page sends the request, which is not signed."""
 
 
 class Verifier:

@@ -1,0 +1,197 @@
+/** All requests of the page. They are those of every client, with the page's session instead of a signature. */
+
+const CALL = "/_tidemill/call/";
+const SESSION = "/_tidemill/session";
+const STORED = "tidemill-session";
+const ENDED = "tidemill:session-ended";
+
+const TARGETS = {
+  sagemaker: "SageMaker",
+  logs: "Logs_20140328",
+  cloudwatch: "GraniteServiceVersion20100801",
+  "application-autoscaling": "AnyScaleFrontendService",
+  tidemill: "Tidemill",
+} as const;
+
+export type JsonService = keyof typeof TARGETS;
+
+/** An error of the service, as AWS's clients see it. */
+export class ServiceError extends Error {
+  constructor(
+    /** For example `ResourceNotFound`; `NoAnswer` if the service did not answer. */
+    readonly code: string,
+    message: string,
+    /** The HTTP status; 0 without an answer. */
+    readonly status: number,
+  ) {
+    super(message);
+    this.name = "ServiceError";
+  }
+}
+
+export interface Session {
+  /** ARN of the user as whom it acts. */
+  user: string;
+  readOnly: boolean;
+  region: string;
+  /** Seconds since the epoch. */
+  expires: number;
+}
+
+interface StoredSession extends Session {
+  /** Sent as a header: the cookie alone, which every port of this host gets, proves nothing. */
+  secret: string;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal;
+}
+
+/** Perform an operation of a JSON service; dates in the answer are seconds since the epoch. */
+export async function call<T>(
+  service: JsonService,
+  operation: string,
+  input: object = {},
+  options: CallOptions = {},
+): Promise<T> {
+  const response = await send(`${CALL}${service}/`, {
+    method: "POST",
+    headers: {
+      "content-type": "application/x-amz-json-1.1",
+      "x-amz-target": `${TARGETS[service]}.${operation}`,
+    },
+    body: JSON.stringify(input),
+    signal: options.signal ?? null,
+  });
+  return (await response.json()) as T;
+}
+
+/** A request of S3. Without a bucket: the list of buckets. */
+export async function s3(
+  method: string,
+  bucket = "",
+  key = "",
+  query: Record<string, string> = {},
+  body: BodyInit | null = null,
+  options: CallOptions = {},
+): Promise<Response> {
+  const path = [bucket, ...(key ? key.split("/") : [])].map(encodeURIComponent).join("/");
+  const search = new URLSearchParams(query).toString().replaceAll("+", "%20");
+  return send(`${CALL}s3/${path}${search ? `?${search}` : ""}`, { method, body, signal: options.signal ?? null });
+}
+
+export interface InvokeOptions extends CallOptions {
+  contentType?: string;
+  accept?: string;
+  targetModel?: string;
+  variant?: string;
+}
+
+/** Send a request to an endpoint. */
+export async function invoke(endpoint: string, body: BodyInit, options: InvokeOptions = {}): Promise<Response> {
+  const headers: Record<string, string> = { "content-type": options.contentType ?? "application/json" };
+  if (options.accept) headers["accept"] = options.accept;
+  if (options.targetModel) headers["x-amzn-sagemaker-target-model"] = options.targetModel;
+  if (options.variant) headers["x-amzn-sagemaker-target-variant"] = options.variant;
+  const path = `sagemaker-runtime/endpoints/${encodeURIComponent(endpoint)}/invocations`;
+  return send(CALL + path, { method: "POST", headers, body, signal: options.signal ?? null });
+}
+
+/** Let the browser download an object, by a presigned address that is valid for a minute. */
+export async function download(bucket: string, key: string): Promise<void> {
+  const { Url } = await call<{ Url: string }>("tidemill", "PresignDownload", { Bucket: bucket, Key: key });
+  const link = document.createElement("a");
+  link.href = Url;
+  link.download = key.slice(key.lastIndexOf("/") + 1);
+  link.click();
+}
+
+/** The session of this browser, or null: whether the service still knows it, the first request shows. */
+export function currentSession(): Session | null {
+  return stored();
+}
+
+/** Begin a session with a token of `tidemill open`, which is then worth nothing. */
+export async function startSession(token: string): Promise<Session> {
+  const response = await fetch(SESSION, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ token }),
+    credentials: "same-origin",
+  });
+  if (!response.ok) throw await failure(response);
+  const session = (await response.json()) as StoredSession;
+  localStorage.setItem(STORED, JSON.stringify(session));
+  return session;
+}
+
+/** End the session, here and in the service. */
+export async function endSession(): Promise<void> {
+  try {
+    await send(SESSION, { method: "DELETE" });
+  } finally {
+    forget();
+  }
+}
+
+/** Call `listener` when the session has ended: by its time, by `tidemill open --revoke`, or in another tab. */
+export function onSessionEnd(listener: () => void): () => void {
+  const inOtherTab = (event: StorageEvent): void => {
+    if (event.key === STORED && event.newValue === null) listener();
+  };
+  window.addEventListener(ENDED, listener);
+  window.addEventListener("storage", inOtherTab);
+  return () => {
+    window.removeEventListener(ENDED, listener);
+    window.removeEventListener("storage", inOtherTab);
+  };
+}
+
+async function send(address: string, init: RequestInit): Promise<Response> {
+  const headers = new Headers(init.headers);
+  headers.set("x-tidemill-session", stored()?.secret ?? "");
+  let response: Response;
+  try {
+    response = await fetch(address, { ...init, headers, credentials: "same-origin", cache: "no-store" });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ServiceError("NoAnswer", "The service does not answer. It may have ended: tidemill status", 0);
+  }
+  if (response.ok) return response;
+  const error = await failure(response);
+  if (error.code === "PageSessionEnded") forget();
+  throw error;
+}
+
+async function failure(response: Response): Promise<ServiceError> {
+  const text = await response.text();
+  const header = response.headers.get("x-amzn-errortype") ?? "";
+  try {
+    const content = JSON.parse(text) as { __type?: string; message?: string; Message?: string };
+    const code = content.__type ?? header;
+    return new ServiceError(code, content.message ?? content.Message ?? code, response.status);
+  } catch {
+    const code = /<Code>([^<]*)<\/Code>/.exec(text)?.[1] ?? (header || "UnknownError");
+    const message = /<Message>([^<]*)<\/Message>/.exec(text)?.[1] ?? `The service answered ${response.status}.`;
+    return new ServiceError(code, unescaped(message), response.status);
+  }
+}
+
+function unescaped(text: string): string {
+  const names: Record<string, string> = { lt: "<", gt: ">", quot: '"', apos: "'", amp: "&" };
+  return text.replace(/&(lt|gt|quot|apos|amp);/g, (_, name: string) => names[name] ?? "");
+}
+
+function stored(): StoredSession | null {
+  try {
+    const session = JSON.parse(localStorage.getItem(STORED) ?? "null") as StoredSession | null;
+    return session && typeof session.secret === "string" ? session : null;
+  } catch {
+    return null;
+  }
+}
+
+function forget(): void {
+  localStorage.removeItem(STORED);
+  window.dispatchEvent(new Event(ENDED));
+}

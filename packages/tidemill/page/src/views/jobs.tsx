@@ -1,0 +1,5 @@
+import { Unbuilt } from "../parts/unbuilt";
+
+export default function Jobs() {
+  return <Unbuilt title="Jobs" />;
+}

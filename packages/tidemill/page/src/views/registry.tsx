@@ -1,0 +1,5 @@
+import { Unbuilt } from "../parts/unbuilt";
+
+export default function Registry() {
+  return <Unbuilt title="Registry" />;
+}

@@ -1,0 +1,54 @@
+"""`tidemill open`: open the page of the service in the browser, signed in."""
+
+import html
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.core.files import make_directory, write_durably
+
+app = typer.Typer()
+
+
+@app.command("open")
+def open_page(
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser, or print the address.")
+    ] = True,
+    endpoint_url: EndpointOption = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Open the page of the service in the browser, signed in as the owner of your key.
+
+    The address works once, for five minutes.
+    """
+    from tidemill.cli.service import require_service
+    from tidemill.settings import user_directory
+
+    service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    token = service.tidemill.create_page_token()["Token"]
+    address = f"{service.url.rstrip('/')}/_tidemill/#token={token}"
+    if not browser:
+        typer.echo(address)
+        return
+    file = user_directory("XDG_CACHE_HOME", ".cache").absolute() / "open.html"
+    _write(file, address)
+    if webbrowser.open(file.as_uri()):
+        typer.echo(f"opened {service.url}/_tidemill/ in the browser; if it shows nothing, open this address once:")
+    else:
+        typer.echo("no browser was found here; open this address once:")
+    typer.echo(address)
+
+
+def _write(file: Path, address: str) -> None:
+    """Write a document that leads to the address: as an argument of the browser, every user of the machine saw it."""
+    make_directory(file.parent, mode=0o700)
+    text = html.escape(address, quote=True)
+    write_durably(
+        file,
+        f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>tidemill</title>'
+        f'<meta http-equiv="refresh" content="0;url={text}">\n'.encode(),
+    )

@@ -1,0 +1,16 @@
+"""Permissions of tidemill's own operations.
+
+Where AWS has a permission to see a resource, that one is needed, so that a policy written for AWS decides here, too.
+What is about the machine needs ``tidemill:OPERATION`` on everything.
+"""
+
+from collections.abc import Mapping
+
+from tidemill.services.authorization.rule import Rule
+from tidemill.services.authorization.s3 import S3
+
+TIDEMILL: Mapping[str, Rule] = {
+    # A session of the page has the rights of the key that asks for it, and no others.
+    "CreatePageToken": lambda request, region: (),
+    "PresignDownload": S3["GetObject"],
+}

@@ -1,0 +1,42 @@
+"""CreatePageToken: begins the session of a browser, which acts as the signer of the request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.control.page_sessions import PageSessions
+from tidemill.errors import AwsError
+from tidemill.services.times import when
+from tidemill.wire.exchange import Context, Handler
+
+
+class SessionOperations:
+    """Makes the tokens of sessions.
+
+    Args:
+        sessions: The sessions.
+    """
+
+    def __init__(self, sessions: PageSessions) -> None:
+        self._sessions = sessions
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"CreatePageToken": self.create_token}
+
+    async def create_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return a token with which one browser begins a session."""
+        _check_key(context)
+        token, expires_ms = await self._sessions.create_token(
+            context.caller.access_key_id, read_only=request.get("ReadOnly", False)
+        )
+        return {"Token": token, "ExpirationTime": when(expires_ms)}
+
+
+def _check_key(context: Context) -> None:
+    """Refuse a session of the page, which would make itself another one with more rights or a longer life."""
+    if context.of_page:
+        raise AwsError(
+            f"{context.operation} must be signed with a key: a session of the page makes no sessions. Use `tidemill"
+            " open`.",
+            code="AccessDeniedException",
+        )
