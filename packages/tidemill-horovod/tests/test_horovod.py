@@ -195,10 +195,17 @@ def test_parts_of_horovods_own_optimizers_are_refused_by_name():
 def test_a_timeline_of_one_rank_has_no_events(tmp_path, monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
     hvd.init()
+    with pytest.raises(ValueError, match=r"has been started already: call hvd\.stop_timeline\(\) first"):
+        hvd.start_timeline(str(tmp_path / "second.json"))
+    assert not (tmp_path / "second.json").exists()
     hvd.stop_timeline()
     assert json.loads((tmp_path / "timeline.json").read_text()) == []
-    with pytest.raises(ValueError, match=r"hvd\.start_timeline: .*No such file"):
-        hvd.start_timeline(str(tmp_path / "missing" / "timeline.json"))
+    for _ in range(2):  # a start that failed is none
+        with pytest.raises(ValueError, match=r"hvd\.start_timeline: .*No such file"):
+            hvd.start_timeline(str(tmp_path / "missing" / "timeline.json"))
+    hvd.start_timeline(str(tmp_path / "second.json"))
+    hvd.shutdown()
+    hvd.init()  # starts the timeline of the environment: that of the group before has ended with it
     hvd.shutdown()
     monkeypatch.delenv("HOROVOD_TIMELINE")
     hvd.init(Numbers())

@@ -269,11 +269,12 @@ def test_stop_requests_the_stop_of_the_job(tidemill: Run, toy: Toy) -> None:
 
 
 def test_down_lists_what_continues_to_run(tidemill: Run, toy: Toy) -> None:
-    toy(jobs={"digits": "InProgress", "old": "Failed"}, endpoints={"live": "InService"})
+    toy(jobs={"digits": "InProgress", "old": "Failed"}, endpoints={"live": "InService", "gone": "Deleting"})
     ended = tidemill("down")
     assert ended.returncode == 0
     assert "1 job still running: digits" in ended.stdout
     assert "1 endpoint kept, unreachable until `tidemill up`: live" in ended.stdout
+    assert "1 endpoint being deleted, which the next `tidemill up` ends: gone" in ended.stdout
 
 
 def test_down_with_stop_jobs_waits_for_them(tidemill: Run, toy: Toy, state_dir: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidemill.control.logs.insights.program import QueryTask
-from tidemill.control.logs.insights.queries import LogQueries, LogQuery, QueryStatus
+from tidemill.control.logs.insights.queries import LogQueries, LogQuery
 from tidemill.core.clock import SystemClock
 from tidemill.errors import AwsError
 
@@ -95,7 +95,10 @@ def test_a_query_that_takes_forever_times_out_or_is_stopped_and_others_go_on(log
     slow = [start(BACKTRACKING) for _ in range(3)]
     for query_id in slow[1:]:  # one that runs, and one that waits for its end
         assert logs.stop_query(queryId=query_id)["success"] is True
-    assert [finished(each)["status"] for each in slow] == ["Timeout", "Cancelled", "Cancelled"]
+    ends = [finished(each) for each in slow]
+    assert [each["status"] for each in ends] == ["Timeout", "Cancelled", "Cancelled"]
+    reason = "the query has used 1 s of CPU; search a shorter time, or fewer groups"
+    assert [each["results"] for each in ends] == [[[{"field": "@message", "value": reason}]], [], []]
     stage.log_parts.queries._cpu_s = 300
     status, code, message = refusal(logs.stop_query, queryId=slow[0])
     assert (status, code) == (400, "InvalidParameterException") and "Timeout" in message
@@ -103,6 +106,19 @@ def test_a_query_that_takes_forever_times_out_or_is_stopped_and_others_go_on(log
     pages.append(logs.describe_queries(maxResults=2, nextToken=pages[0]["nextToken"]))
     assert [each["queryId"] for page in pages for each in page["queries"]] == slow[::-1]
     assert len(rows(finished(start("fields @message")))) == 6
+
+
+def test_a_query_that_failed_says_why_where_its_results_would_be(logs, stage, start, finished, monkeypatch):
+    stage.write_log(JOBS, "b/algo-1-1", [(stage.clock.ms, f"{number} " + "x" * 1000) for number in range(4000)])
+    queries = "tidemill.control.logs.insights.queries"
+    monkeypatch.setattr(f"{queries}._MEMORY_BYTES", 1 << 20)
+    reply = finished(start("fields @message"))
+    assert reply["status"] == "Failed", reply
+    assert "needs more than 0.000976562 GiB of memory; search a shorter time" in reply["results"][0][0]["value"]
+    monkeypatch.setattr(f"{queries}.sys.executable", "/no/such/program")
+    reply = finished(start("fields @message"))
+    assert (reply["status"], reply["results"][0][0]["field"]) == ("Failed", "@message")
+    assert "/no/such/program" in reply["results"][0][0]["value"]
 
 
 def test_the_result_that_is_newest_is_kept_and_not_too_many_queries_wait():
@@ -113,9 +129,9 @@ async def results_are_kept_and_queries_are_limited() -> None:
     class Queries(LogQueries):
         """Queries whose ends the test chooses, with large results."""
 
-        async def _search(self, task: QueryTask) -> tuple[QueryStatus, bytes]:
+        async def _search(self, task: QueryTask) -> bytes:
             await ends[task["limit"]].wait()
-            return QueryStatus.COMPLETE, json.dumps({"rows": [], "padding": "x" * 7 * 2**20}).encode()
+            return json.dumps({"rows": [], "padding": "x" * 7 * 2**20}).encode()
 
     ends = [asyncio.Event() for _ in range(10)]
     queries = Queries(clock=SystemClock())

@@ -5,7 +5,7 @@ from typing import Any
 
 from horovod.tensorflow import process
 from horovod.tensorflow.process_sets import ProcessSet, check_process_set, forget_process_sets, register_process_set
-from horovod.tensorflow.timeline import start_from_environment
+from horovod.tensorflow.timeline import start_from_environment, stop_timeline
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
@@ -47,5 +47,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
 
 def shutdown() -> None:
     """Leave the group; `init` may follow. Collectives that wait for other ranks fail, and process sets are removed."""
+    if process.is_initialized():
+        stop_timeline()
     process.shutdown()
     forget_process_sets()

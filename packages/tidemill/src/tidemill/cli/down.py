@@ -38,26 +38,31 @@ def down(
     if stop_jobs and jobs is None:
         raise CommandFailed("the service does not answer, so its jobs cannot be stopped; without --stop-jobs it ends")
     if stop_jobs:
-        _stop(service, jobs or [], endpoints, timeout_s=choice.settings.stop_grace_s + 30)
+        _stop(service, jobs or [], list(endpoints), timeout_s=choice.settings.stop_grace_s + 30)
         jobs = None
         endpoints.clear()
     end_service(service.own.connection.service)
     typer.echo(f"tidemill at {service.url} has ended")
     if jobs:
         typer.echo(f"{_count(jobs, 'job')} still running: {', '.join(jobs)}")
-    if endpoints:
-        typer.echo(f"{_count(endpoints, 'endpoint')} kept, unreachable until `tidemill up`: {', '.join(endpoints)}")
+    leaving = [name for name, status in endpoints.items() if status == "Deleting"]
+    if leaving:
+        typer.echo(
+            f"{_count(leaving, 'endpoint')} being deleted, which the next `tidemill up` ends: {', '.join(leaving)}"
+        )
+    if kept := [name for name in endpoints if name not in leaving]:
+        typer.echo(f"{_count(kept, 'endpoint')} kept, unreachable until `tidemill up`: {', '.join(kept)}")
 
 
-def _what_runs(service: "NamedService") -> tuple[list[str] | None, list[str]]:
-    """Return the names of live jobs (None if the service does not answer) and of endpoints."""
+def _what_runs(service: "NamedService") -> tuple[list[str] | None, dict[str, str]]:
+    """Return the names of live jobs (None if the service does not answer), and the statuses of endpoints by name."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return service.live_job_names(), [endpoint["EndpointName"] for endpoint in service.endpoints()]
+        return service.live_job_names(), {each["EndpointName"]: each["EndpointStatus"] for each in service.endpoints()}
     except (BotoCoreError, ClientError) as error:
         typer.echo(f"what runs cannot be asked: {error}", err=True)
-        return None, []
+        return None, {}
 
 
 def _stop(service: "NamedService", jobs: list[str], endpoints: list[str], *, timeout_s: float) -> None:

@@ -79,7 +79,8 @@ class LogQuerying:
         answer = query.answer
         reply: dict[str, Any] = {"queryLanguage": _LANGUAGE, "status": str(query.status), "results": []}
         if answer is None:
-            return reply
+            # CloudWatch has no member for a reason; a client that shows the results shows it in this form.
+            return reply | ({"results": [[{"field": "@message", "value": query.reason}]]} if query.reason else {})
         token = request.get("nextToken", "0")
         begin = position_of(token)
         if begin is None:

@@ -25,6 +25,11 @@ _KEPT_BYTES = 32 * 1024 * 1024
 
 _log = structlog.get_logger("tidemill.logs")
 
+
+class _TimedOut(Exception):
+    """A query took too much CPU."""
+
+
 SearchedStream = tuple[str, str, str, int]
 """``ACCOUNT:GROUP``, name of the stream, its directory, and since when its events are shown."""
 
@@ -51,6 +56,7 @@ class LogQuery:
         ended_ms: When it ended; 0 before.
         answer: Its result, once it is complete.
         size_bytes: Bytes of the result.
+        reason: Why it has no result, once it has failed or timed out.
     """
 
     query_id: str
@@ -62,6 +68,7 @@ class LogQuery:
     ended_ms: int = 0
     answer: QueryAnswer | None = None
     size_bytes: int = 0
+    reason: str = ""
     _task: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
     @property
@@ -170,20 +177,22 @@ class LogQueries:
             async with self._running:
                 query.status = QueryStatus.RUNNING
                 task["streams"] = await asyncio.to_thread(streams)
-                status, output = await self._search(task)
-            if status is QueryStatus.COMPLETE:
-                query.answer, query.size_bytes = json.loads(output), len(output)
-            query.status = status
+                output = await self._search(task)
+            query.answer, query.size_bytes = json.loads(output), len(output)
+            query.status = QueryStatus.COMPLETE
         except asyncio.CancelledError:
             query.status = QueryStatus.CANCELLED
             raise
+        except _TimedOut as error:
+            query.status, query.reason = QueryStatus.TIMEOUT, str(error)
         except (OSError, TidemillError) as error:
-            query.status = QueryStatus.FAILED
+            query.status, query.reason = QueryStatus.FAILED, str(error)
             _log.error("logs.query_failed", query_id=query.query_id, error=str(error))
         finally:
             self._note_end(query)
 
-    async def _search(self, task: QueryTask) -> tuple[QueryStatus, bytes]:
+    async def _search(self, task: QueryTask) -> bytes:
+        """Return the `QueryAnswer` as JSON; raise what becomes the reason if there is none."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "tidemill.control.logs.insights.program"),
             stdin=asyncio.subprocess.PIPE,
@@ -197,11 +206,16 @@ class LogQueries:
                 process.kill()
                 await process.wait()
         if process.returncode == 0:
-            return QueryStatus.COMPLETE, output
+            return output
         if process.returncode == -signal.SIGXCPU:
-            return QueryStatus.TIMEOUT, b""
-        _log.error("logs.query_failed", status=process.returncode, error=errors.decode("utf-8", "replace")[-2000:])
-        return QueryStatus.FAILED, b""
+            raise _TimedOut(f"the query has used {task['cpu_s']} s of CPU; search a shorter time, or fewer groups")
+        words = errors.decode("utf-8", "replace").strip()
+        _log.error("logs.query_failed", status=process.returncode, error=words[-2000:])
+        if "MemoryError" in words or process.returncode == -signal.SIGKILL:
+            limit = f"{task['memory_bytes'] / 2**30:g} GiB"
+            raise TidemillError(f"the query needs more than {limit} of memory; search a shorter time, or fewer groups")
+        last = words.splitlines()[-1] if words else "no message"
+        raise TidemillError(f"its process ended with status {process.returncode}: {last[-500:]}")
 
     def _note_end(self, query: LogQuery) -> None:
         """Note when a query ended, and forget those that ended first. The result of this one is still to be read."""
