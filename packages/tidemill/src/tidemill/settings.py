@@ -194,6 +194,10 @@ class Settings(BaseSettings):
     entry the tag's TensorFlow version and Python select it. Images are never run."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity of events in the service's log: debug, info, warning or error."""
+    service_log_max_bytes: int = Field(default=16 * 1024**2, ge=4096)
+    """Size of ``service.log``, the log of a service in the background, after which it goes on in a new file."""
+    service_log_files: int = Field(default=4, ge=1, le=100)
+    """Number of such files that are kept, the current one included."""
 
     @model_validator(mode="after")
     def _keep_state_hidden(self) -> Self:

@@ -26,7 +26,6 @@ Serve = Callable[[Settings, int], NoReturn]
 """Runs the service in this process and exits; the descriptor is the ``ready_fd`` of `tidemill.server.run.serve`."""
 
 _IN_USE = 3
-_LOG_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 def start_in_background(
@@ -49,7 +48,6 @@ def start_in_background(
     _make_root(state)
     deadline_s = time.monotonic() + timeout_s
     while True:
-        _rotate(state.service_log)
         started = _attempt(settings, state=state, timeout_s=deadline_s - time.monotonic(), fork=fork)
         record = _other_service(state, deadline_s=deadline_s) if started.status == _IN_USE else find_service(state)
         if record is not None:
@@ -245,15 +243,12 @@ def _other_service(state: StateDirectory, *, deadline_s: float) -> ServiceRecord
 
 
 def _failure(state: StateDirectory, started: _Start) -> str:
-    said = state.service_log.read_bytes()[started.log_offset :].decode(errors="replace").strip().splitlines()
+    # A log that was full has become the second one, and the new one is shorter.
+    log = state.service_log.read_bytes()
+    said = log[started.log_offset if started.log_offset <= len(log) else 0 :].decode(errors="replace").strip().splitlines()
     # An expected error is one line in tidemill's format; for anything else the end of the output is shown.
     ours = [line.removeprefix("tidemill: ") for line in said if line.startswith("tidemill: ")]
     if ours:
         return f"{ours[-1]} (log: {state.service_log})"
     text = said[-1].strip() if said else f"it ended with status {started.status} and said nothing"
     return f"the service did not start: {text} (log: {state.service_log})"
-
-
-def _rotate(log: Path) -> None:
-    if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
-        log.replace(log.with_suffix(".log.1"))

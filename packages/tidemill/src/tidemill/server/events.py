@@ -1,6 +1,6 @@
 """The service's own log: one event per line, `time level event key=value ...`, on standard error.
 
-The standard error of a detached service is `service.log`. Values that contain anything but plain characters are quoted,
+The standard error of a detached service is `service.log` (`tidemill.server.service_log`). Values that contain anything but plain characters are quoted,
 so that no request can forge a line or send control sequences to a terminal. The secret key is masked wherever it
 occurs. Log lines of users' jobs are not part of this log.
 """
@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -20,14 +20,25 @@ _MASKED_KEYS = re.compile(r"secret|password|authorization|session_token", re.IGN
 _MASK = "***"
 
 
-def configure(*, level: str, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> int:
+        """Write a line with its end."""
+        ...
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+
+
+def configure(*, level: str, secrets: Iterable[str] = (), stream: Stream | None = None) -> None:
     """Send structlog events, and the warnings of the libraries below, to ``stream`` (default: standard error).
 
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
         secrets: Texts that are masked wherever they appear.
     """
-    output = stream or sys.stderr
+    output = cast(TextIO, stream or sys.stderr)  # nothing else of it is used
     number = logging.getLevelNamesMapping()[level.upper()]
     hidden = tuple(filter(None, secrets))
     shared: list[Processor] = [

@@ -22,6 +22,7 @@ from tidemill.server.exports import write_client_files
 from tidemill.server.keys import Keys
 from tidemill.server.listener import AGENTS_MAX, connections_allowed, listener_url, make_room, moved_port
 from tidemill.server.public_address import PublicAddress
+from tidemill.server.service_log import ServiceLog
 from tidemill.server.sockets import Sockets, open_sockets
 from tidemill.server.state import StateDirectory
 from tidemill.server.stop_signal import StopSignal
@@ -57,7 +58,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         if settings.standby:
             from tidemill.server.standby import serve_in_turn
 
-            events.configure(level=settings.log_level, secrets=[])
+            _configure_log(settings, state, secrets=[])
             serve_one = partial(_serve_locked, settings, state=state, stop=stop, ready=ready, clock=clock)
             serve_in_turn(settings, public, state=state, stop=stop, ready=ready.announce, serve=serve_one)
             return
@@ -78,7 +79,7 @@ def _serve_locked(
     from tidemill.server.serving import serve_until_signal
 
     keys = Keys.load_or_create(state.keys_file)
-    events.configure(level=settings.log_level, secrets=[keys.secret_access_key])
+    _configure_log(settings, state, secrets=[keys.secret_access_key])
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
     app = Application(
@@ -125,6 +126,13 @@ def _serve_locked(
             serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending, proxy=proxy)
         )
     _log.info("service.ended", url=url)
+
+
+def _configure_log(settings: Settings, state: StateDirectory, *, secrets: list[str]) -> None:
+    log = ServiceLog.of_this_process(
+        state.service_log, max_bytes=settings.service_log_max_bytes, files=settings.service_log_files
+    )
+    events.configure(level=settings.log_level, secrets=secrets, stream=log)
 
 
 def _connections_wanted(settings: Settings) -> int:
