@@ -29,10 +29,11 @@ _NEEDS = {
     "btrfs": (("mkfs.btrfs", "--version"), "apt install btrfs-progs"),
     "postgresql": (("sh", "-c", "command -v initdb || pg_lsclusters"), "apt install postgresql"),
     "openssl": (("openssl", "version"), "apt install openssl"),
+    "systemd": (("systemd-analyze", "--version"), "apt install systemd"),
 }
 """For each need: a command that succeeds if the machine has it, and what to do if it fails."""
 
-_OPTIONAL = re.compile(r"bwrap|bubblewrap|btrfs|postgres|initdb|clang", re.IGNORECASE)
+_OPTIONAL = re.compile(r"bwrap|bubblewrap|btrfs|postgres|initdb|clang|systemd-analyze", re.IGNORECASE)
 """What `.ci/run` installs where it may, and a user's machine may lack."""
 
 

@@ -43,9 +43,12 @@ VERBS = (
     "environments",
     "examples",
     "keys",
+    "service",
     "doctor",
     "gc",
 )
+_MODULES = {"service": "service_unit"}
+"""Modules of commands whose names others have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -85,7 +88,7 @@ class _Verbs(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in VERBS:
             return None
-        command = typer.main.get_command(import_module(f"tidemill.cli.{cmd_name}").app)
+        command = typer.main.get_command(import_module(f"tidemill.cli.{_MODULES.get(cmd_name, cmd_name)}").app)
         command.name = cmd_name
         return command
 

@@ -245,7 +245,9 @@ def _other_service(state: StateDirectory, *, deadline_s: float) -> ServiceRecord
 def _failure(state: StateDirectory, started: _Start) -> str:
     # A log that was full has become the second one, and the new one is shorter.
     log = state.service_log.read_bytes()
-    said = log[started.log_offset if started.log_offset <= len(log) else 0 :].decode(errors="replace").strip().splitlines()
+    said = (
+        log[started.log_offset if started.log_offset <= len(log) else 0 :].decode(errors="replace").strip().splitlines()
+    )
     # An expected error is one line in tidemill's format; for anything else the end of the output is shown.
     ours = [line.removeprefix("tidemill: ") for line in said if line.startswith("tidemill: ")]
     if ours:

@@ -1,8 +1,8 @@
 """The service's own log: one event per line, `time level event key=value ...`, on standard error.
 
-The standard error of a detached service is `service.log` (`tidemill.server.service_log`). Values that contain anything but plain characters are quoted,
-so that no request can forge a line or send control sequences to a terminal. The secret key is masked wherever it
-occurs. Log lines of users' jobs are not part of this log.
+The standard error of a detached service is `service.log` (`tidemill.server.service_log`). Values that contain anything
+but plain characters are quoted, so that no request can forge a line or send control sequences to a terminal. The secret
+key is masked wherever it occurs. Log lines of users' jobs are not part of this log.
 """
 
 import json

@@ -5,7 +5,6 @@ point.
 """
 
 import asyncio
-import contextlib
 import os
 from dataclasses import replace
 from functools import partial
@@ -15,14 +14,14 @@ import uvloop
 
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.shell_proxy import leave_shell_proxy
-from tidemill.server import events
 from tidemill.server.aws_proxy import ProxyTokens, offer_proxy
 from tidemill.server.discovery import ServiceRecord
 from tidemill.server.exports import write_client_files
 from tidemill.server.keys import Keys
 from tidemill.server.listener import AGENTS_MAX, connections_allowed, listener_url, make_room, moved_port
 from tidemill.server.public_address import PublicAddress
-from tidemill.server.service_log import ServiceLog
+from tidemill.server.readiness import Ready
+from tidemill.server.service_log import configure_log
 from tidemill.server.sockets import Sockets, open_sockets
 from tidemill.server.state import StateDirectory
 from tidemill.server.stop_signal import StopSignal
@@ -45,7 +44,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         ConfigurationError: Host, port, state directory or keys cannot be used, or the application cannot start.
     """
     stop = StopSignal()
-    with _Ready(ready_fd) as ready, stop.handled():
+    with Ready(ready_fd) as ready, stop.handled():
         # Only the owner may access files created from here on.
         os.umask(0o077)
         leave_shell_proxy()
@@ -58,7 +57,7 @@ def serve(settings: Settings, *, ready_fd: int | None = None, clock: Clock | Non
         if settings.standby:
             from tidemill.server.standby import serve_in_turn
 
-            _configure_log(settings, state, secrets=[])
+            configure_log(settings, state.service_log, secrets=[])
             serve_one = partial(_serve_locked, settings, state=state, stop=stop, ready=ready, clock=clock)
             serve_in_turn(settings, public, state=state, stop=stop, ready=ready.announce, serve=serve_one)
             return
@@ -72,14 +71,14 @@ def _serve_locked(
     state: StateDirectory,
     sockets: Sockets,
     stop: StopSignal,
-    ready: "_Ready",
+    ready: Ready,
     clock: Clock,
 ) -> None:
     from tidemill.server.app import Application
     from tidemill.server.serving import serve_until_signal
 
     keys = Keys.load_or_create(state.keys_file)
-    _configure_log(settings, state, secrets=[keys.secret_access_key])
+    configure_log(settings, state.service_log, secrets=[keys.secret_access_key])
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
     app = Application(
@@ -128,40 +127,5 @@ def _serve_locked(
     _log.info("service.ended", url=url)
 
 
-def _configure_log(settings: Settings, state: StateDirectory, *, secrets: list[str]) -> None:
-    log = ServiceLog.of_this_process(
-        state.service_log, max_bytes=settings.service_log_max_bytes, files=settings.service_log_files
-    )
-    events.configure(level=settings.log_level, secrets=secrets, stream=log)
-
-
 def _connections_wanted(settings: Settings) -> int:
     return LIMITS.connections if settings.executor == "local" else AGENTS_MAX
-
-
-class _Ready:
-    """The pipe on which a parent waits: it receives the URL once, or end of file."""
-
-    def __init__(self, fd: int | None) -> None:
-        self._fd = fd
-
-    def __enter__(self) -> "_Ready":
-        if self._fd is not None:
-            # Otherwise child processes would keep the pipe open, and the parent waiting.
-            os.set_inheritable(self._fd, False)
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._close()
-
-    def announce(self, url: str) -> None:
-        if self._fd is not None:
-            # The service also runs if the parent has exited.
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self._fd, f"{url}\n".encode())
-            self._close()
-
-    def _close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None

@@ -8,11 +8,26 @@ rename, so that a kill in between loses no line, and what another process has op
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from tidemill.server import events
+from tidemill.settings import Settings
+
 _PIECE_BYTES = 1 << 16
+
+
+def configure_log(settings: Settings, file: Path, *, secrets: Iterable[str]) -> None:
+    """Send the events of this process to its standard error, which is limited in size if it is the service's log.
+
+    Args:
+        settings: Level of events, size and number of files.
+        file: The log of a service in the background.
+        secrets: Texts that are masked.
+    """
+    log = ServiceLog.of_this_process(file, max_bytes=settings.service_log_max_bytes, files=settings.service_log_files)
+    events.configure(level=settings.log_level, secrets=secrets, stream=log)
 
 
 class ServiceLog:

@@ -225,7 +225,9 @@ class StateDirectory:
 
     def _claim_empty(self, marker: Path) -> None:
         # The detached start opens the log before the service claims the directory.
-        strange = sorted(entry.name for entry in self.root.iterdir() if not entry.name.startswith(self.service_log.name))
+        strange = sorted(
+            entry.name for entry in self.root.iterdir() if not entry.name.startswith(self.service_log.name)
+        )
         # An interrupted first start leaves only the temporary file of the marker.
         strange = [name for name in strange if not name.startswith(f".{marker.name}.")]
         if strange:

@@ -112,10 +112,15 @@ def delegate() -> None:
     """Prepare the control group of this process for groups of instances. Called once, when the service starts.
 
     With layout v2 this process moves into a leaf of its group. It stays where it is if the group belongs to another
-    user, has no memory controller, or contains other processes.
+    user, has no memory controller, or contains other processes, and if it belongs to a service of systemd that is not
+    delegated: the next start of the unit could not enter it.
     """
     layout, own = _own()
-    if own is None or layout != 2 or own.name == _SERVICE or _refusal(own):
+    if own is not None and layout == 2 and own.name == _SERVICE:  # systemd has moved it there (DelegateSubgroup=)
+        with contextlib.suppress(OSError):
+            (own.parent / "cgroup.subtree_control").write_text("+memory")
+        return
+    if own is None or layout != 2 or _refusal(own) or _belongs_to_systemd(own):
         return
     leaf = own / _SERVICE
     try:
@@ -128,6 +133,15 @@ def delegate() -> None:
             leaf.rmdir()
     else:
         _remove_stale(own)
+
+
+def _belongs_to_systemd(group: Path) -> bool:
+    if group.suffix != ".service":
+        return False
+    for name in ("user.delegate", "trusted.delegate"):
+        with contextlib.suppress(OSError):
+            return os.getxattr(group, name) != b"1"
+    return True
 
 
 def oom_kills() -> int:
