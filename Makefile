@@ -113,7 +113,8 @@ test-tidemill: .venv/ready $(JOBS) ## (T) the service, the SDK and the command l
 	$(BIN)/python $(SHORT) packages/tidemill/tests
 test-contract test-e2e test-faults: test-%: $(SETUP) ## (T) AWS's own clients; whole jobs and endpoints; kill -9 of the service
 	$(BIN)/python $(SHORT) tests/$*
-test-page: $(SETUP) ## (T) the page, in Chromium
+test-page: $(SETUP) ## (T) the page: its logic in Node.js, its views in Chromium
+	@if $(NODE_FITS); then npm test --prefix $(PAGE) --silent; else echo "no Node.js 20.19 or later here: the page's logic is not tested"; fi
 	$(BIN)/python $(SHORT) tests/page
 test-versions: .venv/ready $(JOBS) ## jobs on two old TensorFlow versions
 	$(BIN)/python $(SHORT) tests/versions

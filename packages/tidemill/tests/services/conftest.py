@@ -78,6 +78,7 @@ from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import Gateway
 from tidemill.wire.http_server import HttpServer
 from tidemill.wire.perform import Performer
+from tidemill.wire.protocols.models import OWN_MODELS
 from tidemill.wire.signing.credentials import Credential
 
 REGION = "us-west-2"
@@ -338,6 +339,7 @@ def door() -> Iterator[Door]:
 def clients(door: Door) -> Iterator[Callable[..., Any]]:
     """Yield a function that returns a service's botocore client, with the user's or given keys, created once."""
     session = boto3.Session()
+    session._session.get_component("data_loader").search_paths.append(str(OWN_MODELS))
     made: dict[tuple[str, str, str | None], Any] = {}
 
     def client(service: str, keys: Credential = USER) -> Any:

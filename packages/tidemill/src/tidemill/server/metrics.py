@@ -1,4 +1,4 @@
-"""Open the services of metrics: those of trial components, and CloudWatch's."""
+"""Open the services of metrics: those of trial components, CloudWatch's, and the curves of the page."""
 
 from collections.abc import Mapping
 
@@ -9,6 +9,8 @@ from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.core.clock import Clock
 from tidemill.services.cloudwatch import CloudWatchService
 from tidemill.services.metrics import MetricsService
+from tidemill.services.page import PageService
+from tidemill.services.page.metric_points import MetricPointOperations
 from tidemill.store.records.base import RecordStore
 from tidemill.wire.exchange import Service
 
@@ -30,4 +32,5 @@ def metric_services(
         "cloudwatch": CloudWatchService(
             training, CustomMetrics(records, clock=clock), calls, region=region, clock=clock
         ),
+        "tidemill": PageService(MetricPointOperations(training)),
     }

@@ -10,6 +10,7 @@ from tidemill.server.stores import Stores
 from tidemill.services.page import PageService
 from tidemill.services.page.downloads import DownloadOperations
 from tidemill.services.page.sessions import SessionOperations
+from tidemill.wire.exchange import Service
 from tidemill.wire.page.entrance import PageEntrance
 from tidemill.wire.page.files import PageFiles
 
@@ -17,18 +18,20 @@ _BUILT = Path(tidemill.__file__).parent / "page"
 """Where the built files of the page are; `make page` writes them."""
 
 
-def open_page(start: Startup, stores: Stores, access: Access) -> tuple[PageService, PageEntrance]:
+def open_page(start: Startup, stores: Stores, access: Access, of_jobs: Service) -> tuple[PageService, PageEntrance]:
     """Return the service ``tidemill``, and the entrance of browsers.
 
     Args:
         start: The start of the service.
         stores: Stores the sessions.
         access: Finds the keys as which sessions act.
+        of_jobs: The operations of ``tidemill`` about jobs.
     """
     sessions = PageSessions(stores.records, access.credentials, clock=stores.clock)
     region = start.settings.region
     service = PageService(
         SessionOperations(sessions),
         DownloadOperations(access.credentials, region=region),
+        of_jobs,
     )
     return service, PageEntrance(PageFiles(_BUILT), sessions, region=region)

@@ -44,7 +44,7 @@ async def open_gateway(
     """
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
-    own, page = open_page(start, stores, access)
+    own, page = open_page(start, stores, access, sagemaker["tidemill"])
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {
         **sagemaker,

@@ -642,6 +642,12 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("sts", "GetSessionToken", {}, []),
     ("sts", "AssumeRole", {"RoleArn": ROLE, "RoleSessionName": "s"}, [("sts:AssumeRole", ROLE)]),
     ("tidemill", "CreatePageToken", {}, []),
+    (
+        "tidemill",
+        "GetMetricPoints",
+        {"TrainingJobName": "j"},
+        [("sagemaker:DescribeTrainingJob", f"{SAGEMAKER}training-job/j")],
+    ),
     ("tidemill", "PresignDownload", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill-instances", "ReportInstance", {}, []),
     ("tidemill-instances", "DeliverLog", {}, []),

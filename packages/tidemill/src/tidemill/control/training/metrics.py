@@ -17,6 +17,7 @@ from tidemill.control.training.metric_process import Cursor, Piece, search_metri
 from tidemill.control.training.plan import TRAINING_LOG_GROUP
 from tidemill.core.segments import stream_directory
 from tidemill.core.training import TrainingJob
+from tidemill.errors import ResourceNotFound
 from tidemill.store.logs.streams import LogReader
 from tidemill.store.records.base import Query, RecordStore
 
@@ -80,6 +81,27 @@ class TrainingMetrics:
             await series.read_on()
             found += [points for name, points in series.points if name == metric]
         return found
+
+    async def series(self, job_name: str) -> Sequence[tuple[str, int, Points]]:
+        """Return all metrics of a job that have points: name, number of the instance from 1, and points so far.
+
+        Args:
+            job_name: Name of the training job.
+
+        Raises:
+            ResourceNotFound: There is no such job.
+        """
+        record = self._records.get(TRAINING_JOB, job_name)
+        if record is None:
+            raise ResourceNotFound(f"Training job {job_name!r} does not exist; ListTrainingJobs shows those that do")
+        job = TrainingJob.from_document(record.document)
+        if not _names(job):
+            return ()
+        found: list[tuple[str, int, Points]] = []
+        for instance, series in enumerate(self._series_of(job), start=1):
+            await series.read_on()
+            found += [(name, instance, points) for name, points in series.points if points.values]
+        return sorted(found, key=lambda each: each[:2])
 
     async def names(self, job_name: str) -> tuple[JobMetric, ...]:
         """Return the metrics of a job that have points; empty if there is no such job.

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 from tidemill.services.authorization.rule import Rule
 from tidemill.services.authorization.s3 import S3
+from tidemill.services.authorization.sagemaker import SAGEMAKER
 
 TIDEMILL: Mapping[str, Rule] = {
     # A session of the page has the rights of the key that asks for it, and no others.
     "CreatePageToken": lambda request, region: (),
     "PresignDownload": S3["GetObject"],
+    "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
 }
