@@ -679,3 +679,40 @@ def test_a_backup_of_records_reads_the_same(database, store, tmp_path, clock):
     shutil.copy(copy, tmp_path / "again.db")
     with SqliteDatabase.open(tmp_path / "again.db", metadata=metadata) as again:
         assert SqlRecordStore(again, clock=clock).get(KIND, "digits") == record("digits", n=1)
+
+
+def test_listeners_hear_of_each_committed_change_also_if_its_caller_has_left(store):
+    heard, begun, goes_on = [], threading.Event(), threading.Event()
+
+    def slow(transaction):
+        transaction.insert(record("slow"))
+        begun.set()
+        goes_on.wait(60)
+
+    def failing(transaction):
+        transaction.insert(record("failing"))
+        raise ValueError("no")
+
+    async def run():
+        store.when_changed(lambda changed: heard.append(set(changed)))
+        await store.insert(record("a"))
+        await store.update(KIND, "a", lambda old: None)
+        await store.update(KIND, "a", lambda old: replace(old, status="Completed"))
+        with pytest.raises(ValueError, match="no"):
+            await store.change(failing)
+        await store.delete(KIND, "a")
+        assert heard == [{(KIND, "a")}] * 3
+        change = asyncio.ensure_future(store.change(slow))
+        await asyncio.to_thread(begun.wait, 60)
+        change.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await change
+        assert len(heard) == 3, "it is not committed yet"
+        told = asyncio.Event()
+        store.when_changed(lambda changed: told.set())
+        goes_on.set()
+        await asyncio.wait_for(told.wait(), 60)
+        assert heard[3:] == [{(KIND, "slow")}]
+        assert store.get(KIND, "slow") is not None
+
+    asyncio.run(run())

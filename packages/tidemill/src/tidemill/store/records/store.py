@@ -4,6 +4,8 @@ SQLite has no checksums: most flipped bytes pass its integrity check. So each ro
 over its summary, compared whenever they are read. Both also cover the other columns.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -18,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.errors import StateCorrupt
+from tidemill.errors import StateCorrupt, TidemillError
 from tidemill.store.database.base import ConstantStatement, Database, stored_secret
 from tidemill.store.database.pooled import execute
 from tidemill.store.database.schema import records
@@ -64,8 +66,8 @@ class SqlTransaction(Transaction):
     def __init__(self, connection: Connection, *, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
-        self.touched: set[_Turn] = set()
-        """Kinds of the records that were written, and groups of their names."""
+        self.touched: set[tuple[str, str]] = set()
+        """Kind and name of each record that was written."""
 
     def get(self, kind: str, name: str) -> Record | None:
         """Return a record, as `Transaction.get`.
@@ -79,7 +81,7 @@ class SqlTransaction(Transaction):
     def insert(self, record: Record) -> None:
         """Store a new record, as `RecordStore.insert`."""
         try:
-            self._touch(record.kind, record.name)
+            self.touched.add((record.kind, record.name))
             execute(self._connection, _INSERT, _to_row(record))
         except IntegrityError as error:
             raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
@@ -99,7 +101,7 @@ class SqlTransaction(Transaction):
             raise ValueError(
                 f"an update cannot rename {kind} {name!r} to {changed.kind} {changed.name!r}; insert a new record"
             )
-        self._touch(kind, name)
+        self.touched.add((kind, name))
         stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
         execute(self._connection, _UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
         faults.point("store.record.written")
@@ -114,14 +116,10 @@ class SqlTransaction(Transaction):
         row = _row(self._connection, kind, name)
         current = None if row is None else _record_or_damaged(row)
         if current is not None:
-            self._touch(kind, name)
+            self.touched.add((kind, name))
             execute(self._connection, _DELETE, {"by_kind": kind, "by_name": name})
             faults.point("store.record.written")
         return current
-
-    def _touch(self, kind: str, name: str) -> None:
-        self.touched.add((kind, None))
-        self.touched.add((kind, _group(name)))
 
 
 class SqlRecordStore(RecordStore):
@@ -140,6 +138,8 @@ class SqlRecordStore(RecordStore):
         self._tokens = PageTokens(stored_secret(database, "page-tokens"))
         self._begun: Counter[_Turn] = Counter()
         self._ended: Counter[_Turn] = Counter()
+        self._listeners: list[Callable[[Collection[tuple[str, str]]], None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
         self._reported: set[tuple[str, str]] = set()  # damaged records that the log names already
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
@@ -149,13 +149,15 @@ class SqlRecordStore(RecordStore):
             What ``work`` returned, after the commit.
         """
         turns: dict[_Turn, int] = {}
+        touched: set[tuple[str, str]] = set()
 
         def run(connection: Connection) -> T:
             transaction = SqlTransaction(connection, clock=self._clock)
             try:
                 return work(transaction)
             finally:
-                for each in transaction.touched:  # before the commit, after which rows in caches may be outdated
+                touched.update(transaction.touched)
+                for each in _turns_of(transaction.touched):  # before the commit: rows in caches may then be outdated
                     self._begun[each] += 1
                     turns[each] = self._begun[each]
 
@@ -164,10 +166,39 @@ class SqlRecordStore(RecordStore):
         except Exception:
             self._mark_ended(turns)
             raise
-        # A cancelled call skips this, since its commit may still be pending. The next change of the kind is committed
-        # later, and marks both as ended.
+        except asyncio.CancelledError:
+            # Its commit may still be pending. The next change of the kind is committed later, and marks both as ended.
+            if self._listeners:
+                self._tell_later(touched)
+            raise
         self._mark_ended(turns)
+        self._tell(touched)
         return result
+
+    def when_changed(self, listener: Callable[[Collection[tuple[str, str]]], None]) -> None:
+        """Call ``listener`` with kind and name of the records of each committed change, on the loop of its caller.
+
+        Args:
+            listener: Quick; does not wait.
+        """
+        self._listeners.append(listener)
+
+    def _tell(self, touched: Collection[tuple[str, str]]) -> None:
+        if touched:
+            for listener in self._listeners:
+                listener(touched)
+
+    def _tell_later(self, touched: Collection[tuple[str, str]]) -> None:
+        """Call the listeners when a change whose caller was cancelled has been committed, or has failed."""
+
+        async def tell() -> None:
+            with contextlib.suppress(TidemillError):
+                await self._database.write(lambda connection: None)  # works are committed in their order
+            self._tell(touched)
+
+        task = asyncio.ensure_future(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def generation(self, kind: str, name: str | None = None) -> int | None:
         """Return a number that changes with each write of a kind, or of a group of names that has this one.
@@ -257,6 +288,10 @@ class SqlRecordStore(RecordStore):
         else:
             found, last = self._database.read(work)
         return found, None if last is None else self._tokens.make(listing.identity, last)
+
+
+def _turns_of(touched: Collection[tuple[str, str]]) -> set[_Turn]:
+    return {turn for kind, name in touched for turn in ((kind, None), (kind, _group(name)))}
 
 
 def _group(name: str) -> int:
