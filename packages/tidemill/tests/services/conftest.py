@@ -32,6 +32,7 @@ from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.hosting import ENDPOINT, Hosting
 from tidemill.control.iam_roles import IamRoles
+from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.jobs import TRAINING
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.control.pipelines.driver import PipelineDriver
@@ -213,6 +214,7 @@ class Stage:
             ),
             **metric_services(
                 *(self.records, TrainingMetrics(self.records, logs=self.logs), driver.counts.history),
+                InstanceSamples(self.records, logs=self.logs),
                 region=REGION,
                 clock=self.clock,
             ),

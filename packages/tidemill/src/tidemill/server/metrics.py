@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from tidemill.control.custom_metrics import CustomMetrics
 from tidemill.control.endpoints.call_history import CallHistory
 from tidemill.control.experiments.points import MetricPoints
+from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.core.clock import Clock
 from tidemill.services.cloudwatch import CloudWatchService
@@ -16,7 +17,13 @@ from tidemill.wire.exchange import Service
 
 
 def metric_services(
-    records: RecordStore, training: TrainingMetrics, calls: CallHistory, *, region: str, clock: Clock
+    records: RecordStore,
+    training: TrainingMetrics,
+    calls: CallHistory,
+    samples: InstanceSamples,
+    *,
+    region: str,
+    clock: Clock,
 ) -> Mapping[str, Service]:
     """Return the services by botocore's names.
 
@@ -24,13 +31,14 @@ def metric_services(
         records: Stores what clients put.
         training: The metrics in the logs of training jobs.
         calls: The requests to endpoints.
+        samples: What instances use.
         region: Region in ARNs.
         clock: Provides the time.
     """
     return {
         "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock), training),
         "cloudwatch": CloudWatchService(
-            training, CustomMetrics(records, clock=clock), calls, region=region, clock=clock
+            training, CustomMetrics(records, clock=clock), calls, samples, region=region, clock=clock
         ),
         "tidemill": PageService(MetricPointOperations(training)),
     }

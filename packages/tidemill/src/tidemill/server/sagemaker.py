@@ -6,6 +6,7 @@ from tidemill.control.admission import Capabilities
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
+from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
@@ -67,7 +68,14 @@ async def open_sagemaker(
     services: Mapping[str, Service] = {
         "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
-        **metric_services(records, metrics, drivers.endpoints.counts.history, region=region, clock=clock),
+        **metric_services(
+            records,
+            metrics,
+            drivers.endpoints.counts.history,
+            InstanceSamples(records, logs=start.state.logs),
+            region=region,
+            clock=clock,
+        ),
         "sagemaker-runtime": runtime,
     }
     return services, pipeline_driver

@@ -4,10 +4,17 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
 
-_NAMESPACE = Honored("`/aws/sagemaker/TrainingJobs` has the metrics of training jobs")
-_DIMENSIONS = Honored("all dimensions of the metric; `TrainingJobName` alone for those of training jobs")
+_NAMESPACE = Honored(
+    "`/aws/sagemaker/TrainingJobs` has the metrics of training jobs, and CPUUtilization, MemoryUtilization,"
+    " DiskUtilization, GPUUtilization and GPUMemoryUtilization of their instances, as do"
+    " `/aws/sagemaker/ProcessingJobs`, `/aws/sagemaker/TransformJobs` and `/aws/sagemaker/Endpoints`"
+)
+_DIMENSIONS = Honored(
+    "all dimensions of the metric: `TrainingJobName` alone for those of training jobs; for those of instances `Host`,"
+    " e.g. `JOB/algo-1`, or `EndpointName` and `VariantName`"
+)
 _PERIOD = Honored("1, 5, 10, 20, 30 or a multiple of 60 seconds")
-_UNIT = Honored("the unit of the metrics of training jobs is `None`")
+_UNIT = Honored("the unit of the metrics of training jobs is `None`, of those of instances `Percent`")
 _NOT_EVALUATED = Recorded("alarms are kept and shown, never evaluated: the state is INSUFFICIENT_DATA")
 _ONE_ACCOUNT = "there is one account; leave it out"
 _STATISTICS = "SampleCount, Average, Sum, Minimum, Maximum and percentiles such as p99.9"

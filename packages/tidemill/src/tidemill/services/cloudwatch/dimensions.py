@@ -1,4 +1,4 @@
-"""Determines the metric in a request: SageMaker's metrics of training jobs, and those that clients have put."""
+"""Determines the metric in a request: SageMaker's metrics of jobs and endpoints, and those that clients have put."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.services.cloudwatch.calls import CallMetrics
+from tidemill.services.cloudwatch.resources import ResourceMetrics
 from tidemill.services.cloudwatch.statistics import Point, Window
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
@@ -25,11 +26,13 @@ class MetricSources:
         training: Those in the logs of training jobs.
         custom: Those that clients have put.
         calls: Those of requests to endpoints.
+        resources: Those of instances.
     """
 
     training: TrainingMetrics
     custom: CustomMetrics
     calls: CallMetrics
+    resources: ResourceMetrics
 
     async def points(
         self, request: Mapping[str, Any], window: Window, *, unit: str | None
@@ -42,7 +45,7 @@ class MetricSources:
             unit: Return points of this unit only; None returns all.
         """
         metric = metric_of(request)
-        found: dict[str, list[Point]] = {**self.calls.points(metric, window)}
+        found = {**self.calls.points(metric, window), **await self.resources.points(metric, window)}
         for at_ms, value, its in self.custom.points(metric, start_ms=window.start_ms, end_ms=window.end_ms):
             found.setdefault(its, []).append((at_ms, value))
         by_unit: dict[str, Iterable[Point]] = {**found}

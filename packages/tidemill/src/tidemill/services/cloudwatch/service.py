@@ -1,4 +1,4 @@
-"""The operations of CloudWatch, over the logs of training jobs, requests to endpoints, and what clients have put."""
+"""The operations of CloudWatch: metrics from logs of training jobs, of requests, of instances, and put by clients."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.control.custom_metrics import CustomMetric, CustomMetrics
 from tidemill.control.endpoints.call_history import CallHistory
+from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.training.metrics import JobMetric, TrainingMetrics
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError
@@ -14,6 +15,7 @@ from tidemill.services.cloudwatch.calls import CallMetrics
 from tidemill.services.cloudwatch.data import metric_data
 from tidemill.services.cloudwatch.dimensions import DIMENSION, NAMESPACE, MetricSources
 from tidemill.services.cloudwatch.putting import puts_of
+from tidemill.services.cloudwatch.resources import ResourceMetrics
 from tidemill.services.cloudwatch.statistics import Window, combination, statistic
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
@@ -25,6 +27,8 @@ _JOBS_A_PAGE = 12
 _RECENT_MS = 3 * 3600 * 1000
 _CUSTOM = "custom:"
 """Begins the tokens of the pages of ListMetrics that come first: metrics that clients have put."""
+_RESOURCES = "resources:"
+"""Begins the tokens of the pages that come last: metrics of instances."""
 _ALARMS_MAX = 100
 
 
@@ -35,6 +39,7 @@ class CloudWatchService:
         training: The metrics in the logs of training jobs.
         custom: What clients have put.
         calls: The requests to endpoints.
+        samples: What instances use.
         region: Region in ARNs.
         clock: Source of time.
     """
@@ -44,11 +49,12 @@ class CloudWatchService:
         training: TrainingMetrics,
         custom: CustomMetrics,
         calls: CallHistory,
+        samples: InstanceSamples,
         *,
         region: str,
         clock: Clock,
     ) -> None:
-        self._metrics = MetricSources(training, custom, CallMetrics(calls))
+        self._metrics = MetricSources(training, custom, CallMetrics(calls), ResourceMetrics(samples))
         self._region = region
         self._clock = clock
 
@@ -122,16 +128,23 @@ class CloudWatchService:
     async def list_metrics(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         token: str | None = request.get("NextToken")
         try:
-            if token is not None and not token.startswith(_CUSTOM):
-                return await self._of_jobs(request, token)
-            found, after = await self._of_clients(request, token)
-            if after is not None:
-                return {"Metrics": found, "NextToken": _CUSTOM + after}
-            answer = await self._of_jobs(request, None)
+            if token is not None and token.startswith(_RESOURCES):
+                return await self._of_instances(request, token)
+            found: list[dict[str, Any]] = []
+            if token is None or token.startswith(_CUSTOM):
+                found, after = await self._of_clients(request, token)
+                if after is not None:
+                    return {"Metrics": found, "NextToken": _CUSTOM + after}
+                found += [_of_client(metric) for metric in self._metrics.calls.names() if _fits(metric, request)]
+                token = None
+            answer = await self._of_jobs(request, token)
+            found += answer["Metrics"]
+            if "NextToken" not in answer:
+                answer = await self._of_instances(request, None)
+                found += answer["Metrics"]
         except ValueError as error:
             raise AwsError(f"The NextToken is not valid: {error}", code="InvalidParameterValue") from error
-        of_calls = [_of_client(metric) for metric in self._metrics.calls.names() if _fits(metric, request)]
-        return {**answer, "Metrics": [*found, *of_calls, *answer["Metrics"]]}
+        return {**answer, "Metrics": found}
 
     async def _of_clients(
         self, request: Mapping[str, Any], token: str | None
@@ -156,6 +169,13 @@ class CloudWatchService:
             if after is None or len(found) > _LISTED_MAX - _JOBS_A_PAGE * 40:
                 break
         return {"Metrics": [_wire(each) for each in found]} | ({"NextToken": after} if after else {})
+
+    async def _of_instances(self, request: Mapping[str, Any], token: str | None) -> dict[str, Any]:
+        after = None if token is None else token.removeprefix(_RESOURCES)
+        resources = self._metrics.resources
+        page, after = await resources.page(request, after=after, since_ms=self._since_ms(request))
+        found = [_of_client(metric) for metric in page if _fits(metric, request)]
+        return {"Metrics": found} | ({"NextToken": _RESOURCES + after} if after else {})
 
     def _since_ms(self, request: Mapping[str, Any]) -> int | None:
         return self._clock.now_ms() - _RECENT_MS if "RecentlyActive" in request else None
