@@ -25,6 +25,7 @@ from sqlalchemy import delete
 from tidemill._shared.http.exchange import Exchange
 from tidemill.control.async_queue import AsyncQueue
 from tidemill.control.bucket_rules import BucketRules
+from tidemill.control.changes import ChangeFeed
 from tidemill.control.credentials import Credentials
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.experiments.components import TrialComponents
@@ -64,6 +65,8 @@ from tidemill.services.authorization import Authorization
 from tidemill.services.autoscaling import AutoScalingService
 from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
+from tidemill.services.page import PageService
+from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -147,6 +150,8 @@ class Stage:
         self.logs.mkdir()
         self.sockets = root
         self.records = SqlRecordStore(database, clock=self.clock)
+        self.feed = ChangeFeed(VIEWED)
+        self.records.when_changed(self.feed.note)
         self._objects = objects
         self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
         self.processing = ProcessingJobs(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
@@ -230,6 +235,7 @@ class Stage:
                 credentials.roles,
                 owner=USER.access_key_id,
             ),
+            "tidemill": PageService(ChangeOperations(self.feed)),
         }
         tags = Tags(self.records, clock=self.clock)
         authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of_named, clock=self.clock)
@@ -402,6 +408,12 @@ def logs(clients: Callable[..., Any], stage: Stage) -> Any:
 @pytest.fixture
 def cloudwatch(clients: Callable[..., Any], stage: Stage) -> Any:
     return clients("cloudwatch")
+
+
+@pytest.fixture
+def own(clients: Callable[..., Any], stage: Stage) -> Any:
+    """Return a client of tidemill's own operations."""
+    return clients("tidemill")
 
 
 @pytest.fixture

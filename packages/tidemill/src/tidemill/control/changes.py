@@ -1,10 +1,10 @@
 """What has changed in the store, for viewers that wait for it.
 
-Changes are counted from the start of the service. Each record that has changed is kept once, with the number of its last
-change, so the memory is bounded by the number of records, and by `_KEPT`. A viewer that asks for changes since a number
-that is not known any more, or of an earlier start, hears that anything may have changed. Every commit of the records
-passes this process: with PostgreSQL, only the service that leads writes, and a service that takes the lead is a new
-start for all viewers.
+Changes are numbered from the start of the service. Each record that has changed is kept once, with the number of its
+last change, so the memory is bounded by the number of records, and by `_KEPT`. A viewer that asks for changes since a
+number that is not known any more, or of an earlier start, hears that anything may have changed. Every commit of the
+records passes this process: with PostgreSQL, only the service that leads writes, and a service that takes the lead is a
+new start for all viewers.
 """
 
 import asyncio
@@ -135,9 +135,7 @@ class ChangeFeed:
         except TimeoutError:
             pass
 
-    def _since(
-        self, number: int, looks_at: Callable[[Changed], bool], may_see: Callable[[Changed], bool]
-    ) -> Changes:
+    def _since(self, number: int, looks_at: Callable[[Changed], bool], may_see: Callable[[Changed], bool]) -> Changes:
         if number < self._forgotten:
             return Changes(token=self._token(), everything=True)
         found: list[Changed] = []

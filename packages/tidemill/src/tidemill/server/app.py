@@ -45,6 +45,7 @@ class Application:
         self._start = partial(Startup, settings=settings, state=state, keys=keys, public_url=public_url, relay=relay)
         self._url = url
         self._agents: ClusterInstances | None = None
+        self._ends_waits: list[Callable[[], None]] = []
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Gateway]:
@@ -59,14 +60,16 @@ class Application:
 
     def end_waits(self) -> None:
         """Answer requests at once that wait for news: the service is about to end."""
-        if self._agents is not None:
-            self._agents.close()
+        for end in self._ends_waits:
+            end()
 
     async def _open(self, start: Startup) -> Gateway:
         frameworks = Frameworks(start.settings.images)
         stores = await open_stores(start)
         executors = open_executors(start, stores)
-        self._agents = executors.agents
+        self._agents, self._ends_waits = executors.agents, start.ends_waits
+        if executors.agents is not None:
+            start.ends_waits.append(executors.agents.close)
         access = Access.of(start, stores)
         drivers = await open_drivers(start, stores, executors, access, frameworks=frameworks)
         start.run(stores.sweep(), "sweep of objects")

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import tidemill
+from tidemill.control.changes import ChangeFeed
 from tidemill.control.page_sessions import PageSessions
 from tidemill.server.access import Access
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.page import PageService
+from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.page.downloads import DownloadOperations
 from tidemill.services.page.sessions import SessionOperations
 from tidemill.wire.exchange import Service
@@ -29,9 +31,13 @@ def open_page(start: Startup, stores: Stores, access: Access, of_jobs: Service) 
     """
     sessions = PageSessions(stores.records, access.credentials, clock=stores.clock)
     region = start.settings.region
+    feed = ChangeFeed(VIEWED)
+    stores.records.when_changed(feed.note)
+    start.ends_waits.append(feed.close)
     service = PageService(
         SessionOperations(sessions),
         DownloadOperations(access.credentials, region=region),
         of_jobs,
+        ChangeOperations(feed),
     )
     return service, PageEntrance(PageFiles(_BUILT), sessions, region=region)

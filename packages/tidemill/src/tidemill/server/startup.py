@@ -1,9 +1,9 @@
 """What the parts of the service are opened with, and closed by."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -27,6 +27,7 @@ class Startup:
         url: URL for clients and jobs of this machine.
         public_url: URL for other machines; empty if the service does not listen for them.
         relay: Host and port at which a standby service reaches this one.
+        ends_waits: Called when the service is about to end: each answers requests at once that wait for news.
     """
 
     stack: AsyncExitStack
@@ -36,6 +37,7 @@ class Startup:
     url: str
     public_url: str
     relay: tuple[str, int]
+    ends_waits: list[Callable[[], None]] = field(default_factory=list)
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run ``work`` until the stack unwinds; a failure is logged when it happens, not when the result is awaited."""

@@ -648,6 +648,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {"TrainingJobName": "j"},
         [("sagemaker:DescribeTrainingJob", f"{SAGEMAKER}training-job/j")],
     ),
+    ("tidemill", "WaitForChanges", {"Interests": [{"Kind": "training-job"}]}, []),
     ("tidemill", "PresignDownload", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill-instances", "ReportInstance", {}, []),
     ("tidemill-instances", "DeliverLog", {}, []),

@@ -15,4 +15,6 @@ TIDEMILL: Mapping[str, Rule] = {
     "CreatePageToken": lambda request, region: (),
     "PresignDownload": S3["GetObject"],
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
+    # Every key may wait; it learns of what it may describe (`tidemill.services.page.changes`).
+    "WaitForChanges": lambda request, region: (),
 }

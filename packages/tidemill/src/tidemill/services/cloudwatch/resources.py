@@ -90,9 +90,7 @@ class ResourceMetrics:
             if after is None:
                 return [], None
             raise ValueError(f"{after[:64]!r} is not a token of this request")
-        hosts, next_token = await self._samples.page(
-            _NAMESPACES[begin], jobs=_OWNERS_A_PAGE, after=token or None
-        )
+        hosts, next_token = await self._samples.page(_NAMESPACES[begin], jobs=_OWNERS_A_PAGE, after=token or None)
         found = await asyncio.to_thread(_listed, begin, hosts, since_ms)
         if next_token is not None:
             return found, f"{begin}:{next_token}"
