@@ -1,14 +1,12 @@
 """`tidemill environments`: the environments that jobs and endpoints run in."""
 
-import os
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.options import load_settings
-from tidemill.cli.text import age, print_table
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption, load_settings
+from tidemill.cli.text import age, print_json, print_table
 from tidemill.core.sizes import size
 
 if TYPE_CHECKING:
@@ -22,23 +20,29 @@ def list_environments(
     available: Annotated[
         bool, typer.Option("--available", help="List what can be built, and whether its Python is installed.")
     ] = False,
+    json: JsonOption = False,
+    endpoint_url: EndpointOption = None,
+    state_dir: StateDirOption = None,
 ) -> None:
-    """List the built environments with size and last use. Environments with the same base share most of their files."""
+    """List the built environments of the service's machine with size and last use.
+
+    Environments with the same base share most of their files.
+    """
     if available:
         _list_available()
         return
-    found = sorted(_environments().built(), key=lambda each: each.last_use_s, reverse=True)
+    found = _built(state_dir=state_dir, endpoint_url=endpoint_url)
+    if json:
+        print_json(found)
+        return
     if not found:
         typer.echo("no environment is built; the first job builds its own, or `tidemill environments build tf-2.21`")
         return
     rows = [
         (
-            each.name,
-            each.python,
-            each.key,
-            size(sum(map(_size_bytes, (each.prefix, *each.shared_layers)))),
-            f"{age(datetime.fromtimestamp(each.last_use_s, UTC))} ago",
-            str(each.prefix),
+            *(each["Name"], each["Python"], each["Key"], size(each["SizeBytes"])),
+            f"{age(each['LastUse'])} ago",
+            each["Path"],
         )
         for each in found
     ]
@@ -71,6 +75,19 @@ def remove(
         typer.echo(f"environment {key} was removed")
 
 
+def _built(*, state_dir: Path | None, endpoint_url: str | None) -> list[dict[str, Any]]:
+    """Return the environments as ListEnvironments shows them: by a service on another machine, or from this disk."""
+    from tidemill.cli.service import ServiceChoice, find_service
+    from tidemill.environments.disk_use import LayerSizes
+    from tidemill.services.page.environments import listed
+
+    choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
+    service = find_service(choice) if choice.endpoint is not None else None
+    if service is not None and service.own is None:
+        return service.tidemill.list_environments()["Environments"]
+    return listed(_environments(), LayerSizes())
+
+
 def _list_available() -> None:
     from tidemill.core.frameworks import ENVIRONMENTS
     from tidemill.environments.interpreters import available, preferred
@@ -86,11 +103,3 @@ def _environments() -> "Environments":
     from tidemill.environments.builder import Environments
 
     return Environments(load_settings().environments_dir)
-
-
-def _size_bytes(directory: Path) -> int:
-    """Return the size on disk. Files shared with the package cache count, since it is unknown who else uses them."""
-    total = 0
-    for parent, _, names in os.walk(directory):
-        total += sum(os.lstat(os.path.join(parent, name)).st_blocks for name in names) * 512  # noqa: PTH118
-    return total

@@ -42,7 +42,7 @@ def status(json: JsonOption = False, endpoint_url: EndpointOption = None, state_
 
 
 def _describe(service: "NamedService") -> dict[str, Any]:
-    health = _health(service.url)
+    health = health_of(service.url)
     answer: dict[str, Any] = {
         "running": bool(health) or service.own is not None,
         "url": service.url,
@@ -57,7 +57,23 @@ def _describe(service: "NamedService") -> dict[str, Any]:
         answer["jobs"] = service.live_job_names()
         answer["compiler"] = service.compiler_summaries()
         answer["endpoints"] = [endpoint["EndpointName"] for endpoint in service.endpoints()]
+        answer |= _queue(service)
     return answer
+
+
+def _queue(service: "NamedService") -> dict[str, Any]:
+    """Return how many instances can run and how many jobs wait; nothing if the caller may not know it."""
+    from botocore.exceptions import ClientError
+
+    try:
+        machine = service.tidemill.describe_machine()
+    except ClientError:  # a user without the permission, or a service of an earlier version
+        return {}
+    capacity = machine["Capacity"]
+    return {
+        "instances": {"all": capacity["Instances"], "free": capacity["FreeInstances"]},
+        "waiting": len(machine["Waiting"]),
+    }
 
 
 def _own_record(service: "NamedService") -> dict[str, Any]:
@@ -73,8 +89,12 @@ def _own_record(service: "NamedService") -> dict[str, Any]:
     }
 
 
-def _health(url: str) -> dict[str, Any]:
-    """Return the answer of `/healthz`; empty if the service does not answer."""
+def health_of(url: str) -> dict[str, Any]:
+    """Return the answer of `/healthz`; empty if the service does not answer.
+
+    Args:
+        url: URL of the service.
+    """
     # No proxy, because 127.0.0.1 would mean the proxy's own machine. The certificate authority is that of AWS clients.
     trust = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE") or None)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
@@ -109,3 +129,6 @@ def _show(answer: dict[str, Any]) -> None:
     for name, summary in answer["compiler"].items():
         typer.echo(f"compiler   {name}: {printable(summary)}")
     typer.echo(f"endpoints  {', '.join(answer['endpoints']) or 'none'}")
+    if "instances" in answer:
+        waiting = f"; {answer['waiting']} jobs wait" if answer["waiting"] else ""
+        typer.echo(f"instances  {answer['instances']['free']} of {answer['instances']['all']} free{waiting}")

@@ -91,6 +91,7 @@ _KMS = (
     *("ListAliases", "ListKeys", "PutKeyPolicy", "ScheduleKeyDeletion"),
 )
 _STS = ("AssumeRole", "GetCallerIdentity")
+_TIDEMILL = ("DescribeMachine", "ListEnvironments", "RunDoctor")
 _VARIABLES = (
     f"there are {', '.join(f'${{{name}}}' for name in sorted(PLACEHOLDERS))}, and condition keys such as"
     " ${aws:username}"
@@ -107,6 +108,7 @@ ACTIONS = frozenset(
         ("s3", _S3),
         ("sagemaker", (*_SAGEMAKER, *_TRACKING, *_PIPELINES, *EMPTY_LISTS)),
         ("sts", _STS),
+        ("tidemill", _TIDEMILL),
     )
     for name in names
 )

@@ -76,7 +76,7 @@ class Application:
         sagemaker, pipelines = await open_sagemaker(
             start, stores, access, drivers, capabilities=executors.capabilities(frameworks)
         )
-        gateway = await open_gateway(start, stores, executors, access, sagemaker, pipelines)
+        gateway = await open_gateway(start, stores, executors, access, drivers, sagemaker, pipelines)
         # The models load in the background; an earlier request loads the model that it needs.
         start.run(asyncio.to_thread(gateway.warm), "models")
         return gateway

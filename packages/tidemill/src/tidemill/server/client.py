@@ -28,9 +28,15 @@ def own_client(session: Any, url: str) -> Any:
         session: A boto3 session with the keys that sign its requests.
         url: URL of the service.
     """
+    import botocore.loaders
+
     from tidemill.wire.protocols.models import OWN_MODELS
 
-    paths: list[str] = session._session.get_component("data_loader").search_paths
-    if str(OWN_MODELS) not in paths:
-        paths.append(str(OWN_MODELS))
-    return session.client("tidemill", endpoint_url=url)
+    core = session._session
+    # Not a further path of the session's own loader, which may have noted already which services there are.
+    loader = core.get_component("data_loader")
+    core.register_component("data_loader", botocore.loaders.create_loader(str(OWN_MODELS)))
+    try:
+        return session.client("tidemill", endpoint_url=url)
+    finally:
+        core.register_component("data_loader", loader)

@@ -1,5 +1,6 @@
 """Open what browsers reach: the page, its sessions, and tidemill's own operations."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tidemill
@@ -20,14 +21,16 @@ _BUILT = Path(tidemill.__file__).parent / "page"
 """Where the built files of the page are; `make page` writes them."""
 
 
-def open_page(start: Startup, stores: Stores, access: Access, of_jobs: Service) -> tuple[PageService, PageEntrance]:
+def open_page(
+    start: Startup, stores: Stores, access: Access, operations: Sequence[Service]
+) -> tuple[PageService, PageEntrance]:
     """Return the service ``tidemill``, and the entrance of browsers.
 
     Args:
         start: The start of the service.
         stores: Stores the sessions.
         access: Finds the keys as which sessions act.
-        of_jobs: The operations of ``tidemill`` about jobs.
+        operations: Further operations of ``tidemill``.
     """
     sessions = PageSessions(stores.records, access.credentials, clock=stores.clock)
     region = start.settings.region
@@ -37,7 +40,7 @@ def open_page(start: Startup, stores: Stores, access: Access, of_jobs: Service) 
     service = PageService(
         SessionOperations(sessions),
         DownloadOperations(access.credentials, region=region),
-        of_jobs,
         ChangeOperations(feed),
+        *operations,
     )
     return service, PageEntrance(PageFiles(_BUILT), sessions, region=region)

@@ -8,8 +8,10 @@ from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.tags import Tags
 from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
+from tidemill.server.drivers import Drivers
 from tidemill.server.executors import Executors
 from tidemill.server.logs import open_logs
+from tidemill.server.machine import open_places
 from tidemill.server.page import open_page
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
@@ -29,6 +31,7 @@ async def open_gateway(
     stores: Stores,
     executors: Executors,
     access: Access,
+    drivers: Drivers,
     sagemaker: Mapping[str, Service],
     pipelines: PipelineDriver,
 ) -> Gateway:
@@ -39,12 +42,14 @@ async def open_gateway(
         stores: Stores records and objects.
         executors: Run the instances.
         access: Decides about requests.
+        drivers: Run the jobs and endpoints.
         sagemaker: The services of jobs, endpoints and metrics, by botocore's names.
         pipelines: Sends the requests of pipelines' steps.
     """
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
-    own, page = open_page(start, stores, access, sagemaker["tidemill"])
+    of_places = open_places(start, stores, executors, drivers)
+    own, page = open_page(start, stores, access, (sagemaker["tidemill"], *of_places))
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {
         **sagemaker,

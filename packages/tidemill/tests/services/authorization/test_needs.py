@@ -650,6 +650,19 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ),
     ("tidemill", "WaitForChanges", {"Interests": [{"Kind": "training-job"}]}, []),
     ("tidemill", "PresignDownload", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
+    ("tidemill", "ListArchive", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
+    ("tidemill", "ReadArchiveMember", {"Bucket": "b", "Key": "k", "Index": 0}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
+    ("tidemill", "DescribeMachine", {}, [("tidemill:DescribeMachine", "*")]),
+    ("tidemill", "ListEnvironments", {}, [("tidemill:ListEnvironments", "*")]),
+    ("tidemill", "RunDoctor", {}, [("tidemill:RunDoctor", "*")]),
+    (
+        *("tidemill", "DescribeEndpointInstances", {"EndpointName": "e"}),
+        [("sagemaker:DescribeEndpoint", "arn:aws:sagemaker:us-west-2:000000000000:endpoint/e")],
+    ),
+    (
+        *("tidemill", "DescribeServedModels", {"EndpointName": "e"}),
+        [("sagemaker:DescribeEndpoint", "arn:aws:sagemaker:us-west-2:000000000000:endpoint/e")],
+    ),
     ("tidemill-instances", "ReportInstance", {}, []),
     ("tidemill-instances", "DeliverLog", {}, []),
 ]

@@ -61,6 +61,7 @@ class EndpointDriver:
     Attributes:
         invocations: The requests of variants that scale automatically.
         counts: The requests of all variants.
+        served: Asks servers about their models.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class EndpointDriver:
             awaken=self._scale_from_zero,
             clock=clock,
         )
-        self.counts = self._traffic.counts
+        self.counts, self.served = self._traffic.counts, self._traffic.served
         self._replacements = Replacements(clock)
         self._capture = capture
         self._taken_up: set[tuple[str, int]] = set()
@@ -146,6 +147,14 @@ class EndpointDriver:
             )
             self._capture.note(captured, call, answer)
         return answer, variant
+
+    def in_flight(self, instance: Instance) -> int:
+        """Return the number of requests that an instance is working on.
+
+        Args:
+            instance: The instance.
+        """
+        return self._traffic.in_flight(instance)
 
     async def _scale_from_zero(self, endpoint: Endpoint, variant: Variant) -> None:
         """Add an instance to a serverless variant that has a request but no instance."""

@@ -13,7 +13,7 @@ from tidemill.core.job_scope import JobScope
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
 
-_PING_TIMEOUT_S = 10.0
+_GET_TIMEOUT_S = 10.0
 
 
 class Instances:
@@ -81,9 +81,22 @@ class Instances:
             instance: The instance.
         """
         try:
-            return (await self._invoker(ref_of(instance)).get("/ping", timeout_s=_PING_TIMEOUT_S)).status == 200
+            return (await self.get(instance, "/ping")).status == 200
         except (Unreachable, TimeoutError):
             return False
+
+    async def get(self, instance: Instance, path: str) -> Answer:
+        """Send a GET request to an instance, which has ten seconds to answer.
+
+        Args:
+            instance: The instance.
+            path: Path of the model's server.
+
+        Raises:
+            Unreachable: The server does not accept the request.
+            TimeoutError: It did not answer in time.
+        """
+        return await self._invoker(ref_of(instance)).get(path, timeout_s=_GET_TIMEOUT_S)
 
     async def send(
         self, instance: Instance, method: str, path: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float

@@ -13,6 +13,7 @@ from tidemill.control.endpoints.call_counts import CallCounts
 from tidemill.control.endpoints.instances import Instances, ref_of
 from tidemill.control.endpoints.invocations import Invocations
 from tidemill.control.endpoints.serverless import Serverless
+from tidemill.control.endpoints.signatures import ServedModels
 from tidemill.control.invoker import Answer, Unreachable
 from tidemill.control.target_models import TargetModels, model_name
 from tidemill.core.clock import Clock
@@ -61,6 +62,7 @@ class EndpointTraffic:
 
     Attributes:
         counts: Counts the requests of all variants.
+        served: Asks servers about their models.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class EndpointTraffic:
         self._awaken = awaken
         self._models = models
         self._archive_of = archive_of
+        self.served = ServedModels(instances, archive_of)
         self._shares: dict[str, dict[str, float]] = {}
         self._turns: collections.Counter[tuple[str, str]] = collections.Counter()
         self._busy: collections.Counter[tuple[str, int]] = collections.Counter()

@@ -313,7 +313,7 @@ def _bucket_policies(rules: BucketRules, request: Members, context: Context) -> 
     Raises:
         InvalidArgument: The source of a copy is malformed.
     """
-    if context.service != "s3" or "Bucket" not in request:
+    if context.service not in ("s3", "tidemill") or "Bucket" not in request:
         return {}
     names = [request["Bucket"]]
     if request.get("CopySource"):

@@ -108,7 +108,7 @@ class RequestFacts:
         if key == "iam:passedtoservice":
             return ("sagemaker.amazonaws.com",) if permission.action == "iam:PassRole" else None
         if key.startswith("s3:"):
-            return self._of_s3(key) if service == "s3" and self.context.service == "s3" else None
+            return self._of_s3(key) if service == "s3" and self.context.service in ("s3", "tidemill") else None
         if key.startswith("sagemaker:"):
             return self._of_sagemaker(key) if service == "sagemaker" else None
         if key in _OTHERS:

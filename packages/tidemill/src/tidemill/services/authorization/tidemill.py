@@ -6,9 +6,15 @@ What is about the machine needs ``tidemill:OPERATION`` on everything.
 
 from collections.abc import Mapping
 
+from tidemill.core.policy import Permission
 from tidemill.services.authorization.rule import Rule
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import SAGEMAKER
+
+
+def _of_machine(operation: str) -> Rule:
+    return lambda request, region: (Permission(f"tidemill:{operation}", "*"),)
+
 
 TIDEMILL: Mapping[str, Rule] = {
     # A session of the page has the rights of the key that asks for it, and no others.
@@ -17,4 +23,9 @@ TIDEMILL: Mapping[str, Rule] = {
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
     # Every key may wait; it learns of what it may describe (`tidemill.services.page.changes`).
     "WaitForChanges": lambda request, region: (),
+    "ListArchive": S3["GetObject"],
+    "ReadArchiveMember": S3["GetObject"],
+    **{name: _of_machine(name) for name in ("DescribeMachine", "ListEnvironments", "RunDoctor")},
+    "DescribeEndpointInstances": SAGEMAKER["DescribeEndpoint"],
+    "DescribeServedModels": SAGEMAKER["DescribeEndpoint"],
 }
