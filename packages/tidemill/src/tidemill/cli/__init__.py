@@ -43,6 +43,7 @@ VERBS = (
     "environments",
     "examples",
     "keys",
+    "metrics",
     "service",
     "doctor",
     "gc",

@@ -12,6 +12,7 @@ from tidemill.server.drivers import Drivers
 from tidemill.server.executors import Executors
 from tidemill.server.logs import open_logs
 from tidemill.server.machine import open_places
+from tidemill.server.monitoring import Monitoring
 from tidemill.server.page import open_page
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
@@ -24,6 +25,7 @@ from tidemill.services.sts import StsService
 from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import BodyLimits, Gateway
 from tidemill.wire.perform import Performer
+from tidemill.wire.request_counts import RequestCounts
 
 
 async def open_gateway(
@@ -49,7 +51,9 @@ async def open_gateway(
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
     of_places = open_places(start, stores, executors, drivers)
-    own, page = open_page(start, stores, access, (sagemaker["tidemill"], *of_places))
+    counts = RequestCounts()
+    monitoring = Monitoring(state, stores, executors, drivers, counts)
+    own, page = open_page(start, stores, access, (sagemaker["tidemill"], *of_places), monitoring)
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {
         **sagemaker,
@@ -88,6 +92,7 @@ async def open_gateway(
         is_certain=stores.is_certain,
         refuses_encryption=refuses_encryption,
         page=page,
+        counts=counts,
         limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         health={
             "version": __version__,

@@ -70,8 +70,6 @@ class Gateway:
         strict_region: Whether to refuse signatures made for another region.
         refuses_encryption: Whether to refuse requests to encrypt stored data, which are recorded otherwise.
         page: The entrance of browsers. Default: there is none.
-
-    Attributes:
         counts: Counts all answered requests.
     """
 
@@ -91,6 +89,7 @@ class Gateway:
         strict_region: bool = False,
         refuses_encryption: bool = False,
         page: PageEntrance | None = None,
+        counts: RequestCounts | None = None,
     ) -> None:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
         self._authorizer = authorizer
@@ -104,7 +103,7 @@ class Gateway:
         self._limits = limits or BodyLimits()
         self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers = Routers(self._handlers)
-        self.counts = RequestCounts()
+        self._counts = counts or RequestCounts()
         self._page = page
 
     @property
@@ -142,7 +141,7 @@ class Gateway:
             exchange.send(reply.body)
         else:
             await send_reply(exchange, reply)
-        self.counts.note(state.match.service, state.operation, reply.status, time.perf_counter() - begun_s)
+        self._counts.note(state.match.service, state.operation, reply.status, time.perf_counter() - begun_s)
 
     async def _reply(self, state: "_RequestState") -> HttpReply:
         try:

@@ -28,4 +28,8 @@ TIDEMILL: Mapping[str, Rule] = {
     **{name: _of_machine(name) for name in ("DescribeMachine", "ListEnvironments", "RunDoctor")},
     "DescribeEndpointInstances": SAGEMAKER["DescribeEndpoint"],
     "DescribeServedModels": SAGEMAKER["DescribeEndpoint"],
+    # The service refuses everybody but its owner, so that no policy can allow these (`services.page.metrics_tokens`).
+    "CreateMetricsToken": lambda request, region: (),
+    "ListMetricsTokens": lambda request, region: (),
+    "DeleteMetricsToken": lambda request, region: (),
 }

@@ -8,7 +8,8 @@ from typing import Protocol
 from tidemill.core.aws_hosts import is_aws_host
 from tidemill.errors import AwsError
 from tidemill.wire.page.files import PageFiles
-from tidemill.wire.page.paths import CALL, PREFIX, SESSION
+from tidemill.wire.page.metrics import MetricsPage
+from tidemill.wire.page.paths import CALL, METRICS, PREFIX, SESSION
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request, host_name, media_type
 from tidemill.wire.signing.credentials import Credential
@@ -63,12 +64,14 @@ class PageEntrance:
     Args:
         files: The built page.
         sessions: The sessions of browsers.
+        metrics: Answers monitors.
         region: The service's region, for the page.
     """
 
-    def __init__(self, files: PageFiles, sessions: BrowserSessions, *, region: str) -> None:
+    def __init__(self, files: PageFiles, sessions: BrowserSessions, metrics: MetricsPage, *, region: str) -> None:
         self._files = files
         self._sessions = sessions
+        self._metrics = metrics
         self._region = region
 
     @staticmethod
@@ -149,6 +152,8 @@ class PageEntrance:
         elif request.method in ("GET", "HEAD"):
             if request.raw_path == PREFIX[:-1]:
                 return HttpReply(308, [(b"location", PREFIX.encode())])
+            if request.raw_path == METRICS:
+                return await self._metrics.reply(request)
             return self._files.reply(
                 request.raw_path.removeprefix(PREFIX),
                 accepts_gzip="gzip" in request.headers.get("accept-encoding", ""),
