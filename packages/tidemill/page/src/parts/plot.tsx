@@ -36,6 +36,7 @@ export interface PlotProps {
 export const COLORS = 8;
 const DASHES: readonly number[][] = [[], [10, 5], [2, 4], [10, 4, 2, 4]];
 
+const STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
 const SECONDS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 const DAYS = [2, 5, 10, 30, 100, 365].map((days) => days * 86_400);
 
@@ -121,7 +122,7 @@ function optionsOf(element: HTMLElement, current: { current: PlotProps }, pointe
       y: log ? { distr: 3, log: 10 } : { distr: 1 },
     },
     axes: [
-      { ...axis, ...(x === "step" ? {} : { incrs: [...SECONDS, ...DAYS] }), values: (_, splits) => labelsOf(x, splits), space: 70 },
+      { ...axis, incrs: x === "step" ? STEPS : [...SECONDS, ...DAYS], values: (_, splits) => labelsOf(x, splits), space: 70 },
       { ...axis, size: 64, values: (_, splits) => splits.map((each) => (each == null ? "" : current.current.format(each))) },
     ],
     series: [
