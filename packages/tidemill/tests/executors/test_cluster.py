@@ -25,6 +25,7 @@ from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.process_tree import MARK
 from tidemill.instance.remote_s3 import upload, upload_client
+from tidemill.instance.samples import SampleSeries
 from tidemill.instance.spec import ChannelSpec, InstanceSpec
 from tidemill.instance.status import InstanceExit, InstanceOutcome
 from tidemill.node.service import AttemptOver, ServiceAway, ServiceClient
@@ -430,3 +431,35 @@ def test_the_last_words_of_a_shim_that_cannot_start_are_in_the_log_of_the_job(cl
     lines = cluster.lines(spec)
     assert any("instance agent lost; its log ends with: " in line for line in lines), lines
     assert "IsADirectoryError" in lines[-1]
+
+
+def test_samples_of_instances_on_other_machines_come_to_the_service_each_once(cluster: Cluster) -> None:
+    spec = cluster.start(WAIT_FOR_GO)
+    cluster.wait_for_line(spec, "ready")
+    stored = stream_directory(cluster.logs, spec.log.group, spec.log.stream)
+    cluster.wait(lambda: bool(SampleSeries.read(stored).samples))
+    before = len(SampleSeries.read(stored).samples)
+    (data,) = cluster.placement.directories("ml/output/data")
+    own = data.parents[5] / "logs" / stored.relative_to(cluster.logs)
+    cluster.service.away = True
+    cluster.wait(lambda: len(SampleSeries.read(own).samples) > before)
+    cluster.service.away = False
+    cluster.go()
+    assert cluster.ended(spec) is not None
+    series = SampleSeries.read(stored)
+    assert series.instance is not None and series.instance.memory_bytes > 0
+    assert len(series.samples) > before, "samples of the time without the service came later"
+    times = [each.at_ms for each in series.samples]
+    assert times == sorted(set(times))
+
+
+def test_strange_samples_and_those_of_another_job_are_refused(cluster: Cluster) -> None:
+    spec = cluster.spec("")
+    cluster.executor.instances.add(spec)
+    agent = ServiceClient(spec.ref, spec.variables)
+    agent.report()
+    with pytest.raises(AttemptOver, match="another form"):
+        agent.deliver_samples(b"[1,2]\n")
+    other = ServiceClient(spec.ref, cluster.service.variables("other"))
+    with pytest.raises(AttemptOver, match="is not 'other'"):
+        other.deliver_samples(b"[1,1,1,1,1,1,1,1,1]\n")

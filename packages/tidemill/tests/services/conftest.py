@@ -67,6 +67,7 @@ from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
 from tidemill.services.page import PageService
 from tidemill.services.page.changes import VIEWED, ChangeOperations
+from tidemill.services.page.samples import SampleOperations
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -235,7 +236,9 @@ class Stage:
                 credentials.roles,
                 owner=USER.access_key_id,
             ),
-            "tidemill": PageService(ChangeOperations(self.feed)),
+            "tidemill": PageService(
+                ChangeOperations(self.feed), SampleOperations(InstanceSamples(self.records, logs=self.logs))
+            ),
         }
         tags = Tags(self.records, clock=self.clock)
         authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of_named, clock=self.clock)

@@ -42,6 +42,21 @@ def test_a_file_is_bounded_and_older_samples_are_thinned_and_not_cut() -> None:
     assert kept[0].memory_bytes == 9 << 30, "the largest memory is kept"
 
 
+def test_a_writer_thins_its_file_and_does_not_parse_it_to_begin(tmp_path: Path) -> None:
+    writer = SampleWriter(tmp_path, MACHINE)
+    for begin in range(0, 10_000, 100):
+        SampleWriter(tmp_path, MACHINE).add(*(sample(number) for number in range(begin + 1, begin + 101)))
+        assert (tmp_path / SAMPLES_FILE).read_bytes().count(b"\n") <= MAX_SAMPLES
+    series = SampleSeries.read(tmp_path)
+    assert sum(each.span_ms for each in series.samples) == 10_000 * 10_000
+    assert series.instance == SampleSeries.described(tmp_path) == MACHINE
+    writer = SampleWriter(tmp_path)
+    writer.add(*(sample(number) for number in range(9_000, 40_000)))
+    assert sum(each.span_ms for each in SampleSeries.read(tmp_path).samples) == 39_999 * 10_000
+    (tmp_path / SAMPLES_FILE).write_bytes(sample(7).to_line() + b"x" * 10_000)
+    assert SampleWriter(tmp_path).last_ms == 70_000, "behind damage, it is found by the whole file"
+
+
 def test_a_writer_continues_the_file_of_a_killed_one_and_readers_ignore_what_is_torn(tmp_path: Path) -> None:
     gpu = SampledInstance(
         cpus=2, memory_bytes=8 << 30, disk_bytes=1 << 40, gpus=("H100",), gpu_memory_bytes=(80 << 30,)
@@ -54,6 +69,7 @@ def test_a_writer_continues_the_file_of_a_killed_one_and_readers_ignore_what_is_
     assert SampleSeries.read(tmp_path).samples[0].gpus == (GpuSample(0.5, 1 << 30),)
     assert [each.at_ms for each in SampleSeries.read(tmp_path).samples] == [10_000, 20_000]
     again = SampleWriter(tmp_path, MACHINE)
+    assert again.last_ms == 20_000
     again.add(sample(2, cpu=9.0), sample(3))
     series = SampleSeries.read(tmp_path)
     assert series.instance == MACHINE

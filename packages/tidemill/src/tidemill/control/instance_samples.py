@@ -5,11 +5,12 @@ the logs.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tidemill.control.jobs import UNFINISHED
 from tidemill.control.plan import ENDPOINT_LOG_GROUP, TRANSFORM_LOG_GROUP
 from tidemill.control.resources import ENDPOINT, PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
 from tidemill.core.hosting import Endpoint
@@ -17,7 +18,7 @@ from tidemill.core.processing import ProcessingJob
 from tidemill.core.segments import stream_directory
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
-from tidemill.instance.samples import SAMPLES_FILE, SampleSeries
+from tidemill.instance.samples import SAMPLES_FILE, SampledInstance, SampleSeries
 from tidemill.store.records.base import Query, Record, RecordStore
 
 __all__ = ["InstanceSamples", "SampledHost"]
@@ -44,6 +45,14 @@ class SampledHost:
     def read(self) -> SampleSeries:
         """Return the samples so far. Takes milliseconds: call it in a thread."""
         return SampleSeries.read(self.directory)
+
+    def latest(self) -> SampleSeries:
+        """Return the last sample, with what it is a part of. Quicker than `read`."""
+        return SampleSeries.latest(self.directory)
+
+    def described(self) -> SampledInstance | None:
+        """Return what the samples are parts of; None without samples. Quicker than `read`."""
+        return SampleSeries.described(self.directory)
 
     def sampled_ms(self) -> int:
         """Return when the last sample was stored, in milliseconds since the epoch; 0 without one."""
@@ -77,6 +86,23 @@ class InstanceSamples:
         """
         record = self._records.get(kind, name)
         return () if record is None else self._hosts_of(record)
+
+    async def running(self) -> AsyncIterator[tuple[Record, tuple[SampledHost, ...]]]:
+        """Go through the jobs that have not ended, and all endpoints, oldest first within each kind.
+
+        Yields:
+            The record of a job or endpoint, and its instances.
+        """
+        for kind in self.KINDS:
+            statuses = () if kind == ENDPOINT else UNFINISHED
+            query = Query(statuses=statuses, descending=False)
+            while True:
+                page = await self._records.list(kind, query)
+                for record in page.records:
+                    yield record, self._hosts_of(record)
+                if page.next_token is None:
+                    break
+                query = replace(query, after=page.next_token)
 
     async def page(self, kind: str, *, jobs: int, after: str | None) -> tuple[list[SampledHost], str | None]:
         """Return the instances of jobs or endpoints that have samples, newest owner first.

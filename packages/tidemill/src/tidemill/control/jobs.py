@@ -24,7 +24,8 @@ AnyJob = TrainingJob | TransformJob | TuningJob
 J = TypeVar("J", bound=AnyJob)
 S = TypeVar("S", bound=TrainingJob)
 
-_UNFINISHED = ("InProgress", "Stopping")
+UNFINISHED = ("InProgress", "Stopping")
+"""Statuses of jobs that have not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ class Jobs(Generic[J]):
     async def unfinished(self) -> AsyncIterator[J]:
         """Yield the jobs that have not ended, those that are being stopped last."""
         # One status at a time: an index answers that, however many jobs have ended.
-        for status in _UNFINISHED:
+        for status in UNFINISHED:
             query = Query(statuses=(status,), descending=False)
             async for record in walk(self._records, self.kind.kind, query, with_documents=True):
                 assert isinstance(record, Record)

@@ -70,6 +70,18 @@ class LogSink(Protocol):
             OSError: The lines could not be stored; deliver them again later.
         """
 
+    def add_samples(self, stream: StreamName, lines: bytes) -> None:
+        """Store samples of what the instance of a stream uses, except those that are stored already.
+
+        Args:
+            stream: The spec's ``log``.
+            lines: Whole lines in the format of `tidemill.instance.samples`.
+
+        Raises:
+            ValueError: There is no sample and no description of an instance in the lines.
+            OSError: They could not be stored.
+        """
+
 
 class Executor(Protocol):
     """Places and starts instances.

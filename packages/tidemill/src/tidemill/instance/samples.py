@@ -27,6 +27,7 @@ MAX_SAMPLES = 4096
 _OLDER_SAMPLES = MAX_SAMPLES // 2
 _MOST_GPUS = 64
 _FIXED = 9
+_TAIL_BYTES = 4096
 _LARGEST = 2.0**62
 
 
@@ -198,6 +199,38 @@ class SampleSeries:
         except FileNotFoundError:
             return cls()
 
+    @classmethod
+    def described(cls, directory: Path) -> SampledInstance | None:
+        """Return the latest description of an instance, without reading its samples.
+
+        Args:
+            directory: Directory of its log stream.
+        """
+        try:
+            lines = (directory / SAMPLES_FILE).read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return None
+        return cls.parse(b"".join(line for line in lines if line.startswith(b"{"))).instance
+
+    @classmethod
+    def latest(cls, directory: Path) -> "SampleSeries":
+        """Return the description of an instance and its last sample, which is quicker than all.
+
+        Args:
+            directory: Directory of its log stream.
+        """
+        try:
+            with (directory / SAMPLES_FILE).open("rb") as file:
+                head = file.readline()
+                begin = max(len(head), file.seek(0, os.SEEK_END) - _TAIL_BYTES)
+                file.seek(begin)
+                tail = file.read()
+        except FileNotFoundError:
+            return cls()
+        found = cls.parse(tail)
+        instance = found.instance or cls.parse(head).instance
+        return cls(instance, found.samples[-1:])
+
     def after(self, at_ms: int) -> "SampleSeries":
         """Return the samples after a time, in milliseconds since the epoch."""
         return SampleSeries(self.instance, tuple(each for each in self.samples if each.at_ms > at_ms))
@@ -211,26 +244,32 @@ class SampleSeries:
 class SampleWriter:
     """Appends samples to the file of an instance. There is one writer at a time.
 
+    A writer begins without parsing the file: a service may get the samples of thousands of instances.
+
     Args:
         directory: Directory of the instance's log stream, which exists.
-        instance: Stored before the first sample. Default: the stored one stays.
+        instance: Stored before the first sample, unless it is stored. Default: the stored one stays.
 
     Raises:
         OSError: The file cannot be written.
     """
 
     def __init__(self, directory: Path, instance: SampledInstance | None = None) -> None:
+        self._directory = directory
         self._file = directory / SAMPLES_FILE
-        series = SampleSeries.read(directory)
-        self._instance = instance or series.instance
-        self._samples = list(series.samples)
-        if self._instance != series.instance or not self._is_whole():
-            self._rewrite()
+        content = self._file.read_bytes() if self._file.exists() else b""
+        self._lines = content.count(b"\n")
+        self._last_ms = _last_ms(content)
+        if content and not content.endswith(b"\n"):
+            self._append(b"\n")  # a writer was killed: readers leave its line out
+        described = content[content.rfind(b"\n{") + 1 :].partition(b"\n")[0] + b"\n"
+        if instance is not None and SampleSeries.parse(described).instance != instance:
+            self._append(SampleSeries(instance).to_lines())
 
     @property
     def last_ms(self) -> int:
         """End of the last sample in milliseconds since the epoch; 0 before the first."""
-        return self._samples[-1].at_ms if self._samples else 0
+        return self._last_ms
 
     def add(self, *samples: Sample) -> None:
         """Store samples. Those that are not later than the stored ones are ignored.
@@ -241,34 +280,50 @@ class SampleWriter:
         Raises:
             OSError: They could not be written. What was written of them is ignored by readers.
         """
-        for sample in samples:
-            if sample.at_ms <= self.last_ms:
-                continue
-            self._samples.append(sample)
-            if len(self._samples) > MAX_SAMPLES:
-                self._samples = thinned(self._samples)
-                self._rewrite()
-            else:
-                self._append(sample.to_line())
+        new = [sample for sample in samples if sample.at_ms > self._last_ms]
+        for begin in range(0, len(new), _OLDER_SAMPLES // 2):
+            some = new[begin : begin + _OLDER_SAMPLES // 2]
+            self._append(b"".join(sample.to_line() for sample in some))
+            self._last_ms = some[-1].at_ms
+            if self._lines > MAX_SAMPLES:
+                self._thin()
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: bytes) -> None:
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if os.write(fd, line) < len(line):  # the disk is full: end the torn line, so that the next one is whole
+            if os.write(fd, lines) < len(lines):  # the disk is full: end the torn line, so that the next one is whole
                 os.write(fd, b"\n")
         finally:
             os.close(fd)
+        self._lines += lines.count(b"\n")
 
-    def _rewrite(self) -> None:
-        write_durably(self._file, SampleSeries(self._instance, tuple(self._samples)).to_lines())
+    def _thin(self) -> None:
+        series = SampleSeries.read(self._directory)
+        lines = SampleSeries(series.instance, tuple(thinned(series.samples))).to_lines()
+        write_durably(self._file, lines)
+        self._lines = lines.count(b"\n")
 
-    def _is_whole(self) -> bool:
-        """Return whether the file ends with a complete line, so that another one can be appended."""
-        try:
-            with self._file.open("rb") as file:
-                return not file.seek(0, os.SEEK_END) or file.seek(-1, os.SEEK_END) < 0 or file.read(1) == b"\n"
-        except FileNotFoundError:
-            return True
+
+def _last_ms(content: bytes) -> int:
+    """Return the end of the last sample in a file; 0 without one."""
+    tail = content[-_TAIL_BYTES:]
+    samples = SampleSeries.parse(tail).samples
+    if not samples and len(tail) < len(content):
+        samples = SampleSeries.parse(content).samples
+    return samples[-1].at_ms if samples else 0
+
+
+def reduced(samples: Sequence[Sample], *, most: int) -> list[Sample]:
+    """Return samples of which neighbors are merged, so that there are at most ``most``, evenly over the time.
+
+    Args:
+        samples: In order of time.
+    """
+    kept, span_ms = list(samples), SAMPLED_EVERY_MS
+    while len(kept) > most:
+        span_ms *= 2
+        kept = list(_merged(kept, span_ms))
+    return kept
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
@@ -277,12 +332,8 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
     Args:
         samples: In order of time.
     """
-    older, recent = list(samples[:-RECENT_SAMPLES]), samples[-RECENT_SAMPLES:]
-    span_ms = SAMPLED_EVERY_MS
-    while len(older) > _OLDER_SAMPLES:
-        span_ms *= 2
-        older = list(_merged(older, span_ms))
-    return [*older, *recent]
+    older, recent = samples[:-RECENT_SAMPLES], samples[-RECENT_SAMPLES:]
+    return [*reduced(older, most=_OLDER_SAMPLES), *recent]
 
 
 def _merged(samples: Iterable[Sample], span_ms: int) -> Iterator[Sample]:

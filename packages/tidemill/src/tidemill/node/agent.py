@@ -26,6 +26,7 @@ from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.remote_s3 import UploadRefused
 from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.node.log_reader import LogBytes
+from tidemill.node.new_samples import NewSamples
 from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, ServiceAway, ServiceClient
 from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
@@ -86,7 +87,8 @@ class Agent:
             agent=directory / PROCESS_FILE,
         )
         log = self._spec.log
-        self._log = LogBytes(stream_directory(directory / "logs", log.group, log.stream))
+        stream = stream_directory(directory / "logs", log.group, log.stream)
+        self._log, self._samples = LogBytes(stream), NewSamples(stream)
 
     async def run(self) -> None:
         """Run the instance and report its end. End it early if the service says that the attempt is over."""
@@ -145,10 +147,12 @@ class Agent:
             with contextlib.suppress(ServiceAway):
                 await asyncio.to_thread(self._deliver)
                 await asyncio.to_thread(self._report_phases, status)
+                await asyncio.to_thread(self._samples.deliver, self._service.deliver_samples)
             if not status.running:
                 if status.last_words and not self._cut_off:
                     self._note(f"tidemill: {status.loss}")
                 await self._insist(self._deliver)
+                await self._insist(lambda: self._samples.deliver(self._service.deliver_samples))
                 return status.exit
 
     def _note(self, line: str) -> None:

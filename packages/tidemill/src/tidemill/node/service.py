@@ -99,6 +99,18 @@ class ServiceClient:
         """
         return int(self._call(self._api.deliver_log, Lines=lines, Offset=offset)["ReceivedBytes"])
 
+    def deliver_samples(self, lines: bytes) -> None:
+        """Deliver samples of what the instance uses; those that the service has are ignored.
+
+        Args:
+            lines: Whole lines of its file of samples.
+
+        Raises:
+            AttemptOver: The service accepts no more samples of the attempt.
+            ServiceAway: The service did not store them; deliver them again later.
+        """
+        self._call(self._api.deliver_samples, Lines=lines)
+
     def download(self, source: ObjectReference, target: Path) -> None:
         """Download an object in the version that it had when the job was planned.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tidemill
 from tidemill.control.changes import ChangeFeed
+from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.metrics_tokens import MetricsTokens
 from tidemill.control.page_sessions import PageSessions
 from tidemill.server.access import Access
@@ -15,6 +16,7 @@ from tidemill.services.page import PageService
 from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.page.downloads import DownloadOperations
 from tidemill.services.page.metrics_tokens import MetricsTokenOperations
+from tidemill.services.page.samples import SampleOperations
 from tidemill.services.page.sessions import SessionOperations
 from tidemill.wire.exchange import Service
 from tidemill.wire.page.entrance import PageEntrance
@@ -49,6 +51,7 @@ def open_page(
         ChangeOperations(feed),
         *operations,
         MetricsTokenOperations(tokens, owner=access.owner.access_key_id),
+        SampleOperations(InstanceSamples(stores.records, logs=start.state.logs)),
     )
     metrics = MetricsPage(tokens.allows, monitoring.text)
     return service, PageEntrance(PageFiles(_BUILT), sessions, metrics, region=region)

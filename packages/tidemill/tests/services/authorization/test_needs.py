@@ -648,6 +648,16 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
         {"TrainingJobName": "j"},
         [("sagemaker:DescribeTrainingJob", f"{SAGEMAKER}training-job/j")],
     ),
+    *(
+        ("tidemill", "GetInstanceSamples", {"Kind": kind, "Name": "n"}, [(f"sagemaker:{what}", f"{SAGEMAKER}{kind}/n")])
+        for kind, what in (
+            ("training-job", "DescribeTrainingJob"),
+            ("processing-job", "DescribeProcessingJob"),
+            ("transform-job", "DescribeTransformJob"),
+            ("endpoint", "DescribeEndpoint"),
+        )
+    ),
+    ("tidemill", "ListRunningInstances", {}, []),
     ("tidemill", "WaitForChanges", {"Interests": [{"Kind": "training-job"}]}, []),
     ("tidemill", "CreateMetricsToken", {"Name": "n"}, []),
     ("tidemill", "ListMetricsTokens", {}, []),
@@ -668,6 +678,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ),
     ("tidemill-instances", "ReportInstance", {}, []),
     ("tidemill-instances", "DeliverLog", {}, []),
+    ("tidemill-instances", "DeliverSamples", {}, []),
 ]
 
 

@@ -358,6 +358,14 @@ class ClusterInstances:
             self._logs.append(attempt.log, lines, offset=begin + offset)
         return self._logs.received_bytes(attempt.log) - begin
 
+    def deliver_samples(self, ref: InstanceRef, lines: bytes, *, job_name: str) -> None:
+        """Store samples of what an attempt uses, as `InstanceReports.deliver_samples`.
+
+        Raises:
+            UnknownInstance: If its lease has ended, or it is not the job's.
+        """
+        self._logs.add_samples(self._checked(ref, job_name).log, lines)
+
     def status(self, ref: InstanceRef) -> InstanceStatus:
         """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends."""
         try:

@@ -59,6 +59,18 @@ class InstanceReports(Protocol):
             ValueError: There is a gap before ``offset``, or the last line is incomplete.
         """
 
+    def deliver_samples(self, ref: InstanceRef, lines: bytes, *, job_name: str) -> None:
+        """Store samples of what an attempt uses.
+
+        Args:
+            lines: Whole lines in the format of `tidemill.instance.samples`; those that are stored are ignored.
+            job_name: Name of the job whose keys signed the request.
+
+        Raises:
+            UnknownInstance: As for `report`.
+            ValueError: There is no sample in the lines.
+        """
+
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
         """Wait at most ``timeout_s`` seconds for a request to stop an attempt. Return its reason; None on time-out.
 

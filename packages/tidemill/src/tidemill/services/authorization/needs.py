@@ -112,6 +112,7 @@ INSTANCES: Mapping[str, Rule] = {
     # Every job may report on its own instances with any role; the service checks the job's name.
     "ReportInstance": lambda request, region: (),
     "DeliverLog": lambda request, region: (),
+    "DeliverSamples": lambda request, region: (),
 }
 
 NEEDS: Mapping[str, Mapping[str, Rule]] = {

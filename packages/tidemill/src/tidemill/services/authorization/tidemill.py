@@ -6,10 +6,24 @@ What is about the machine needs ``tidemill:OPERATION`` on everything.
 
 from collections.abc import Mapping
 
+from tidemill.core.names import sagemaker_arn
 from tidemill.core.policy import Permission
-from tidemill.services.authorization.rule import Rule
+from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import SAGEMAKER
+
+_DESCRIBE = {
+    "training-job": "DescribeTrainingJob",
+    "processing-job": "DescribeProcessingJob",
+    "transform-job": "DescribeTransformJob",
+    "endpoint": "DescribeEndpoint",
+}
+
+
+def _described(request: Members, region: str) -> tuple[Permission, ...]:
+    """Return the permission to describe the job or endpoint that a request names."""
+    kind = request["Kind"]
+    return (Permission(f"sagemaker:{_DESCRIBE[kind]}", sagemaker_arn(kind, request["Name"], region=region)),)
 
 
 def _of_machine(operation: str) -> Rule:
@@ -21,6 +35,9 @@ TIDEMILL: Mapping[str, Rule] = {
     "CreatePageToken": lambda request, region: (),
     "PresignDownload": S3["GetObject"],
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
+    "GetInstanceSamples": _described,
+    # Every key may ask what runs; it learns of what it may describe, as from the next one.
+    "ListRunningInstances": lambda request, region: (),
     # Every key may wait; it learns of what it may describe (`tidemill.services.page.changes`).
     "WaitForChanges": lambda request, region: (),
     "ListArchive": S3["GetObject"],

@@ -131,7 +131,7 @@ def _listed(namespace: str, hosts: list[SampledHost], since_ms: int | None) -> l
     for host in hosts:
         if since_ms is not None and host.sampled_ms() < since_ms:
             continue
-        instance = host.read().instance
+        instance = host.described()
         has_gpus = instance is not None and bool(instance.gpus)
         dimensions = ((_HOST, f"{host.owner}/{host.host}"),)
         if host.kind == ENDPOINT:

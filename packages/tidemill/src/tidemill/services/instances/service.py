@@ -1,4 +1,4 @@
-"""ReportInstance and DeliverLog: the reports of agents of instances on other machines.
+"""ReportInstance, DeliverLog and DeliverSamples: the reports of agents of instances on other machines.
 
 Requests are signed with the keys of the job. A new attempt gets new keys, so requests of an older attempt are refused
 before they arrive here.
@@ -28,7 +28,11 @@ class InstancesService:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {"ReportInstance": self.report, "DeliverLog": self.deliver}
+        return {
+            "ReportInstance": self.report,
+            "DeliverLog": self.deliver,
+            "DeliverSamples": self.deliver_samples,
+        }
 
     async def report(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Record a report. Answer when the instance has to stop, at the latest after ``WaitSeconds``."""
@@ -70,6 +74,18 @@ class InstancesService:
         except ValueError as error:
             raise AwsError(f"{error}.", code="ValidationException") from error
         return {"ReceivedBytes": received}
+
+    async def deliver_samples(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Store samples of what an instance uses."""
+        try:
+            await asyncio.to_thread(
+                self._instances.deliver_samples, _ref(request), request["Lines"], job_name=_job_of(context)
+            )
+        except UnknownInstance as error:
+            raise _over(error) from error
+        except ValueError as error:
+            raise AwsError(f"{error}.", code="ValidationException") from error
+        return {}
 
 
 def _ref(request: Mapping[str, Any]) -> InstanceRef:

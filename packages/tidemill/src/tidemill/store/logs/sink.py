@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tidemill.core.instances import StreamName
 from tidemill.core.segments import SegmentWriter, create_stream, segment_path, segments_of, stream_directory
+from tidemill.instance.samples import SampleSeries, SampleWriter
 from tidemill.store.logs.segment_file import SegmentFile
 
 
@@ -49,6 +50,18 @@ class SegmentSink:
             if offset > received:
                 raise ValueError(f"the lines for {stream.stream!r} begin at {offset}, but only {received} bytes came")
             writer.write_stored(lines[received - offset :])
+
+    def add_samples(self, stream: StreamName, lines: bytes) -> None:
+        """Store samples of what the instance of a stream uses, as `LogSink.add_samples`.
+
+        Raises:
+            ValueError: There is no sample and no description of an instance in the lines.
+        """
+        series = SampleSeries.parse(lines)
+        if not series.samples and series.instance is None:
+            raise ValueError(f"the samples for {stream.stream!r} have another form")
+        with self._lock:
+            SampleWriter(self._directory(stream), series.instance).add(*series.samples)
 
     def _directory(self, stream: StreamName) -> Path:
         return stream_directory(self._root, stream.group, stream.stream)
