@@ -50,7 +50,8 @@ export interface CurvesProps extends ChartProps {
 }
 
 export interface CurveChartsProps {
-  charts: readonly { title: string; series: readonly Series[] }[];
+  /** Each with a format of its own, if the values of the charts differ in their units. */
+  charts: readonly { title: string; series: readonly Series[]; format?: (value: number) => string }[];
   x: "step" | "time";
   format?: (value: number) => string;
 }
@@ -77,7 +78,7 @@ export function CurveCharts({ charts, x, format }: CurveChartsProps) {
       <CurveControls options={options} onChange={setOptions} kinds={kindsOf(x, charts.map((each) => each.series))} />
       <div class="curve-charts">
         {charts.map((each) => (
-          <Chart key={each.title} {...each} x={x} options={options} {...(format ? { format } : {})} />
+          <Chart key={each.title} {...(format ? { format } : {})} {...each} x={x} options={options} />
         ))}
       </div>
     </div>
