@@ -15,7 +15,7 @@ import { shown } from "./shown_text";
 export function App() {
   const [session, setSession] = useState(currentSession);
   useEffect(() => onSessionEnd(() => setSession(null)), []);
-  if (session === null) return <SignedOut />;
+  if (session === null) return <SignedOut signedIn={setSession} />;
   return <Frame session={session} />;
 }
 

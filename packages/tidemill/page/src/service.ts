@@ -1,5 +1,7 @@
 /** All requests of the page. They are those of every client, with the page's session instead of a signature. */
 
+import { signedHeaders, type KeyPair } from "./signing";
+
 const CALL = "/_tidemill/call/";
 const SESSION = "/_tidemill/session";
 const STORED = "tidemill-session";
@@ -111,15 +113,24 @@ export function currentSession(): Session | null {
   return stored();
 }
 
-/** Begin a session with a token of `tidemill open`, which is then worth nothing. */
-export async function startSession(token: string): Promise<Session> {
-  const response = await fetch(SESSION, {
+/** Prove a key by a signed request, and return a token for a session of its owner. */
+export async function createToken(keys: KeyPair, readOnly: boolean): Promise<string> {
+  if (!window.isSecureContext) {
+    throw new ServiceError("NoTls", "Browsers sign only on pages that came by HTTPS, or from this machine.", 0);
+  }
+  const body = JSON.stringify({ ReadOnly: readOnly });
+  const headers = await signedHeaders(keys, "CreatePageToken", body, window.location.host);
+  const response = await answer("/", { method: "POST", headers, body });
+  return ((await response.json()) as { Token: string }).Token;
+}
+
+/** Begin a session with a token, which is then worth nothing. */
+export async function startSession(token: string, options: { replaces?: boolean } = {}): Promise<Session> {
+  const response = await send(SESSION, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ token }),
-    credentials: "same-origin",
+    body: JSON.stringify({ token, replaces: options.replaces ?? false }),
   });
-  if (!response.ok) throw await failure(response);
   const session = (await response.json()) as StoredSession;
   localStorage.setItem(STORED, JSON.stringify(session));
   return session;
@@ -150,9 +161,13 @@ export function onSessionEnd(listener: () => void): () => void {
 async function send(address: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set("x-tidemill-session", stored()?.secret ?? "");
+  return answer(address, { ...init, headers, credentials: "same-origin" });
+}
+
+async function answer(address: string, init: RequestInit): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(address, { ...init, headers, credentials: "same-origin", cache: "no-store" });
+    response = await fetch(address, { credentials: "omit", cache: "no-store", ...init });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ServiceError("NoAnswer", "The service does not answer. It may have ended: tidemill status", 0);

@@ -18,6 +18,8 @@ def open_page(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser, or print the address.")
     ] = True,
+    read_only: Annotated[bool, typer.Option("--read-only", help="The session may look, and change nothing.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="End all sessions of your key, and open none.")] = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -29,7 +31,11 @@ def open_page(
     from tidemill.settings import user_directory
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
-    token = service.tidemill.create_page_token()["Token"]
+    if revoke:
+        ended = service.tidemill.delete_page_sessions()["DeletedCount"]
+        typer.echo(f"{ended} session{'' if ended == 1 else 's'} of the page ended")
+        return
+    token = service.tidemill.create_page_token(ReadOnly=read_only)["Token"]
     address = f"{service.url.rstrip('/')}/_tidemill/#token={token}"
     if not browser:
         typer.echo(address)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.core.clock import Clock
+from tidemill.core.read_only import READ_ONLY
+from tidemill.errors import AwsError
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
-from tidemill.wire.signing.credentials import Credential, CredentialLookup
+from tidemill.wire.signing.credentials import Credential, CredentialLookup, PolicyLimit
 
 TOKEN_S = 300
 """Seconds for which a token can be used: long enough to carry an address to a browser by hand."""
@@ -69,11 +71,30 @@ class PageSessions:
         Args:
             access_key_id: Id of the key as which the session will act.
             read_only: Whether the session may only read.
+
+        Raises:
+            AwsError: AccessDeniedException, the key is that of a job.
         """
+        holder = self._credentials.lookup(access_key_id)
+        if holder is None or holder.scope is not None:
+            raise AwsError(
+                "A session of the page acts as a user; the key of a job or an endpoint opens none. Use your own keys"
+                " (`tidemill env`).",
+                code="AccessDeniedException",
+            )
         token, expires_ms = secrets.token_urlsafe(32), self._clock.now_ms() + TOKEN_S * 1000
         document: dict[str, Any] = {"read_only": read_only, "expires_ms": expires_ms}
         await self._keep(_TOKEN, token, access_key_id, document, expires_after_ms=TOKEN_S * 1000)
         return token, expires_ms
+
+    def owner_of(self, token: str) -> Credential | None:
+        """Return the key as which the session of a token would act, or None; the token stays usable.
+
+        Args:
+            token: What `create_token` returned.
+        """
+        found = self._records.get(_TOKEN, _digest(token))
+        return None if found is None else self._credential(found.status)
 
     async def start(self, token: str) -> StartedSession | None:
         """Use up a token and return its session; None for a token that is unknown, used or expired.
@@ -81,11 +102,13 @@ class PageSessions:
         Args:
             token: What `create_token` returned.
         """
+        if self._records.get(_TOKEN, _digest(token)) is None:
+            return None  # strangers cause no writes
         used = await self._records.delete(_TOKEN, _digest(token))
         now_ms = self._clock.now_ms()
         if used is None or used.is_damaged or now_ms >= used.document["expires_ms"]:
             return None
-        credential = self._credential(used.status)
+        credential = self._credential(used.status, read_only=used.document["read_only"])
         if credential is None:
             return None
         cookie, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
@@ -119,7 +142,7 @@ class PageSessions:
             return None
         if session.document["expires_ms"] - now_ms < (IDLE_S - _RENEW_S) * 1000:
             await self._renew(session.name, now_ms + IDLE_S * 1000)
-        return self._credential(session.status)
+        return self._credential(session.status, read_only=session.document["read_only"])
 
     async def end(self, cookie: str) -> None:
         """End a session.
@@ -183,11 +206,13 @@ class PageSessions:
 
         await self._records.update(_SESSION, name, extend)
 
-    def _credential(self, access_key_id: str) -> Credential | None:
+    def _credential(self, access_key_id: str, *, read_only: bool = False) -> Credential | None:
         found = self._credentials.lookup(access_key_id)
         if found is None or (found.expires_ms is not None and self._clock.now_ms() >= found.expires_ms):
             return None
-        return found
+        if not read_only:
+            return found
+        return replace(found, limits=(*found.limits, PolicyLimit(READ_ONLY, "this read-only session", alone=True)))
 
 
 def _digest(secret: str) -> str:

@@ -28,7 +28,7 @@ from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, match_call
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.page.entrance import PageEntrance, make_safe
 from tidemill.wire.reply import HttpReply, send_reply
-from tidemill.wire.request import Guard, Request, new_request_id
+from tidemill.wire.request import Guard, Request, is_navigation, new_request_id
 from tidemill.wire.request_counts import REFUSED, RequestCounts
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
@@ -133,8 +133,8 @@ class Gateway:
         reply.headers.append((b"x-amzn-requestid", request_id))
         if state.match.service == "s3":
             reply.headers.append((b"x-amz-request-id", request_id))
-        if state.of_page:
-            make_safe(reply)
+        if state.of_page or "authorization" not in request.headers:
+            make_safe(reply, of_page=state.of_page)
         exchange.closes = state.must_close or (not exchange.exhausted and request.has_body)
         if isinstance(reply.body, bytes) and reply.content_length is None and exchange.method != b"HEAD":
             exchange.start(reply.status, reply.headers)
@@ -176,7 +176,10 @@ class Gateway:
         if self._page is not None and self._page.is_for(request):
             return await self._answer_page(state, self._page)
         found = state.match = match(request, routers=self._routers)
-        self._guard.check(request, is_form=found.is_form)
+        if self._page is not None and self._page.is_at_root(request):
+            self._guard.check(request, from_anywhere=is_navigation(request))
+            return self._page.leading_here()
+        self._guard.check(request, from_anywhere=found.is_form)
         if self._health is not None and _is_health_check(request):
             return HttpReply(200, [(b"content-type", b"application/json")], self._health)
         await self._await_certainty()
@@ -195,10 +198,12 @@ class Gateway:
     async def _answer_page(self, state: "_RequestState", page: PageEntrance) -> HttpReply:
         """Answer a request below ``/_tidemill/``: a file, the begin or end of a session, or a call of an operation."""
         request = state.request
-        state.of_page, state.match = True, Match("tidemill", "json")
-        self._guard.check(request)
-        await self._await_certainty()
+        state.of_page, state.match = True, Match("tidemill", "rest-json")
+        self._guard.check(request, from_anywhere=page.is_file(request) and is_navigation(request))
+        page.check_transport(request)
         service = page.called_service(request)
+        if not page.is_file(request):
+            await self._await_certainty()
         if service is None:
             return await page.answer(request, lambda limit_bytes: self._read(state, limit_bytes))
         claim = Claim(await page.credential(request), verified=True, of_page=True)

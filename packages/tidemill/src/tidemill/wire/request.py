@@ -142,12 +142,13 @@ class Guard:
         self._allowed = {name.strip().rstrip(".").lower() for name in allowed_hosts}
         self._seen: dict[str, bool] = {}
 
-    def check(self, request: Request, *, is_form: bool = False) -> None:
+    def check(self, request: Request, *, from_anywhere: bool = False) -> None:
         """Check a request.
 
         Args:
-            is_form: Whether it is a presigned POST. Such forms are made for web pages of any origin: only what the
-                owner of a key has signed can be sent. Default: False.
+            from_anywhere: Whether web pages of any origin may cause it. That holds for presigned forms, since only what
+                the owner of a key has signed can be sent, and for what says nothing about the service, such as files of
+                its page. Default: False.
 
         Raises:
             AwsError: 400 for no Host header, 421 for an unknown Host, 403 for another Origin.
@@ -164,7 +165,7 @@ class Guard:
                 " localhost, or add the name to the setting allowed_hosts.",
                 code="MisdirectedRequest",
             )
-        if not is_form:
+        if not from_anywhere:
             self._check_origin(request, host)
 
     def allows(self, host: str) -> bool:
@@ -176,7 +177,7 @@ class Guard:
         known = self._seen.get(host)
         if known is None:
             name = host_name(host)
-            known = name is not None and (name in self._allowed or _is_loopback(name))
+            known = name is not None and (name in self._allowed or is_loopback(name))
             if name is not None and is_aws_host(name):
                 return known or self._answers_aws()  # a shell may ask for these at any time
             if len(self._seen) < 256:
@@ -227,17 +228,31 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _is_port(text: str) -> bool:
-    return not text or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit() and len(text) <= 6)
+def is_navigation(request: Request) -> bool:
+    """Return whether a browser shows the answer as a page in a window of its own: somebody has followed a link."""
+    return (
+        request.method in ("GET", "HEAD")
+        and request.headers.get("sec-fetch-mode") == "navigate"
+        and request.headers.get("sec-fetch-dest") == "document"
+    )
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Return whether a host name or address is one of this machine's loopback.
+
+    Args:
+        name: Without a port.
+    """
     if name == "localhost":
         return True
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit() and len(text) <= 6)
 
 
 def _address_of(peer: object) -> str:

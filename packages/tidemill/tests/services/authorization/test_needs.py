@@ -642,6 +642,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("sts", "GetSessionToken", {}, []),
     ("sts", "AssumeRole", {"RoleArn": ROLE, "RoleSessionName": "s"}, [("sts:AssumeRole", ROLE)]),
     ("tidemill", "CreatePageToken", {}, []),
+    ("tidemill", "DeletePageSessions", {}, []),
     (
         "tidemill",
         "GetMetricPoints",

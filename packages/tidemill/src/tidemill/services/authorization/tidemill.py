@@ -33,6 +33,7 @@ def _of_machine(operation: str) -> Rule:
 TIDEMILL: Mapping[str, Rule] = {
     # A session of the page has the rights of the key that asks for it, and no others.
     "CreatePageToken": lambda request, region: (),
+    "DeletePageSessions": lambda request, region: (),
     "PresignDownload": S3["GetObject"],
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
     "GetInstanceSamples": _described,

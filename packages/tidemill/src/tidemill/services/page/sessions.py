@@ -1,4 +1,4 @@
-"""CreatePageToken: begins the session of a browser, which acts as the signer of the request."""
+"""CreatePageToken and DeletePageSessions: begin and end sessions of browsers, which act as the signer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from tidemill.wire.exchange import Context, Handler
 
 
 class SessionOperations:
-    """Makes the tokens of sessions.
+    """Begins and ends sessions of the page.
 
     Args:
         sessions: The sessions.
@@ -21,7 +21,7 @@ class SessionOperations:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {"CreatePageToken": self.create_token}
+        return {"CreatePageToken": self.create_token, "DeletePageSessions": self.delete}
 
     async def create_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return a token with which one browser begins a session."""
@@ -30,6 +30,11 @@ class SessionOperations:
             context.caller.access_key_id, read_only=request.get("ReadOnly", False)
         )
         return {"Token": token, "ExpirationTime": when(expires_ms)}
+
+    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """End all sessions of the key, and make its unused tokens worthless."""
+        _check_key(context)
+        return {"DeletedCount": await self._sessions.end_all(context.caller.access_key_id)}
 
 
 def _check_key(context: Context) -> None:

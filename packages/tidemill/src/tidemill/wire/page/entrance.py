@@ -11,7 +11,7 @@ from tidemill.wire.page.files import PageFiles
 from tidemill.wire.page.metrics import MetricsPage
 from tidemill.wire.page.paths import CALL, METRICS, PREFIX, SESSION
 from tidemill.wire.reply import HttpReply
-from tidemill.wire.request import Request, host_name, media_type
+from tidemill.wire.request import Request, host_name, is_loopback, media_type
 from tidemill.wire.signing.credentials import Credential
 
 SERVICES = frozenset(
@@ -22,9 +22,8 @@ SERVICES = frozenset(
 )
 """What the page may call. Not STS and IAM: these hand out keys, which would outlive a session."""
 
-_POLICY = b"content-security-policy"
-_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
+_SANDBOX = ((b"content-security-policy", b"sandbox"), (b"x-content-type-options", b"nosniff"))
+_OF_PAGE = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -33,6 +32,7 @@ _HEADERS = (
 
 _SECRET = "x-tidemill-session"  # noqa: S105 - the name of a header
 _BODY_MAX = 4096
+_COOKIES_MAX = 4
 
 
 class BrowserSession(Protocol):
@@ -53,6 +53,7 @@ class BrowserSession(Protocol):
 class BrowserSessions(Protocol):
     """The sessions of browsers; see `tidemill.control.page_sessions`."""
 
+    def owner_of(self, token: str) -> Credential | None: ...
     async def start(self, token: str) -> BrowserSession | None: ...
     async def credential(self, cookie: str, secret: str) -> Credential | None: ...
     async def end(self, cookie: str) -> None: ...
@@ -84,6 +85,43 @@ class PageEntrance:
         if not path.startswith(PREFIX) and path != PREFIX[:-1]:
             return False
         return not is_aws_host(host_name(request.headers.get("host", "")) or "")
+
+    @staticmethod
+    def is_at_root(request: Request) -> bool:
+        """Return whether a browser asks for ``/``, which is S3's ListBuckets for everybody else."""
+        return (
+            request.raw_path == "/"
+            and request.method in ("GET", "HEAD")
+            and not request.query_string
+            and "authorization" not in request.headers
+            and "text/html" in request.headers.get("accept", "")
+            and not is_aws_host(host_name(request.headers.get("host", "")) or "")
+        )
+
+    @staticmethod
+    def leading_here() -> HttpReply:
+        """Return the answer that leads a browser to the page."""
+        return HttpReply(302, [(b"location", PREFIX.encode()), (b"cache-control", b"no-store")])
+
+    @staticmethod
+    def is_file(request: Request) -> bool:
+        """Return whether a request is for a file, which says nothing about the service and its users."""
+        return not request.raw_path.startswith(CALL) and request.raw_path not in (SESSION, METRICS)
+
+    @staticmethod
+    def check_transport(request: Request) -> None:
+        """Refuse what could be read, or changed, on its way.
+
+        Raises:
+            AwsError: The request came from another machine, without TLS.
+        """
+        if request.scheme == "https" or is_loopback(host_name(request.headers["host"]) or ""):
+            return
+        raise AwsError(
+            "From other machines the page is reached by HTTPS only: give the service tls_certificate and tls_key, or"
+            " forward its port by ssh -L.",
+            code="AccessDenied",
+        )
 
     @staticmethod
     def called_service(request: Request) -> str | None:
@@ -125,15 +163,14 @@ class PageEntrance:
         Raises:
             AwsError: PageSessionEnded, unless the request has both secrets of a session.
         """
-        cookie, secret = _cookie(request), request.headers.get(_SECRET, "")
-        found = await self._sessions.credential(cookie, secret) if cookie and secret else None
+        found = await self._session(request)
         if found is None:
             raise AwsError(
                 "This browser has no session here, or it has ended. `tidemill open` begins one.",
                 code="PageSessionEnded",
                 status=401,
             )
-        return found
+        return found[1]
 
     async def answer(self, request: Request, read: Callable[[int], Awaitable[bytes]]) -> HttpReply:
         """Answer a request that is no call.
@@ -151,7 +188,7 @@ class PageEntrance:
                 return await self._end(request)
         elif request.method in ("GET", "HEAD"):
             if request.raw_path == PREFIX[:-1]:
-                return HttpReply(308, [(b"location", PREFIX.encode())])
+                return self.leading_here()
             if request.raw_path == METRICS:
                 return await self._metrics.reply(request)
             return self._files.reply(
@@ -168,8 +205,16 @@ class PageEntrance:
 
     async def _start(self, request: Request, body: bytes) -> HttpReply:
         if media_type(request.headers.get("content-type", "")) != "application/json":
-            raise AwsError("A session begins with a document of JSON: {'token': ...}.", code="ValidationException")
-        session = await self._sessions.start(_token(body))
+            raise _malformed()
+        token, replaces = _start_document(body)
+        present, owner = await self._session(request), self._sessions.owner_of(token)
+        if present is not None and owner is not None and owner.arn != present[1].arn and not replaces:
+            raise AwsError(
+                f"This browser is signed in as {present[1].arn}, and this address signs in as {owner.arn}.",
+                code="OtherPageSession",
+                status=409,
+            )
+        session = await self._sessions.start(token)
         if session is None:
             raise AwsError(
                 "This address was used already, or it is too old: each opens one browser, within five minutes."
@@ -177,6 +222,8 @@ class PageEntrance:
                 code="PageTokenExpired",
                 status=403,
             )
+        if present is not None:
+            await self._sessions.end(present[0])
         content = {
             "secret": session.secret,
             "user": session.credential.arn,
@@ -190,31 +237,56 @@ class PageEntrance:
 
     async def _end(self, request: Request) -> HttpReply:
         """End the session of a request, if both of its secrets are there."""
-        await self.credential(request)
-        await self._sessions.end(_cookie(request))
+        present = await self._session(request)
+        if present is not None:
+            await self._sessions.end(present[0])
         headers = [(b"cache-control", b"no-store"), (b"set-cookie", _set_cookie(request, "", expires_ms=0))]
         return HttpReply(204, headers)
 
+    async def _session(self, request: Request) -> tuple[str, Credential] | None:
+        """Return the cookie of the session of a request, and the key as which it acts; None without a session.
 
-def make_safe(reply: HttpReply) -> None:
-    """Add what every answer below ``/_tidemill/`` has: no browser shows it in a frame or as something that can run.
+        Other services on this host can set cookies of the same name, for paths that the browser prefers; without the
+        other secret they are no more than noise.
+        """
+        secret = request.headers.get(_SECRET, "")
+        for cookie in _cookies(request) if secret else ():
+            credential = await self._sessions.credential(cookie, secret)
+            if credential is not None:
+                return cookie, credential
+        return None
+
+
+def make_safe(reply: HttpReply, *, of_page: bool) -> None:
+    """Keep a browser from running an answer as a page of this origin.
 
     Args:
-        reply: A file of the page has a policy of its own.
+        reply: The answer to a request without a header of a signature: what a browser can be led to. Files of the page
+            have a policy of their own.
+        of_page: Whether the request was one for the page, whose answers are also of no use to pages of other origins.
     """
-    if all(name != _POLICY for name, _ in reply.headers):
-        reply.headers.append((_POLICY, b"sandbox"))
-    reply.headers.extend(_HEADERS)
+    names = {name for name, _ in reply.headers}
+    reply.headers.extend(header for header in _SANDBOX if header[0] not in names)
+    if of_page:
+        reply.headers.extend(_OF_PAGE)
 
 
-def _token(body: bytes) -> str:
+def _start_document(body: bytes) -> tuple[str, bool]:
+    """Return the token, and whether the new session may replace that of another user."""
     try:
-        token = json.loads(body)["token"]
-    except (ValueError, TypeError, KeyError):
-        token = None
-    if not isinstance(token, str):
-        raise AwsError("A session begins with a document of JSON: {'token': ...}.", code="ValidationException")
-    return token
+        content = json.loads(body)
+        token, replaces = content["token"], content.get("replaces", False)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _malformed() from None
+    if not isinstance(token, str) or not isinstance(replaces, bool):
+        raise _malformed()
+    return token, replaces
+
+
+def _malformed() -> AwsError:
+    return AwsError(
+        'A session begins with a document of type application/json: {"token": ...}.', code="ValidationException"
+    )
 
 
 def _cookie_name(request: Request) -> str:
@@ -225,11 +297,10 @@ def _cookie_name(request: Request) -> str:
     return f"tidemill-{port or 80}"
 
 
-def _cookie(request: Request) -> str:
+def _cookies(request: Request) -> list[str]:
     name = _cookie_name(request)
-    pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").replace(",", ";").split(";"))
-    values = [value for each, _, value in pairs if each == name]
-    return values[0] if len(values) == 1 else ""
+    pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";"))
+    return [value for each, _, value in pairs if each == name][:_COOKIES_MAX]
 
 
 def _set_cookie(request: Request, value: str, *, expires_ms: int) -> bytes:
