@@ -102,4 +102,4 @@ def test_a_job_that_is_gone_does_not_hide_the_others(page_of: Callable[..., Page
     page = page_of(compared(finished[0], "gone"), expected=("400",), width=360, height=740)
     page.get_by_text("'gone'").wait_for()
     page.get_by_role("row", name="accuracy").get_by_text("0.6667").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.wait_for_function("document.documentElement.scrollWidth <= 360")

@@ -86,7 +86,7 @@ def test_an_execution_is_a_graph_whose_steps_lead_to_their_jobs(
     assert re.search(r"/_tidemill/jobs/training/[a-z0-9-]+$", link.get_attribute("href") or "", re.IGNORECASE)
     axe(page)
     page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.wait_for_function("document.documentElement.scrollWidth <= 360")
 
 
 def test_a_pipeline_is_started_with_parameters_stopped_and_tried_again(

@@ -89,7 +89,7 @@ def test_a_tuning_job_shows_its_trainings_as_plots_and_as_a_table(
     page.get_by_role("img", name="score by optimizer").get_by_text("<b>sgd</b>⟨U+202E⟩").first.wait_for()
     axe(page)
     page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.wait_for_function("document.documentElement.scrollWidth <= 360")
 
 
 def test_trainings_are_selected_over_the_axes_and_by_fields(

@@ -41,13 +41,11 @@ interface ExecutionProps {
   step: string | null;
 }
 
-const RUNNING_MS = 2000;
-
 export function ExecutionView({ pipeline, id, step }: ExecutionProps) {
   const { value, error, reload } = useLoaded(
     `${pipeline}/${id}`,
     (signal) => shownOf(pipeline, id, signal),
-    ({ execution }) => (isRunning(execution) ? RUNNING_MS : undefined),
+    { on: () => [{ kind: "pipeline-execution", names: [`pipeline/${pipeline}/execution/${id}`] }] },
   );
   return (
     <>

@@ -39,6 +39,7 @@ interface Training {
 /** A column of the comparison: the job, or why it cannot be shown. */
 type Column = { name: string; job: Training } | { name: string; error: ServiceError };
 
+/** The log of a running job is read again after this time. */
 const RUNNING_MS = 3000;
 const MOST = 12;
 
@@ -48,7 +49,7 @@ export default function Compare({ query }: ViewProps) {
   const { value: columns, error } = useLoaded(
     names.join("\n"),
     (signal) => Promise.all(names.map((name) => columnOf(name, signal))),
-    (loaded) => (loaded.some(isRunning) ? RUNNING_MS : undefined),
+    { on: () => (names.length ? [{ kind: "training-job", names }] : []) },
   );
   const choose = (chosen: readonly string[]): void => setQuery({ job: chosen }, { push: true });
   return (
@@ -244,7 +245,7 @@ function ComparedCurves({ columns }: { columns: readonly Column[] }) {
   const { value: charts, error } = useLoaded(
     `${running} ${names.join("\n")}`,
     (signal) => comparedCurves(names, { signal }),
-    () => (running ? RUNNING_MS : undefined),
+    { every: () => (running ? RUNNING_MS : undefined) },
   );
   return (
     <>

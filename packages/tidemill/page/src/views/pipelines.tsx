@@ -46,7 +46,6 @@ interface Page<T> {
   token: string | undefined;
 }
 
-const RUNNING_MS = 3000;
 const PAGE = 50;
 
 export default function Pipelines({ params, query }: ViewProps) {
@@ -57,8 +56,10 @@ export default function Pipelines({ params, query }: ViewProps) {
 
 function AllPipelines() {
   const [limit, setLimit] = useState(PAGE);
-  const { value, error, reload } = useLoaded(`${limit}`, (signal) =>
-    rowsUpTo<PipelineSummary>("ListPipelines", "PipelineSummaries", {}, limit, signal),
+  const { value, error, reload } = useLoaded(
+    `${limit}`,
+    (signal) => rowsUpTo<PipelineSummary>("ListPipelines", "PipelineSummaries", {}, limit, signal),
+    { on: () => [{ kind: "pipeline" }] },
   );
   return (
     <>
@@ -104,8 +105,10 @@ function AllPipelines() {
 }
 
 function OnePipeline({ name }: { name: string }) {
-  const { value: pipeline, error, reload } = useLoaded(name, (signal) =>
-    call<Pipeline>("sagemaker", "DescribePipeline", { PipelineName: name }, { signal }),
+  const { value: pipeline, error, reload } = useLoaded(
+    name,
+    (signal) => call<Pipeline>("sagemaker", "DescribePipeline", { PipelineName: name }, { signal }),
+    { on: () => [{ kind: "pipeline", names: [name] }] },
   );
   const [chosen, setChosen] = useState<string | null>(null);
   const definition = pipeline && definitionOf(pipeline.PipelineDefinition);
@@ -219,7 +222,7 @@ function Executions({ name }: { name: string }) {
   const { value, error, reload } = useLoaded(
     `${name} ${limit}`,
     (signal) => rowsUpTo<ExecutionSummary>("ListPipelineExecutions", "PipelineExecutionSummaries", { PipelineName: name }, limit, signal),
-    (page) => (page.rows.some((each) => ["Executing", "Stopping"].includes(each.PipelineExecutionStatus)) ? RUNNING_MS : undefined),
+    { on: () => [{ kind: "pipeline-execution" }] },
   );
   return (
     <>

@@ -2,6 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 
+import type { Interest } from "../changes";
 import { decoded } from "../differences";
 import { useLoaded } from "../loaded";
 import { duration, figure, time } from "../numbers";
@@ -61,7 +62,6 @@ interface Found {
   trials: TrialSummary[];
 }
 
-const RUNNING_MS = 3000;
 const PAGE = 100;
 
 export default function Tuning({ params }: ViewProps) {
@@ -69,7 +69,7 @@ export default function Tuning({ params }: ViewProps) {
   const { value, error, reload } = useLoaded(
     name,
     (signal) => found(name, signal),
-    ({ job }) => (isRunning(job) ? RUNNING_MS : undefined),
+    { on: (now) => [{ kind: "hyper-parameter-tuning-job", names: [name] }, ...runningTrainings(now)] },
   );
   return (
     <>
@@ -99,8 +99,9 @@ async function found(name: string, signal: AbortSignal): Promise<Found> {
   return { job, trials };
 }
 
-function isRunning(job: TuningJob): boolean {
-  return ["InProgress", "Stopping"].includes(job.HyperParameterTuningJobStatus);
+function runningTrainings(now: Found | undefined): Interest[] {
+  const running = now?.trials.filter((trial) => ["InProgress", "Stopping"].includes(trial.TrainingJobStatus)) ?? [];
+  return running.length ? [{ kind: "training-job", names: running.map((trial) => trial.TrainingJobName) }] : [];
 }
 
 function Job({ job, trials, reload }: Found & { reload: () => void }) {
