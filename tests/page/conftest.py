@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tidemill.server.client import own_client
 from tidemill.testing import Service
@@ -16,6 +16,8 @@ from tidemill.testing import Service
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "packages/tidemill/src/tidemill/page/index.html"
 SOURCE = ROOT / "packages/tidemill/page"
+# As long as any wait here: only a failure takes so long.
+expect.set_options(timeout=60_000)
 PageOf = Callable[..., Page]
 
 

@@ -68,6 +68,11 @@ export async function call<T>(
   return (await response.json()) as T;
 }
 
+export interface S3Options extends CallOptions {
+  /** The header Range, e.g. `bytes=0-99`. */
+  range?: string;
+}
+
 /** A request of S3. Without a bucket: the list of buckets. */
 export async function s3(
   method: string,
@@ -75,11 +80,16 @@ export async function s3(
   key = "",
   query: Record<string, string> = {},
   body: BodyInit | null = null,
-  options: CallOptions = {},
+  options: S3Options = {},
 ): Promise<Response> {
+  if ([bucket, ...key.split("/")].some((step) => step === "." || step === "..")) {
+    // An address has no form for such a step, not even percent-encoded: it would name something else.
+    throw new ServiceError("NoAddress", "A browser cannot ask for an object with a step . or .. in its key.", 0);
+  }
+  const headers: Record<string, string> = options.range ? { range: options.range } : {};
   const path = [bucket, ...(key ? key.split("/") : [])].map(encodeURIComponent).join("/");
   const search = new URLSearchParams(query).toString().replaceAll("+", "%20");
-  return send(`${CALL}s3/${path}${search ? `?${search}` : ""}`, { method, body, signal: options.signal ?? null });
+  return send(`${CALL}s3/${path}${search ? `?${search}` : ""}`, { method, headers, body, signal: options.signal ?? null });
 }
 
 export interface InvokeOptions extends CallOptions {
