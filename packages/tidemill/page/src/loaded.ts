@@ -26,8 +26,16 @@ const SOON_MS = 200;
 const HIDDEN_MS = 1000;
 const FAILED_MS = 5000;
 
-/** Load what `key` names, and again as `renewal` says; never twice at once, and not while the page is in the background. */
-export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, renewal: Renewal<T> = {}): Loaded<T> {
+/**
+ * Load what `key` names, and again as `renewal` says; never twice at once, and not while the page is in the background. A
+ * function is the `every` of a renewal.
+ */
+export function useLoaded<T>(
+  key: string,
+  load: (signal: AbortSignal) => Promise<T>,
+  given: Renewal<T> | Renewal<T>["every"] = {},
+): Loaded<T> {
+  const renewal: Renewal<T> = typeof given === "function" ? { every: given } : given;
   const [state, setState] = useState<{ key: string; value?: T; error?: unknown }>({ key });
   const [round, setRound] = useState(0);
   const current = useRef({ load, renewal });
