@@ -205,6 +205,9 @@ check: .venv/ready ## lint, strict types, import contracts, at most 25 imports a
 	@! $(BIN)/pyrefly check tests/typing/must_fail.py >/dev/null 2>&1 || { echo "the type checker accepted tests/typing/must_fail.py" >&2; exit 1; }
 	PYTHONPATH=$(subst $() ,:,$(wildcard $(CURDIR)/packages/*/src)) $(BIN)/lint-imports --no-cache
 	$(BIN)/python benchmarks/source_measures.py --limits
+	@if $(NODE_FITS); then $(MAKE) --no-print-directory page-check; fi
+page-check: page ## strict types of the page, and at most 150 KB, compressed (make check does it where Node.js is)
+	npm run --prefix $(PAGE) --silent check
 format: .venv/ready ## format the code
 	$(BIN)/ruff check -q --fix .
 	$(BIN)/ruff format -q .
@@ -234,6 +237,6 @@ bench: setup ## benchmarks; figures: docs/performance.md, notes: docs/measuremen
 # A source archive of each distribution, and the wheel built from that archive. The wheel of tidemill brings the others.
 wheels: .venv/ready ## wheels and source archives of all distributions, in dist/
 	rm -rf dist
-	$(foreach each,$(wildcard packages/*),TIDEMILL_REQUIRE_NATIVE=1 $(UV) build -q --no-build-isolation -p $(BIN)/python -o dist $(each) &&) true
+	$(foreach each,$(wildcard packages/*),TIDEMILL_REQUIRE_NATIVE=1 TIDEMILL_REQUIRE_PAGE=1 $(UV) build -q --no-build-isolation -p $(BIN)/python -o dist $(each) &&) true
 clean: ## remove this checkout's environments and build output (those of jobs: tidemill environments remove)
 	rm -rf .venv .venvs dist

@@ -2,12 +2,15 @@
 
 The wheels are `tidemill/environments/payload/*.whl`: environments of jobs are made by an installed tidemill, which may
 have no checkout beside it and no registry that knows the in-job distributions. A source distribution carries their
-sources below ``payload-src/`` for the same reason. The examples are in both, for `tidemill examples get`.
+sources below ``payload-src/`` for the same reason. The examples are in both, for `tidemill examples get`. So is the
+page that browsers see: it is built here in a checkout with Node.js, and a source distribution has the built files.
+With `TIDEMILL_REQUIRE_PAGE` in the environment, a page that is not built is an error.
 """
 
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +42,7 @@ class PayloadHook(BuildHookInterface):
             runpy.run_path(str(copies))["main"]([])
         if version == "editable":
             return
+        self._build_page()
         sources = {name: self._source(name) for name in IN_JOB}
         examples = self._examples()
         into = "payload-src/examples" if self.target_name == "sdist" else "tidemill/examples"
@@ -65,6 +69,14 @@ class PayloadHook(BuildHookInterface):
         """Remove the temporary wheels."""
         if hasattr(self, "_directory"):
             self._directory.cleanup()
+
+    def _build_page(self) -> None:
+        root = Path(self.root)
+        checkout, make = root.parents[1], shutil.which("make")
+        if make is not None and (checkout / "Makefile").is_file() and (root / "page/package.json").is_file():
+            subprocess.run([make, "--no-print-directory", "-C", checkout, "page-where-node"], check=True)
+        if os.environ.get("TIDEMILL_REQUIRE_PAGE") and not (root / "src/tidemill/page/index.html").is_file():
+            raise RuntimeError("the page is not built: it needs Node.js 20.19 or later, with npm (make page)")
 
     def _source(self, name: str) -> Path:
         root = Path(self.root)

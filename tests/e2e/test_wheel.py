@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -74,6 +76,24 @@ def test_the_wheel_was_built_from_its_source_archive_and_brings_every_in_job_dis
         f"tidemill_{name}" for name in ("horovod", "pipemode", "runtime", "serving", "smp", "tensorflow")
     }
     assert "-py3-none-manylinux_2_17_" in wheel.name, "native libraries may tie it to an old C library only"
+
+
+def test_the_wheel_brings_the_page(bare: Path, root: Path, variables: dict[str, str]) -> None:
+    if not (root / "packages/tidemill/src/tidemill/page/index.html").exists():
+        pytest.skip("the page is not built: make page (needs Node.js 20.19 or later)")
+    tidemill = bare / "env/bin/tidemill"
+    subprocess.run([tidemill, "up"], cwd=bare, env=variables, check=True, capture_output=True)
+    try:
+        show = [tidemill, "open", "--no-browser"]
+        address = subprocess.run(show, cwd=bare, env=variables, check=True, capture_output=True, text=True).stdout
+        page = address.partition("#")[0]
+        with urllib.request.urlopen(page, timeout=60) as answer:
+            index = answer.read().decode()
+        (script,) = re.findall(r'<script type="module" crossorigin src="([^"]+)"', index)
+        with urllib.request.urlopen(urllib.parse.urljoin(page, script), timeout=60) as answer:
+            assert answer.headers["content-type"].startswith("text/javascript")
+    finally:
+        subprocess.run([tidemill, "down"], cwd=bare, env=variables, check=True, capture_output=True)
 
 
 def test_the_snippet_of_the_readme_runs_from_the_wheel_alone(bare: Path, root: Path, variables: dict[str, str]) -> None:

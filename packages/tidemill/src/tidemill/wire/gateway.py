@@ -33,6 +33,9 @@ from tidemill.wire.request_counts import REFUSED, RequestCounts
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
 
+PAGE = "/_tidemill"
+"""What every path of the page begins with, and no bucket's does."""
+
 _CERTAINTY_CHECKS = 20
 _CERTAINTY_PAUSE_S = 0.1
 
@@ -173,10 +176,10 @@ class Gateway:
 
     async def _answer(self, state: "_RequestState") -> HttpReply:
         request = state.request
-        if self._page is not None and self._page.is_for(request):
+        if self._page is not None and request.raw_path.startswith(PAGE) and self._page.is_for(request):
             return await self._answer_page(state, self._page)
         found = state.match = match(request, routers=self._routers)
-        if self._page is not None and self._page.is_at_root(request):
+        if self._page is not None and request.method in ("GET", "HEAD") and self._page.is_at_root(request):
             self._guard.check(request, from_anywhere=is_navigation(request))
             return self._page.leading_here()
         self._guard.check(request, from_anywhere=found.is_form)

@@ -88,10 +88,9 @@ class PageEntrance:
 
     @staticmethod
     def is_at_root(request: Request) -> bool:
-        """Return whether a browser asks for ``/``, which is S3's ListBuckets for everybody else."""
+        """Return whether a GET or HEAD is one of a browser for ``/``, which is S3's ListBuckets for everybody else."""
         return (
             request.raw_path == "/"
-            and request.method in ("GET", "HEAD")
             and not request.query_string
             and "authorization" not in request.headers
             and "text/html" in request.headers.get("accept", "")
